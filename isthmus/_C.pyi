@@ -1,0 +1,85 @@
+"""The C++ core (csrc/). Everything here is for isthmus.chip; user code calls torch.chip."""
+
+from typing import Any
+
+import torch
+
+class DeviceProperties:
+    name: str
+    uuid: str
+    total_memory: int  # bytes
+    major: int
+    minor: int
+    multi_processor_count: int
+    numa_node: int
+    memory_alignment: int  # bytes
+    is_integrated: bool
+    supports_bfloat16: bool
+
+# ---- driver
+def open_driver(path: str) -> None:
+    """Open a driver library and register its routes with PyTorch's dispatcher.
+
+    Starts no thread, allocates no device memory and does not call ``initialize``. Once per process.
+
+    Raises:
+        RuntimeError: with one line: the file, what is wrong with it (no symbol, wrong version, a missing
+            mandatory function by name) and the remedy.
+    """
+
+def driver() -> dict[str, Any]:
+    """name, description, path, version "1.0", delegate ("cpu" or ""), functions: dict[str, bool] (present)."""
+
+def init() -> None:
+    """Initialise the driver; no-op when done. Raises RuntimeError in a forked child of an initialised process."""
+
+def is_initialized() -> bool: ...
+def in_bad_fork() -> bool: ...
+
+# ---- device
+def device_count() -> int:
+    """Initialises the driver; 0 when that fails (device_error() then says why) or in a bad fork. Never raises."""
+
+def device_error() -> str: ...
+def current_device() -> int: ...
+def set_device(device: int) -> None: ...
+def exchange_device(device: int) -> int:
+    """Make device current if it is >= 0; return the previous one."""
+
+def device_properties(device: int) -> DeviceProperties: ...
+def memory_info(device: int) -> tuple[int, int]:
+    """(free, total) bytes of the device, all processes together."""
+
+def synchronize(device: int) -> None: ...
+
+# ---- streams: triples (stream_id, device_index, device_type) as torch.Stream takes them
+def current_stream(device: int) -> tuple[int, int, int]: ...
+def default_stream(device: int) -> tuple[int, int, int]: ...
+def new_stream(device: int, priority: int) -> tuple[int, int, int]: ...
+def external_stream(handle: int, device: int) -> tuple[int, int, int]: ...
+def set_stream(stream_id: int, device_index: int, device_type: int) -> None: ...
+def stream_priority_range() -> tuple[int, int]:
+    """(lowest, highest); highest <= lowest, as in CUDA."""
+
+# ---- memory; statistics and empty_cache come through torch.accelerator
+def host_memory_stats() -> dict[str, int]:
+    """Pinned memory: allocated_bytes, reserved_bytes, allocations, reused."""
+
+def host_empty_cache() -> None: ...
+
+# ---- random numbers
+def default_generator(device: int) -> torch.Generator: ...
+
+# ---- dispatch
+def dispatch_stats() -> dict[str, Any]:
+    """operators: {"aten::add.Tensor": {"route": str, "calls": int}} for operators called at least once;
+    calls: {route: int}; fallback_bytes: int copied by the fallback route; set_device: int calls of the
+    driver's device_set."""
+
+def reset_dispatch_stats() -> None: ...
+def routes() -> dict[str, tuple[str, str]]:
+    """Overload name -> (route, reason) for every ATen overload; route is native, kernel, delegate,
+    decomposition, fallback or none."""
+
+def set_strict(strict: bool) -> None:
+    """Whether the fallback route raises (ISTHMUS_STRICT)."""
