@@ -1,0 +1,51 @@
+// The opened driver, and the current device of each thread.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <string>
+
+#include "driver.h"
+
+namespace isthmus {
+
+constexpr c10::DeviceType kChip = c10::DeviceType::PrivateUse1;
+constexpr int kMaxDevices = 64;
+
+// Opens the library at path and checks its table. Throws c10::Error with one line. Does not initialise it.
+void open_driver(const std::string& path);
+
+// The opened driver's table, or null. Never initialises.
+const isthmus_driver* driver_table() noexcept;
+const std::string& driver_path() noexcept;
+
+// The table of the initialised driver; initialises it on first use. Throws if there is none, if initialise
+// failed, or in a process forked after it.
+const isthmus_driver& driver();
+bool driver_initialized() noexcept;
+bool in_bad_fork() noexcept;
+
+// Throws c10::Error "<what>: <driver's message>" unless status is ISTHMUS_OK.
+void check(isthmus_status status, const char* what);
+
+// Whether the optional member is inside the driver's table and not null.
+#define ISTHMUS_HAS(table, member)                                                        \
+  ((table).struct_size >= offsetof(isthmus_driver, member) + sizeof((table).member) &&    \
+   (table).member != nullptr)
+
+// Number of devices; 0 with device_error() set when the driver cannot be used. Never throws.
+c10::DeviceIndex device_count() noexcept;
+const std::string& device_error() noexcept;
+
+// PyTorch's current device of this thread. The driver is told only when a call needs it: use_device().
+c10::DeviceIndex current_device() noexcept;
+void set_current_device(c10::DeviceIndex device);  // throws if out of range
+c10::DeviceIndex exchange_device(c10::DeviceIndex device);
+
+// Makes device the driver's current device on this thread. Calls the driver only on a change, counted.
+void use_device(c10::DeviceIndex device);
+int64_t set_device_calls() noexcept;
+void reset_set_device_calls() noexcept;
+
+}  // namespace isthmus

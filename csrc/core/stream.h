@@ -1,0 +1,30 @@
+// Streams of the chip. c10::Stream carries (device, id); id 0 is the device's default stream.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "core/runtime.h"
+
+namespace isthmus {
+
+c10::Stream default_stream(c10::DeviceIndex device);
+c10::Stream current_stream(c10::DeviceIndex device) noexcept;  // of this thread
+void set_current_stream(c10::Stream stream);
+c10::Stream new_stream(c10::DeviceIndex device, int priority);
+c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority);
+c10::Stream external_stream(void* native, c10::DeviceIndex device);
+
+// The driver's handle; null for the default stream.
+isthmus_stream stream_handle(c10::Stream stream);
+
+// Says that work was enqueued on the stream through the driver, so drain() must wait for it.
+void mark_busy(c10::Stream stream) noexcept;
+
+// Waits for enqueued work, if any: what a computation in the calling thread does first. Cheap when idle.
+void drain(c10::Stream stream);
+
+void synchronize_stream(c10::Stream stream);
+void synchronize_device(c10::DeviceIndex device);
+bool query_stream(c10::Stream stream);
+
+}  // namespace isthmus
