@@ -42,6 +42,7 @@ const std::string& device_error() noexcept;
 c10::DeviceIndex current_device() noexcept;
 void set_current_device(c10::DeviceIndex device);  // throws if out of range
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);
+void restore_device(c10::DeviceIndex device) noexcept;  // to a device that was current before
 
 // Makes device the driver's current device on this thread. Calls the driver only on a change, counted.
 void use_device(c10::DeviceIndex device);

@@ -1,0 +1,68 @@
+// Device guard: devices, streams and events for code that knows no backend (autograd, torch.accelerator, c10d).
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "core/event.h"
+#include "core/runtime.h"
+#include "core/stream.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kChip; }
+
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return c10::Device(kChip, exchange_device(device.index()));
+  }
+  c10::Device getDevice() const override { return c10::Device(kChip, current_device()); }
+  void setDevice(c10::Device device) const override {
+    if (device.index() >= 0) set_current_device(device.index());
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.index() >= 0 && device.index() < kMaxDevices) restore_device(device.index());
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+
+  c10::Stream getStream(c10::Device device) const override { return current_stream(device.index()); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device.index()); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
+    return stream_from_pool(device.index(), high_priority);
+  }
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return new_stream(device.index(), priority);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    c10::Stream previous = current_stream(stream.device_index());
+    set_current_stream(stream);
+    return previous;
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return stream_handle(stream); }
+  bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of chip:", static_cast<int>(device),
+                " cannot be recorded on a stream of chip:", static_cast<int>(stream.device_index()), ".");
+    record_event(event, stream, flag == c10::EventFlag::BACKEND_DEFAULT);
+  }
+  void block(void* event, const c10::Stream& stream) const override { wait_event(event, stream); }
+  bool queryEvent(void* event) const override { return query_event(event); }
+  void synchronizeEvent(void* event) const override { synchronize_event(event); }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { destroy_event(event); }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    return elapsed_ms(start, end);
+  }
+
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    memory::device_allocator().recordStream(data, stream);
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+}  // namespace
+}  // namespace isthmus

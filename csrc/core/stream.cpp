@@ -1,0 +1,168 @@
+#include "core/stream.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+namespace isthmus {
+namespace {
+
+constexpr int kPoolSize = 32;        // streams per device and priority, handed out in turn, as CUDA's pool
+constexpr int kMaxStreams = 1 << 14; // of the whole process
+
+struct Entry {
+  isthmus_stream handle = nullptr;
+  c10::DeviceIndex device = 0;
+  bool external = false;
+  std::atomic<bool> busy{false};
+};
+
+struct Pool {
+  std::array<c10::StreamId, kPoolSize> ids{};  // 0: not created yet
+  unsigned next = 0;
+};
+
+struct Registry {
+  std::array<Entry, kMaxDevices> defaults;
+  std::array<std::atomic<Entry*>, kMaxStreams> entries{};  // by id; slot 0 is unused
+  std::mutex mutex;
+  int used = 1;
+  std::unordered_map<int64_t, Pool> pools;  // by device and priority
+  std::unordered_map<void*, c10::StreamId> external;
+};
+
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  return instance;
+}
+
+thread_local std::array<c10::StreamId, kMaxDevices> tls_current{};
+
+c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kChip, device), id);
+}
+
+Entry& entry(c10::Stream stream) {
+  if (C10_LIKELY(stream.id() == 0)) return registry().defaults[stream.device_index()];
+  Entry* found = stream.id() > 0 && stream.id() < kMaxStreams
+                     ? registry().entries[stream.id()].load(std::memory_order_acquire)
+                     : nullptr;
+  TORCH_CHECK(found != nullptr, "stream ", stream.id(), " of chip:", static_cast<int>(stream.device_index()),
+              " does not exist in this process.");
+  return *found;
+}
+
+// The registry's mutex is held.
+c10::StreamId add_entry(isthmus_stream handle, c10::DeviceIndex device, bool external) {
+  Registry& r = registry();
+  TORCH_CHECK(r.used < kMaxStreams, "this process has ", kMaxStreams, " chip streams already.");
+  auto* created = new Entry;
+  created->handle = handle;
+  created->device = device;
+  created->external = external;
+  r.entries[r.used].store(created, std::memory_order_release);
+  return r.used++;
+}
+
+void check_device_index(c10::DeviceIndex device) {
+  TORCH_CHECK(device >= 0 && device < device_count(), "chip:", static_cast<int>(device), " does not exist: ",
+              static_cast<int>(device_count()), " devices are there.");
+}
+
+}  // namespace
+
+c10::Stream default_stream(c10::DeviceIndex device) {
+  return make_stream(device < 0 ? current_device() : device, 0);
+}
+
+c10::Stream current_stream(c10::DeviceIndex device) noexcept {
+  if (device < 0) device = current_device();
+  return make_stream(device, tls_current[device]);
+}
+
+void set_current_stream(c10::Stream stream) {
+  entry(stream);  // throws if there is no such stream
+  tls_current[stream.device_index()] = stream.id();
+}
+
+c10::Stream new_stream(c10::DeviceIndex device, int priority) {
+  if (device < 0) device = current_device();
+  check_device_index(device);
+  Registry& r = registry();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  Pool& pool = r.pools[(static_cast<int64_t>(device) << 32) | static_cast<uint32_t>(priority)];
+  c10::StreamId& id = pool.ids[pool.next++ % kPoolSize];
+  if (id == 0) {
+    isthmus_stream handle = nullptr;
+    use_device(device);
+    check(driver().stream_create(priority, &handle), "create stream");
+    id = add_entry(handle, device, false);
+  }
+  return make_stream(device, id);
+}
+
+c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority) {
+  int32_t lowest = 0, highest = 0;
+  if (high_priority && ISTHMUS_HAS(driver(), stream_priority_range))
+    check(driver().stream_priority_range(&lowest, &highest), "stream priorities");
+  return new_stream(device, highest);
+}
+
+c10::Stream external_stream(void* native, c10::DeviceIndex device) {
+  if (device < 0) device = current_device();
+  check_device_index(device);
+  if (native == nullptr) return default_stream(device);
+  Registry& r = registry();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  for (int id = 1; id < r.used; ++id)
+    if (r.entries[id].load()->handle == native && r.entries[id].load()->device == device)
+      return make_stream(device, id);
+  c10::StreamId& id = r.external[native];
+  if (id == 0) {
+    isthmus_stream handle = static_cast<isthmus_stream>(native);
+    if (ISTHMUS_HAS(driver(), stream_wrap)) check(driver().stream_wrap(native, &handle), "wrap stream");
+    id = add_entry(handle, device, true);
+  }
+  return make_stream(device, id);
+}
+
+isthmus_stream stream_handle(c10::Stream stream) {
+  // The driver knows the default stream as null, of the device current on the thread.
+  if (stream.id() == 0) {
+    use_device(stream.device_index());
+    return nullptr;
+  }
+  return entry(stream).handle;
+}
+
+void mark_busy(c10::Stream stream) noexcept { entry(stream).busy.store(true, std::memory_order_release); }
+
+void drain(c10::Stream stream) {
+  Entry& e = entry(stream);
+  if (C10_LIKELY(!e.busy.load(std::memory_order_acquire) && !e.external)) return;
+  synchronize_stream(stream);
+}
+
+void synchronize_stream(c10::Stream stream) {
+  entry(stream).busy.store(false, std::memory_order_release);
+  check(driver().stream_synchronize(stream_handle(stream)), "synchronize stream");
+}
+
+void synchronize_device(c10::DeviceIndex device) {
+  if (device < 0) device = current_device();
+  check_device_index(device);
+  use_device(device);
+  check(driver().device_synchronize(), "synchronize device");
+}
+
+bool query_stream(c10::Stream stream) {
+  const isthmus_status status = driver().stream_query(stream_handle(stream));
+  if (status == ISTHMUS_NOT_READY) return false;
+  check(status, "query stream");
+  return true;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,200 @@
+#include "dispatch/mapping.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstring>
+
+#include "core/stream.h"
+#include "dispatch/routes.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+c10::DataPtr borrowed(void* pointer) { return c10::DataPtr(pointer, c10::Device(c10::kCPU)); }
+
+void release_owner(void* owner) { delete static_cast<c10::Storage*>(owner); }
+
+// A CPU tensor outlived the call over the chip's bytes: let it keep them alive.
+void own(c10::StorageImpl& mapped, c10::StorageImpl& original) {
+  auto* owner = new c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&original));
+  void* data = mapped.data_ptr().get();
+  mapped.set_data_ptr_noswap(c10::DataPtr(data, owner, &release_owner, c10::Device(c10::kCPU)));
+}
+
+c10::DispatchKeySet bits_of(const c10::TensorImpl& tensor) {
+  return tensor.key_set() &
+         c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+}
+
+bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+}  // namespace
+
+void read_device(void* to, const void* from, size_t bytes, c10::DeviceIndex device) {
+  if (bytes == 0) return;
+  synchronize_stream(current_stream(device));
+  use_device(device);
+  check(driver().copy(to, from, bytes, ISTHMUS_DEVICE_TO_HOST), "copy to host");
+}
+
+void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex device) {
+  if (bytes == 0) return;
+  synchronize_stream(current_stream(device));
+  use_device(device);
+  check(driver().copy(to, from, bytes, ISTHMUS_HOST_TO_DEVICE), "copy to device");
+}
+
+Mapping::~Mapping() {
+  // The tensors of the mapping go first; a storage that is still used then has escaped the call.
+  for (TensorPair& pair : pairs_) pair.mapped.reset();
+  if (kind_ == Kind::kAlias)
+    for (StoragePair& pair : storages_)
+      if (C10_UNLIKELY(pair.mapped.use_count() > 1)) own(*pair.mapped, *pair.original);
+}
+
+void Mapping::refuse_device(c10::Device device) const {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, chip:",
+              static_cast<int>(this->device()), " and ", device, "! (when calling ", operator_name_, ")");
+}
+
+void Mapping::set_device(c10::Device device) {
+  const c10::DeviceIndex index = device.index() < 0 ? current_device() : device.index();
+  if (device_ >= 0 && device_ != index) refuse_device(device);
+  device_ = index;
+}
+
+size_t Mapping::map_storage(c10::StorageImpl& original, bool written) {
+  for (size_t i = 0; i < storages_.size(); ++i)
+    if (storages_[i].original == &original) {
+      storages_[i].written |= written;
+      return i;
+    }
+  const size_t nbytes = original.nbytes();
+  void* data = nullptr;
+  c10::DataPtr pointer;
+  if (kind_ == Kind::kAlias) {
+    data = memory::host_address(original.data());
+    pointer = borrowed(data);
+  } else {
+    pointer = c10::GetCPUAllocator()->allocate(nbytes);
+    data = pointer.get();
+    read_device(data, original.data(), nbytes, original.device().index());
+    add_fallback_bytes(static_cast<int64_t>(nbytes));
+  }
+  storages_.push_back({&original,
+                       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
+                                                             std::move(pointer), c10::GetCPUAllocator(), true),
+                       data, nbytes, written});
+  return storages_.size() - 1;
+}
+
+at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_allowed) {
+  if (!tensor.defined()) return tensor;
+  c10::TensorImpl& original = *tensor.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(!original.is_privateuseone())) {
+    if (original.is_cpu() && ((original.dim() == 0 && !written) || cpu_allowed)) return tensor;
+    refuse_device(original.device());
+  }
+  for (TensorPair& pair : pairs_)
+    if (pair.original.unsafeGetTensorImpl() == &original) {
+      pair.written |= written;
+      return at::Tensor(pair.mapped);
+    }
+  if (C10_UNLIKELY(original._is_zerotensor()))  // has no bytes: stands for zeros
+    return argument(at::zeros(tensor.sizes(), tensor.options()), written, cpu_allowed);
+  TORCH_CHECK_NOT_IMPLEMENTED(original.layout() == c10::kStrided && original.has_storage(), operator_name_,
+                              " does not take a tensor of layout ", original.layout(), " on chip.");
+  const c10::DeviceIndex index = original.device().index();
+  if (device_ < 0) {
+    device_ = index;
+  } else if (C10_UNLIKELY(device_ != index)) {
+    refuse_device(original.device());
+  }
+  c10::StorageImpl& storage = *original.unsafe_storage().unsafeGetStorageImpl();
+  const size_t slot = map_storage(storage, written);
+  auto mapped = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(storages_[slot].mapped),
+      c10::DispatchKeySet(c10::DispatchKey::CPU) | bits_of(original), original.dtype());
+  mapped->set_sizes_and_strides(original.sizes(), original.strides(), original.storage_offset());
+  pairs_.push_back({tensor, mapped, written});
+  return at::Tensor(std::move(mapped));
+}
+
+// Makes a CPU storage the chip's, in place where its bytes are, else by copying them.
+void Mapping::move_to_chip(c10::StorageImpl& storage) {
+  if (kind_ == Kind::kAlias && memory::adopt(storage)) return;
+  const size_t nbytes = storage.nbytes();
+  c10::DataPtr pointer = memory::allocate(nbytes, current_stream(device()));
+  if (nbytes > 0) write_device(pointer.get(), storage.data(), nbytes, device());
+  if (kind_ == Kind::kCopy)
+    add_fallback_bytes(static_cast<int64_t>(nbytes));
+  else
+    add_adopted_copy_bytes(static_cast<int64_t>(nbytes));
+  storage.set_data_ptr_noswap(std::move(pointer));
+  storage.set_allocator(&memory::device_allocator());
+}
+
+void Mapping::finish_storage(StoragePair& pair) {
+  const bool resized = pair.mapped->data() != pair.data || pair.mapped->nbytes() != pair.nbytes;
+  if (C10_LIKELY(!resized)) {
+    if (kind_ == Kind::kCopy) {
+      write_device(pair.original->mutable_data(), pair.data, pair.nbytes, pair.original->device().index());
+      add_fallback_bytes(static_cast<int64_t>(pair.nbytes));
+    }
+    return;
+  }
+  move_to_chip(*pair.mapped);
+  const size_t nbytes = pair.mapped->nbytes();
+  void* data = memory::host_address(pair.mapped->data());
+  pair.original->set_data_ptr_noswap(std::move(pair.mapped->_mutable_data_ptr_no_checks()));
+  pair.original->set_nbytes(nbytes);
+  pair.mapped->set_data_ptr_noswap(borrowed(data));
+}
+
+void Mapping::finish_tensor(TensorPair& pair) {
+  c10::TensorImpl& original = *pair.original.unsafeGetTensorImpl();
+  c10::TensorImpl& mapped = *pair.mapped;
+  if (C10_LIKELY(same_geometry(original, mapped) && original.dtype() == mapped.dtype())) return;
+  original.set_storage_and_dtype(original.storage(), mapped.dtype());
+  original.set_sizes_and_strides(mapped.sizes(), mapped.strides(), mapped.storage_offset());
+}
+
+void Mapping::finish_arguments() {
+  for (StoragePair& pair : storages_)
+    if (pair.written) finish_storage(pair);
+  for (TensorPair& pair : pairs_)
+    if (pair.written) finish_tensor(pair);
+}
+
+at::Tensor Mapping::result(at::Tensor tensor) {
+  if (!tensor.defined()) return tensor;
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  for (TensorPair& pair : pairs_)
+    if (pair.mapped.get() == impl) return pair.original;
+  if (C10_UNLIKELY(!impl->is_cpu())) return tensor;  // made on the chip by a nested call
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      impl->layout() == c10::kStrided && impl->has_storage() && !impl->key_set().has(c10::DispatchKey::Quantized) &&
+          !impl->key_set().has(c10::DispatchKey::NestedTensor),
+      operator_name_, ": sparse, quantized, nested and mkldnn tensors are not supported on chip; use .cpu() first.");
+  c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
+  for (StoragePair& pair : storages_)
+    if (pair.mapped.get() == &storage) {
+      c10::TensorImpl& like = *pairs_[0].original.unsafeGetTensorImpl();
+      auto view = c10::make_intrusive<c10::TensorImpl>(
+          c10::TensorImpl::VIEW,
+          c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(pair.original)),
+          (like.key_set() - bits_of(like)) | bits_of(*impl), impl->dtype());
+      view->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
+      return at::Tensor(std::move(view));
+    }
+  if (storage.device_type() != kChip) move_to_chip(storage);
+  impl->set_storage_keep_dtype(impl->storage());
+  impl->_change_backend_component_keys(storage.device());
+  return tensor;
+}
+
+}  // namespace isthmus

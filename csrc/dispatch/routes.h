@@ -1,0 +1,57 @@
+// Where each ATen call goes, and how often it went there.
+#pragma once
+
+#include <ATen/core/operator_name.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace isthmus {
+
+enum class Route { kNative, kKernel, kDelegate, kDecomposition, kFallback, kNone };
+
+const char* route_name(Route route) noexcept;
+
+// Calls of one overload by one route. Lives for ever.
+struct OperatorCalls {
+  std::string name;
+  Route route;
+  std::atomic<int64_t> calls{0};
+
+  void count() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
+};
+
+// The counter of an overload ("aten::add.Tensor"); made on first use.
+OperatorCalls& operator_calls(const std::string& name, Route route);
+
+// Counts the call of a kernel that is registered by hand; name and route are constants of the call site.
+#define ISTHMUS_COUNT(name, route)                                            \
+  do {                                                                        \
+    static ::isthmus::OperatorCalls& calls = ::isthmus::operator_calls(name, route); \
+    calls.count();                                                            \
+  } while (false)
+
+// Bytes that the fallback route copied, both ways.
+void add_fallback_bytes(int64_t bytes) noexcept;
+// Bytes of results that a delegated kernel did not place in the chip's memory, so that they were copied there.
+void add_adopted_copy_bytes(int64_t bytes) noexcept;
+
+struct DispatchStats {
+  std::map<std::string, std::pair<Route, int64_t>> operators;  // called at least once
+  int64_t fallback_bytes;
+  int64_t adopted_copy_bytes;
+};
+DispatchStats dispatch_stats();
+void reset_dispatch_stats();
+
+// Whether the fallback route raises.
+bool strict() noexcept;
+void set_strict(bool strict) noexcept;
+
+// Every ATen overload with its route and the reason for it.
+std::map<std::string, std::pair<Route, std::string>> all_routes();
+
+}  // namespace isthmus
