@@ -1,0 +1,73 @@
+# Every target does what it needs on a fresh machine; a second run finds everything built.
+#   make train    train a small LLaMA on the chip that is here
+#   make test     lint, types and tests
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup build train test bench lint format opinfo clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The newest of the Pythons that torch 2.13 and constraints.txt are known to work with; PYTHON=... overrides.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+STAMPS := build/stamps
+CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
+FORMATTED := $(filter-out csrc/driver.h,$(CXX_FILES))
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+help:
+	@sed -n 's/^#   //p' Makefile
+	@echo "make setup    .venv, pinned packages, the C++ core and the host chip"
+	@echo "make lint     ruff, mypy, clang-format"
+	@echo "make format   let them rewrite the files"
+	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
+	@echo "make bench    benchmarks, into benchmarks/results/"
+	@echo "make clean    forget the build (not .venv)"
+
+$(STAMPS)/venv:
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with venv on PATH; install one or set PYTHON=/path/to/python3" >&2; exit 1; }
+	@command -v $${CXX:-c++} >/dev/null || { echo "make: no C++ compiler on PATH; install g++ >= 11 or set CXX" >&2; exit 1; }
+	@mkdir -p $(STAMPS)
+	@test -x $(BIN)/python || { echo "make: creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
+	@touch $@
+
+$(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
+	@echo "make: installing torch and pinned packages"
+	@$(PIP) setuptools wheel ninja
+	@$(PIP) torch==2.13.0
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --editable '.[train,dev]'
+	@touch $@
+
+$(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)
+	@echo "make: building the core and the host chip"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+setup build: $(STAMPS)/build
+
+train: setup
+	@$(BIN)/isthmus run examples/pretrain_llama.py
+
+test: setup lint
+	@$(BIN)/python -m pytest
+
+lint: $(STAMPS)/packages
+	@$(BIN)/ruff check .
+	@$(BIN)/clang-format --dry-run -Werror $(FORMATTED)
+	@$(BIN)/mypy
+
+format: $(STAMPS)/packages
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/clang-format -i $(FORMATTED)
+
+opinfo: setup
+	@$(BIN)/python -m pytest -m slow tests/test_opinfo.py
+
+bench: setup
+	@$(BIN)/python -m benchmarks
+
+clean:
+	@rm -rf build dist *.egg-info isthmus/_build.py
+	@find isthmus -name '*.so' -delete

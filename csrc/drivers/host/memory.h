@@ -1,0 +1,81 @@
+// Memory of one device: allocations, and physical memory mapped at reserved addresses. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "driver.h"
+#include "ledger.h"
+#include "ranges.h"
+#include "window.h"
+
+// Physical memory made by virtual_create().
+struct isthmus_memory_handle_t {
+  uint64_t file_offset;
+  uint64_t bytes;
+  int mappings;   // the memory lives until it is destroyed and the last mapping is gone
+  bool destroyed;
+};
+
+namespace isthmus::host {
+
+class DeviceMemory {
+ public:
+  static constexpr uint64_t kAlignment = 512;
+
+  DeviceMemory(int32_t device, uint64_t capacity, bool strict);
+
+  const Window& window() const { return window_; }
+  Ledger::Usage usage();
+  // Whether [pointer, pointer + bytes) lies in one allocation, or in addresses mapped without a gap.
+  bool covers(const void* pointer, size_t bytes);
+  // Where the host reaches a device address.
+  char* host_address(const void* pointer) const { return window_.host_address(window_.offset_of(pointer)); }
+
+  void* allocate(size_t bytes);
+  void free(void* pointer);
+
+  void* reserve(size_t bytes);
+  void release(void* pointer, size_t bytes);
+  isthmus_memory_handle create(size_t bytes);
+  bool owns(isthmus_memory_handle handle);
+  void destroy(isthmus_memory_handle handle);
+  void map(void* pointer, size_t bytes, isthmus_memory_handle handle);
+  void unmap(void* pointer, size_t bytes);
+
+  // Gives up this process's share of the capacity.
+  void leave();
+
+ private:
+  struct Allocation {
+    uint64_t requested, reserved;  // bytes
+  };
+  struct Mapping {
+    uint64_t bytes;
+    isthmus_memory_handle handle;
+  };
+
+  uint64_t take_memory(uint64_t bytes, uint64_t alignment, const char* purpose);
+  void give_memory(uint64_t offset, uint64_t bytes);
+  void drop_if_unused(isthmus_memory_handle handle);
+  uint64_t reserved_range(const void* pointer, size_t bytes, const char* function);
+  bool mapped_without_gap(uint64_t offset, uint64_t bytes) const;
+
+  const int32_t device_;
+  const uint64_t capacity_;
+  const bool strict_;
+  Window window_;
+  std::mutex mutex_;  // guards what follows
+  Ledger ledger_;
+  RangeAllocator file_;       // offsets of the file, which are offsets of the window
+  RangeAllocator addresses_;  // offsets of the window behind the file
+  std::map<uint64_t, Allocation> allocations_;             // by offset
+  std::map<uint64_t, uint64_t> reservations_;              // offset -> bytes
+  std::map<uint64_t, Mapping> mappings_;                   // by offset
+  std::map<isthmus_memory_handle, std::unique_ptr<isthmus_memory_handle_t>> handles_;
+};
+
+}  // namespace isthmus::host

@@ -1,0 +1,29 @@
+"""Isthmus: the land bridge between PyTorch and an accelerator.
+
+``import torch`` calls :func:`_autoload` through the ``torch.backends`` entry point; after that ``torch.chip`` is
+there, as a device or as a stub that says why it is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isthmus.autoload import Status
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "status"]
+
+
+def _autoload() -> None:
+    """Register the chip with PyTorch, or leave a stub. Never raises: ``import torch`` depends on it."""
+    from isthmus import autoload
+
+    autoload.load()
+
+
+def status() -> Status:
+    """Whether and why the chip is registered in this process, which driver, and where one was looked for."""
+    from isthmus import autoload
+
+    return autoload.status()

@@ -1,0 +1,107 @@
+"""Builds the C++ core (isthmus._C) and the host driver; the rest of the package is in pyproject.toml."""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+try:
+    import torch
+    from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"isthmus: the build needs the torch that it will run with ({error}); "
+        "do `pip install torch==2.13.0`, then `pip install --no-build-isolation .`"
+    ) from None
+
+ROOT = Path(__file__).resolve().parent
+CORE = "isthmus._C"
+HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
+CORE_FOLDERS = ("core", "memory", "dispatch")
+
+WARNINGS = ["-Wall", "-Wextra"]
+OPTIMIZATION = ["-O0", "-g"] if os.environ.get("ISTHMUS_BUILD_DEBUG") == "1" else ["-g0"]
+HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+
+
+def sources(folder: str) -> list[str]:
+    """C++ sources of csrc/<folder>, relative to the root as setuptools asks."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc" / folder).glob("*.cpp"))
+
+
+def headers() -> list[str]:
+    """Every header; a change of one makes setuptools ask ninja, which knows who includes it."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.h"))
+
+
+def core() -> Extension:
+    """isthmus._C: what PyTorch asks of a device."""
+    system = [flag for path in include_paths() for flag in ("-isystem", path)]
+    return Extension(
+        CORE,
+        sources=[path for folder in CORE_FOLDERS for path in sources(folder)],
+        depends=headers(),
+        include_dirs=["csrc"],
+        extra_compile_args=[*system, "-std=c++20", "-O2", *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        library_dirs=library_paths(),
+        libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
+        language="c++",
+    )
+
+
+def host_driver() -> Extension:
+    """The host chip: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
+    return Extension(
+        HOST_DRIVER,
+        sources=sources("drivers/host"),
+        depends=headers(),
+        include_dirs=["csrc"],
+        extra_compile_args=["-std=c++17", "-O3", *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        libraries=["pthread", "rt"],
+        language="c++",
+    )
+
+
+class Build(BuildExtension):
+    """Keeps objects in build/, so that an editable install and a later build share them."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.build_temp = str(ROOT / "build")
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname.endswith("libisthmus_host"):  # opened with dlopen, never imported
+            return str(Path(*fullname.split("."))) + ".so"
+        return super().get_ext_filename(fullname)
+
+    def build_extension(self, ext: Extension) -> None:
+        outer = self.build_temp
+        self.build_temp = str(Path(outer) / ext.name)
+        try:
+            super().build_extension(ext)
+        finally:
+            self.build_temp = outer
+
+    def build_extensions(self) -> None:
+        os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
+        super().build_extensions()
+        folder = ROOT if self.inplace or getattr(self, "editable_mode", False) else Path(self.build_lib)
+        write_build_record(folder / "isthmus" / "_build.py")
+
+
+def write_build_record(path: Path) -> None:
+    """Record the torch that the core was compiled against; isthmus/__init__.py reads it before it loads."""
+    text = (
+        '"""Written by setup.py."""\n\n'
+        f'TORCH_VERSION = "{torch.__version__}"\n'
+        f'PYTHON_VERSION = "{sys.version_info.major}.{sys.version_info.minor}"\n'
+    )
+    if path.exists() and path.read_text() == text:
+        return
+    beside = path.with_suffix(".py.tmp")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+setup(ext_modules=[core(), host_driver()], cmdclass={"build_ext": Build})
