@@ -212,7 +212,7 @@ void register_delegates() {
   const auto kind = alias ? Mapping::Kind::kAlias : Mapping::Kind::kCopy;
   static auto& library =
       *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  const auto& dispatcher = c10::Dispatcher::singleton();
+  auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = dispatcher.findSchema(name);

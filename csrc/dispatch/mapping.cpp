@@ -1,5 +1,6 @@
 #include "dispatch/mapping.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 

@@ -1,0 +1,198 @@
+// isthmus._C: what isthmus.chip calls.
+#include <torch/csrc/utils/pybind.h>
+
+#include "core/generator.h"
+#include "core/runtime.h"
+#include "core/stream.h"
+#include "dispatch/delegate.h"
+#include "dispatch/routes.h"
+#include "memory/memory.h"
+
+namespace py = pybind11;
+
+namespace isthmus {
+namespace {
+
+using Release = py::call_guard<py::gil_scoped_release>;
+
+py::tuple pack(c10::Stream stream) {
+  return py::make_tuple(stream.id(), stream.device_index(), static_cast<int64_t>(stream.device_type()));
+}
+
+struct Member {
+  const char* name;
+  size_t offset;
+};
+
+#define ISTHMUS_OPTIONAL(member) {#member, offsetof(isthmus_driver, member)}
+const Member kOptional[] = {
+    ISTHMUS_OPTIONAL(device_reset),          ISTHMUS_OPTIONAL(copy_peer_async),
+    ISTHMUS_OPTIONAL(stream_default),        ISTHMUS_OPTIONAL(comm_unique_id),
+    ISTHMUS_OPTIONAL(comm_split),            ISTHMUS_OPTIONAL(all_to_all),
+    ISTHMUS_OPTIONAL(all_to_all_v),          ISTHMUS_OPTIONAL(gather),
+    ISTHMUS_OPTIONAL(scatter),               ISTHMUS_OPTIONAL(host_window),
+    ISTHMUS_OPTIONAL(virtual_granularity),   ISTHMUS_OPTIONAL(memory_export),
+    ISTHMUS_OPTIONAL(stream_priority_range), ISTHMUS_OPTIONAL(stream_wrap),
+    ISTHMUS_OPTIONAL(stream_host_function),  ISTHMUS_OPTIONAL(activity_start),
+    ISTHMUS_OPTIONAL(telemetry),
+};
+#undef ISTHMUS_OPTIONAL
+
+py::dict describe_driver() {
+  const isthmus_driver* table = driver_table();
+  TORCH_CHECK(table != nullptr, "no chip driver is open.");
+  py::dict functions;
+  for (const Member& member : kOptional)
+    functions[member.name] =
+        table->struct_size >= member.offset + sizeof(void*) &&
+        *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(table) + member.offset) != nullptr;
+  py::dict result;
+  result["name"] = table->name;
+  result["description"] = table->description;
+  result["path"] = driver_path();
+  result["version"] = std::to_string(table->version >> 16) + "." + std::to_string(table->version & 0xffff);
+  result["delegate"] = table->delegate == ISTHMUS_DELEGATE_CPU ? "cpu" : "";
+  result["functions"] = functions;
+  return result;
+}
+
+isthmus_device_properties device_properties(c10::DeviceIndex device) {
+  isthmus_device_properties properties{};
+  check(driver().device_properties(device, &properties), "device properties");
+  return properties;
+}
+
+std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex device) {
+  uint64_t free_bytes = 0, total_bytes = 0;
+  driver();
+  use_device(device);
+  check(driver().device_memory(&free_bytes, &total_bytes), "memory of device");
+  return {free_bytes, total_bytes};
+}
+
+std::pair<int, int> stream_priority_range() {
+  int32_t lowest = 0, highest = 0;
+  if (ISTHMUS_HAS(driver(), stream_priority_range))
+    check(driver().stream_priority_range(&lowest, &highest), "stream priorities");
+  return {lowest, highest};
+}
+
+py::dict host_memory_stats() {
+  const memory::HostStats stats = memory::host_stats();
+  py::dict result;
+  result["allocated_bytes"] = stats.allocated_bytes;
+  result["reserved_bytes"] = stats.reserved_bytes;
+  result["allocations"] = stats.allocations;
+  result["reused"] = stats.reused;
+  return result;
+}
+
+py::dict dispatch_statistics() {
+  const DispatchStats stats = dispatch_stats();
+  py::dict operators, calls;
+  std::map<std::string, int64_t> by_route;
+  for (const auto& [name, entry] : stats.operators) {
+    py::dict row;
+    row["route"] = route_name(entry.first);
+    row["calls"] = entry.second;
+    operators[name.c_str()] = row;
+    by_route[route_name(entry.first)] += entry.second;
+  }
+  for (const auto& [route, count] : by_route) calls[route.c_str()] = count;
+  py::dict result;
+  result["operators"] = operators;
+  result["calls"] = calls;
+  result["fallback_bytes"] = stats.fallback_bytes;
+  result["adopted_copy_bytes"] = stats.adopted_copy_bytes;
+  result["set_device"] = set_device_calls();
+  return result;
+}
+
+py::dict routes() {
+  py::dict result;
+  for (const auto& [name, route] : all_routes())
+    result[name.c_str()] = py::make_tuple(route_name(route.first), route.second);
+  return result;
+}
+
+void bind_device(py::module_& m) {
+  py::class_<isthmus_device_properties>(m, "DeviceProperties")
+      .def_property_readonly("name", [](const isthmus_device_properties& p) { return std::string(p.name); })
+      .def_property_readonly("uuid", [](const isthmus_device_properties& p) { return std::string(p.uuid); })
+      .def_readonly("total_memory", &isthmus_device_properties::total_memory)
+      .def_readonly("major", &isthmus_device_properties::capability_major)
+      .def_readonly("minor", &isthmus_device_properties::capability_minor)
+      .def_readonly("multi_processor_count", &isthmus_device_properties::multi_processor_count)
+      .def_readonly("numa_node", &isthmus_device_properties::numa_node)
+      .def_readonly("memory_alignment", &isthmus_device_properties::memory_alignment)
+      .def_property_readonly("is_integrated",
+                             [](const isthmus_device_properties& p) {
+                               return (p.flags & ISTHMUS_PROPERTY_INTEGRATED) != 0;
+                             })
+      .def_property_readonly("supports_bfloat16",
+                             [](const isthmus_device_properties& p) {
+                               return (p.flags & ISTHMUS_PROPERTY_BFLOAT16) != 0;
+                             })
+      .def("__repr__", [](const isthmus_device_properties& p) {
+        return "DeviceProperties(name='" + std::string(p.name) + "', total_memory=" +
+               std::to_string(p.total_memory >> 20) + "MiB, major=" + std::to_string(p.capability_major) +
+               ", minor=" + std::to_string(p.capability_minor) +
+               ", multi_processor_count=" + std::to_string(p.multi_processor_count) + ")";
+      });
+  m.def("device_count", [] { return static_cast<int>(device_count()); }, Release());
+  m.def("device_error", [] { return device_error(); });
+  m.def("current_device", [] { return static_cast<int>(current_device()); });
+  m.def("set_device", [](int device) { set_current_device(static_cast<c10::DeviceIndex>(device)); });
+  m.def("exchange_device",
+        [](int device) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device))); });
+  m.def("device_properties", [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
+  m.def("memory_info", [](int device) { return memory_info(static_cast<c10::DeviceIndex>(device)); });
+  m.def("synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); }, Release());
+}
+
+void bind_streams(py::module_& m) {
+  m.def("current_stream", [](int device) { return pack(current_stream(static_cast<c10::DeviceIndex>(device))); });
+  m.def("default_stream", [](int device) { return pack(default_stream(static_cast<c10::DeviceIndex>(device))); });
+  m.def("new_stream", [](int device, int priority) {
+    return pack(new_stream(static_cast<c10::DeviceIndex>(device), priority));
+  });
+  m.def("external_stream", [](uintptr_t handle, int device) {
+    return pack(external_stream(reinterpret_cast<void*>(handle), static_cast<c10::DeviceIndex>(device)));
+  });
+  m.def("set_stream", [](int64_t id, int64_t device, int64_t type) {
+    set_current_stream(c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device),
+                                            static_cast<c10::DeviceType>(type)));
+  });
+  m.def("stream_priority_range", &stream_priority_range);
+}
+
+void bind_dispatch(py::module_& m) {
+  m.def("dispatch_stats", &dispatch_statistics);
+  m.def("reset_dispatch_stats", [] {
+    reset_dispatch_stats();
+    reset_set_device_calls();
+  });
+  m.def("routes", &routes);
+  m.def("set_strict", &set_strict);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("open_driver", [](const std::string& path) {
+    open_driver(path);
+    register_delegates();
+  });
+  m.def("driver", &describe_driver);
+  m.def("init", [] { driver(); }, Release());
+  m.def("is_initialized", &driver_initialized);
+  m.def("in_bad_fork", &in_bad_fork);
+  m.def("host_memory_stats", &host_memory_stats);
+  m.def("host_empty_cache", &memory::host_empty_cache, Release());
+  m.def("default_generator", [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
+  bind_device(m);
+  bind_streams(m);
+  bind_dispatch(m);
+}
+
+}  // namespace isthmus

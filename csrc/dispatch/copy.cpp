@@ -1,0 +1,116 @@
+// Native route: copies between the chip and the host, between chips, and on one chip.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include "core/stream.h"
+#include "dispatch/mapping.h"
+#include "dispatch/resize.h"
+#include "dispatch/routes.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
+
+// Whether the bytes of one are the bytes of the other: what a driver's copy can carry.
+bool bytewise(const at::Tensor& to, const at::Tensor& from) {
+  return to.dtype() == from.dtype() && to.sizes() == from.sizes() && to.strides() == from.strides() &&
+         to.is_non_overlapping_and_dense() && to.is_neg() == from.is_neg() && to.is_conj() == from.is_conj();
+}
+
+// Enqueues a copy between pinned host memory and the chip; false if it has to be done otherwise.
+bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
+  if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
+  const at::Tensor& host = on_chip(to) ? from : to;
+  if (!memory::is_pinned(host.const_data_ptr())) return false;
+  const c10::Stream stream = current_stream((on_chip(to) ? to : from).device().index());
+  const isthmus_stream handle = stream_handle(stream);
+  check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
+                            on_chip(to) ? ISTHMUS_HOST_TO_DEVICE : ISTHMUS_DEVICE_TO_HOST, handle),
+        "asynchronous copy");
+  mark_busy(stream);
+  memory::record_pinned(host.const_data_ptr(), stream);
+  return true;
+}
+
+// Two devices: by the driver, the bytes as they are.
+void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
+  const at::Tensor source = bytewise(to, from) ? from : at::empty_like(to, to.options().device(from.device()));
+  if (!source.is_same(from)) source.copy_(from);
+  if (!bytewise(to, source)) {  // the destination is not dense: through a dense one beside it
+    const at::Tensor dense = at::empty_like(to);
+    copy_between_chips(dense, source);
+    to.copy_(dense);
+    return;
+  }
+  const c10::Stream stream = current_stream(to.device().index());
+  synchronize_stream(current_stream(from.device().index()));
+  const isthmus_stream handle = stream_handle(stream);
+  if (ISTHMUS_HAS(driver(), copy_peer_async)) {
+    check(driver().copy_peer_async(to.mutable_data_ptr(), to.device().index(), source.const_data_ptr(),
+                                   source.device().index(), to.nbytes(), handle),
+          "copy between devices");
+    mark_busy(stream);
+    synchronize_stream(stream);  // the source may be freed once we return
+    return;
+  }
+  const c10::DataPtr staging = memory::pinned_allocator().allocate(to.nbytes());
+  read_device(staging.get(), source.const_data_ptr(), to.nbytes(), source.device().index());
+  write_device(to.mutable_data_ptr(), staging.get(), to.nbytes(), to.device().index());
+}
+
+// A CPU tensor over the chip's bytes, or over a copy of them, for either side.
+void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
+  static const std::string name = "aten::_copy_from";
+  const bool alias = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
+  const auto kind = alias ? Mapping::Kind::kAlias : Mapping::Kind::kCopy;
+  for (const at::Tensor* tensor : {&to, &from})
+    if (on_chip(*tensor)) drain(current_stream(tensor->device().index()));
+  Mapping to_mapping(kind, name), from_mapping(kind, name);
+  // One mapping if both are on one chip, so that overlaps are seen.
+  const bool together = on_chip(to) && on_chip(from) && to.device() == from.device();
+  at::Tensor cpu_to = to_mapping.argument(to, true, true);
+  const at::Tensor cpu_from = (together ? to_mapping : from_mapping).argument(from, false, true);
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  cpu_to.copy_(cpu_from);
+  to_mapping.finish_arguments();
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  ISTHMUS_COUNT("aten::_copy_from", Route::kNative);
+  driver();
+  if (to.numel() == 0) return to;
+  if (from._is_zerotensor()) return to.zero_();
+  if (non_blocking && copy_asynchronously(to, from)) return to;
+  const bool reachable = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
+  if (!reachable && on_chip(to) && on_chip(from) && to.device() != from.device())
+    copy_between_chips(to, from);
+  else
+    copy_on_cpu(to, from);
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  ISTHMUS_COUNT("aten::_copy_from_and_resize", Route::kNative);
+  to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+// The conjugate and negative bits are carried by the CPU tensors; PyTorch's fallbacks for them would resolve the
+// bit by a copy, which comes here again.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, ZeroTensor, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
+}  // namespace
+}  // namespace isthmus

@@ -1,0 +1,111 @@
+// Operators that PyTorch asks of an out-of-tree backend by a name of their own, where CPU answers to another.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <torch/library.h>
+
+#include "core/stream.h"
+#include "dispatch/mapping.h"
+#include "dispatch/routes.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+// What one call on CPU tensors in place of the chip's needs, in the order in which it has to be undone.
+class CpuCall {
+ public:
+  explicit CpuCall(const std::string& name)
+      : alias_(driver_table()->delegate == ISTHMUS_DELEGATE_CPU),
+        mapping_(alias_ ? Mapping::Kind::kAlias : Mapping::Kind::kCopy, name) {
+    TORCH_CHECK_NOT_IMPLEMENTED(alias_ || !strict(), name, " has no route on driver ", driver_table()->name,
+                                " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
+  }
+
+  at::Tensor argument(const at::Tensor& tensor) { return mapping_.argument(tensor); }
+  std::optional<at::Tensor> argument(const std::optional<at::Tensor>& tensor) {
+    return tensor ? std::make_optional(mapping_.argument(*tensor)) : std::nullopt;
+  }
+
+  template <class Function>
+  auto run(Function&& function) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (!alias_) return function();
+    const c10::Stream stream = current_stream(mapping_.device());
+    drain(stream);
+    memory::PoolScope pool(stream);
+    return function();
+  }
+
+  at::Tensor result(at::Tensor tensor) { return mapping_.result(std::move(tensor)); }
+
+ private:
+  const bool alias_;
+  Mapping mapping_;
+};
+
+Route cpu_route() {
+  return driver_table()->delegate == ISTHMUS_DELEGATE_CPU ? Route::kDelegate : Route::kFallback;
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  static const std::string name = "aten::convolution_overrideable";
+  ISTHMUS_COUNT(name, cpu_route());
+  CpuCall call(name);
+  const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
+  const std::optional<at::Tensor> cpu_bias = call.argument(bias);
+  return call.result(call.run([&] {
+    return at::convolution(cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed, output_padding,
+                           groups);
+  }));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+    int64_t groups, std::array<bool, 3> output_mask) {
+  static const std::string name = "aten::convolution_backward_overrideable";
+  ISTHMUS_COUNT(name, cpu_route());
+  CpuCall call(name);
+  const at::Tensor cpu_grad = call.argument(grad_output), cpu_input = call.argument(input),
+                   cpu_weight = call.argument(weight);
+  const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
+  auto [grad_input, grad_weight, grad_bias] = call.run([&] {
+    return at::convolution_backward(cpu_grad, cpu_input, cpu_weight, at::IntArrayRef(bias_size), stride, padding,
+                                    dilation, transposed, output_padding, groups, output_mask);
+  });
+  return {call.result(std::move(grad_input)), call.result(std::move(grad_weight)),
+          call.result(std::move(grad_bias))};
+}
+
+// Which attention kernel scaled_dot_product_attention takes: the one that CPU would.
+int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const std::optional<at::Tensor>& mask, double dropout, bool causal,
+                         std::optional<double> scale, bool enable_gqa) {
+  static const std::string name = "aten::_fused_sdp_choice";
+  CpuCall call(name);
+  const at::Tensor cpu_query = call.argument(query), cpu_key = call.argument(key), cpu_value = call.argument(value);
+  std::optional<at::Tensor> cpu_mask = call.argument(mask);
+  if (cpu_mask && mask->requires_grad()) cpu_mask->set_requires_grad(true);  // some kernels have no gradient for it
+  return call.run([&] {
+    return at::_fused_sdp_choice(cpu_query, cpu_key, cpu_value, cpu_mask, dropout, causal, scale, enable_gqa);
+  });
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", TORCH_FN(convolution));
+  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
+}
+
+}  // namespace
+}  // namespace isthmus
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &isthmus::attention_choice)
+}
