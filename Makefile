@@ -14,7 +14,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 FORMATTED := $(filter-out csrc/driver.h,$(CXX_FILES))
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
+ENVIRONMENT := PATH="$(CURDIR)/$(BIN):$$PATH"
+BUILD := $(ENVIRONMENT) $(BIN)/python setup.py
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -34,17 +36,23 @@ $(STAMPS)/venv:
 
 $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 	@echo "make: installing torch and pinned packages"
-	@$(PIP) setuptools wheel ninja
-	@$(PIP) torch==2.13.0
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --editable '.[train,dev]'
+	@$(PIP) setuptools wheel ninja torch==2.13.0
+	@$(PIP) $$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*p["dependencies"], *p["optional-dependencies"]["train"], *p["optional-dependencies"]["dev"])')
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)
-	@echo "make: building the core and the host chip"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python setup.py --quiet build_ext --inplace
+	@echo "make: building the core and the host chip (minutes the first time; see build/build.log)"
+	@$(BUILD) build_ext --inplace >build/build.log 2>&1 || { grep -A6 ' error: ' build/build.log || tail -n 40 build/build.log; exit 1; }
+	@grep -A4 ' warning: ' build/build.log || true
 	@touch $@
 
-setup build: $(STAMPS)/build
+# Once; the package is then imported from here, so that only the C++ is ever rebuilt.
+$(STAMPS)/install: pyproject.toml | $(STAMPS)/build
+	@$(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup build: $(STAMPS)/install $(STAMPS)/build
 
 train: setup
 	@$(BIN)/isthmus run examples/pretrain_llama.py

@@ -1,0 +1,125 @@
+"""``torch.chip``: the surface of ``torch.cuda`` that has a meaning on any chip, and what PyTorch asks of a device.
+
+Importing this initialises no driver; the first call that needs a device does.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from isthmus.chip import _utils, amp, memory, random, streams, types
+from isthmus.chip._lazy import (
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    init,
+    is_initialized,
+)
+from isthmus.chip.amp import get_amp_supported_dtype
+from isthmus.chip.device import (
+    _exchange_device,
+    _maybe_exchange_device,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    driver,
+    get_arch_list,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    is_available,
+    is_bf16_supported,
+    set_device,
+    synchronize,
+)
+from isthmus.chip.dispatch import dispatch_stats, reset_dispatch_stats, routes, set_strict
+from isthmus.chip.memory import (
+    device_memory_used,
+    empty_cache,
+    empty_host_cache,
+    host_memory_stats,
+    ipc_collect,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from isthmus.chip.random import (
+    _get_generator,
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from isthmus.chip.streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    _set_stream_by_id,
+    current_stream,
+    default_stream,
+    get_stream_from_external,
+    is_current_stream_capturing,
+    set_stream,
+    stream,
+    stream_priority_range,
+)
+from isthmus.chip.types import (
+    BFloat16Storage,
+    BFloat16Tensor,
+    BoolStorage,
+    BoolTensor,
+    ByteStorage,
+    ByteTensor,
+    CharStorage,
+    CharTensor,
+    ComplexDoubleStorage,
+    ComplexFloatStorage,
+    DoubleStorage,
+    DoubleTensor,
+    FloatStorage,
+    FloatTensor,
+    HalfStorage,
+    HalfTensor,
+    IntStorage,
+    IntTensor,
+    LongStorage,
+    LongTensor,
+    ShortStorage,
+    ShortTensor,
+)
+
+has_half = True
+
+
+def _register_submodules() -> None:
+    """Make ``import torch.chip.memory`` and its like work, as they do for ``torch.cuda``."""
+    modules: dict[str, ModuleType] = {"amp": amp, "memory": memory, "random": random, "streams": streams}
+    for name, module in modules.items():
+        sys.modules[f"torch.chip.{name}"] = module
+
+
+def _is_compiled() -> bool:
+    """True: the core is built, or this module would not be here."""
+    return True
+
+
+def __dir__() -> list[Any]:
+    return sorted(name for name in globals() if name not in ("Any", "ModuleType", "sys", "annotations"))

@@ -1,0 +1,39 @@
+"""Automatic mixed precision: ``torch.amp`` with the chip as its device."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """dtypes that autocast may compute in; ``torch.autocast`` asks."""
+    return [torch.bfloat16, torch.float16, torch.float32]
+
+
+class autocast(torch.amp.autocast):  # noqa: N801 - the name that PyTorch gives it
+    """``torch.autocast("chip", ...)``.
+
+    Args:
+        enabled: whether it does anything.
+        dtype: what to compute in.
+        cache_enabled: whether casts of parameters are kept until the outermost region ends.
+    """
+
+    def __init__(
+        self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool | None = True
+    ) -> None:
+        super().__init__("chip", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+
+class GradScaler(torch.amp.GradScaler):
+    """``torch.amp.GradScaler("chip", ...)``; the arguments are those of ``torch.amp.GradScaler``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("chip", *args, **kwargs)
+
+
+custom_fwd = functools.partial(torch.amp.custom_fwd, device_type="chip")
+custom_bwd = functools.partial(torch.amp.custom_bwd, device_type="chip")

@@ -1,0 +1,80 @@
+"""Random numbers: one generator per device. On the host chip a seed gives the numbers that it gives on CPU."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from isthmus import _C
+from isthmus.chip._utils import DeviceLike, _index
+
+
+class _DefaultGenerators:
+    """The default generator of each device, as a sequence; made on demand, since counting devices needs them."""
+
+    def __len__(self) -> int:
+        return _C.device_count()
+
+    def __getitem__(self, device: int) -> torch.Generator:
+        if not 0 <= device < len(self):
+            raise IndexError(f"chip:{device} does not exist; there are {len(self)} devices, numbered from 0")
+        return _C.default_generator(device)
+
+    def __iter__(self) -> Iterator[torch.Generator]:
+        return (self[device] for device in range(len(self)))
+
+
+default_generators = _DefaultGenerators()
+
+
+def _get_generator(device: torch.device) -> torch.Generator:
+    return _C.default_generator(_index(device))
+
+
+def get_rng_state(device: DeviceLike = "chip") -> torch.Tensor:
+    """State of the device's default generator: a uint8 tensor on the CPU."""
+    return _C.default_generator(_index(device)).get_state()
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """State of every device, in order."""
+    return [get_rng_state(device) for device in range(_C.device_count())]
+
+
+def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "chip") -> None:
+    """Give the device's default generator a state that :func:`get_rng_state` returned."""
+    _C.default_generator(_index(device)).set_state(new_state)
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Set the state of every device, in order."""
+    for device, state in enumerate(new_states):
+        set_rng_state(state, device)
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the current device."""
+    _get_generator(torch.device("chip")).manual_seed(int(seed))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed every device. ``torch.manual_seed`` calls this."""
+    for generator in default_generators:
+        generator.manual_seed(int(seed))
+
+
+def seed() -> None:
+    """Seed the current device from the operating system."""
+    manual_seed(secrets.randbits(63))
+
+
+def seed_all() -> None:
+    """Seed every device with one number from the operating system."""
+    manual_seed_all(secrets.randbits(63))
+
+
+def initial_seed() -> int:
+    """Seed of the current device's default generator."""
+    return _get_generator(torch.device("chip")).initial_seed()

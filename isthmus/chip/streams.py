@@ -1,0 +1,158 @@
+"""Streams and events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from isthmus import _C
+from isthmus.chip._utils import DeviceLike, _index
+
+
+class Stream(torch.Stream):
+    """A queue of work on one device; work on it runs in the order of its enqueueing.
+
+    Args:
+        device: device or index; the current device by default.
+        priority: lower numbers run first, where the driver has priorities (:func:`stream_priority_range`).
+
+    Usable as a context manager, which makes it current.
+    """
+
+    def __new__(cls, device: DeviceLike = None, priority: int = 0, **triple: int) -> Stream:
+        if not triple:
+            index = _index(device)
+            triple = _as_triple(_C.new_stream(_current(index), priority))
+        return super().__new__(cls, **triple)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Make later work of this stream wait for the work that stream has now."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+        """Record event, or a new one, behind the work that this stream has now, and return it."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def __repr__(self) -> str:
+        return f"<torch.chip.Stream device={self.device} id={self.stream_id:#x}>"
+
+
+class ExternalStream(Stream):
+    """A stream that another library made and will destroy.
+
+    Args:
+        stream_ptr: the driver's native handle, as a number.
+        device: the device that it was made on; the current device by default.
+    """
+
+    def __new__(cls, stream_ptr: int, device: DeviceLike = None, **triple: int) -> ExternalStream:
+        if not triple:
+            triple = _as_triple(_C.external_stream(stream_ptr, _current(_index(device))))
+        stream: ExternalStream = super().__new__(cls, **triple)  # type: ignore[assignment]
+        return stream
+
+
+class Event(torch.Event):
+    """A mark in a stream that can be waited for and timed.
+
+    Args:
+        enable_timing: :meth:`elapsed_time` may be asked.
+        blocking: accepted; a wait on the host always sleeps.
+        interprocess: the event may be exported to another process.
+        external: accepted; it has a meaning only in graph capture.
+    """
+
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> Event:
+        return super().__new__(
+            cls, "chip", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        )
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Mark the point that stream, by default the current one, has come to."""
+        super().record(current_stream() if stream is None else stream)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Make later work of stream, by default the current one, wait for this event."""
+        super().wait(current_stream() if stream is None else stream)
+
+    def __repr__(self) -> str:
+        return f"<torch.chip.Event {self.event_id:#x}>" if self.event_id else "<torch.chip.Event not recorded>"
+
+
+class StreamContext:
+    """Makes a stream and its device current, then puts the former ones back. None changes nothing."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self._former: list[Stream] = []
+
+    def __enter__(self) -> None:
+        if self.stream is None:
+            return
+        here = current_stream()
+        there = current_stream(self.stream.device)
+        self._former = [there, here] if there.device != here.device else [here]
+        set_stream(self.stream)
+
+    def __exit__(self, *_: object) -> None:
+        for stream in self._former:
+            set_stream(stream)
+        self._former = []
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Context manager that makes stream current; a no-op for None."""
+    return StreamContext(stream)
+
+
+def current_stream(device: DeviceLike = None) -> Stream:
+    """This thread's current stream of the device."""
+    return Stream(**_as_triple(_C.current_stream(_index(device))))
+
+
+def default_stream(device: DeviceLike = None) -> Stream:
+    """The device's default stream."""
+    return Stream(**_as_triple(_C.default_stream(_index(device))))
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Make stream and its device current on this thread; a no-op for None."""
+    if stream is not None:
+        _C.set_stream(stream.stream_id, stream.device_index, stream.device_type)
+
+
+def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+    _C.set_stream(stream_id, device_index, device_type)
+
+
+def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
+    """Stream of a native handle that another library made."""
+    return ExternalStream(data_ptr, device)
+
+
+def stream_priority_range() -> tuple[int, int]:
+    """(lowest, highest) priority number; both 0 where the driver has no priorities."""
+    return _C.stream_priority_range()
+
+
+def is_current_stream_capturing() -> bool:
+    """False: the chip has no graph capture."""
+    return False
+
+
+def _current(device: int) -> int:
+    return _C.current_device() if device < 0 else device
+
+
+def _as_triple(stream: tuple[int, int, int]) -> dict[str, Any]:
+    stream_id, device_index, device_type = stream
+    return {"stream_id": stream_id, "device_index": device_index, "device_type": device_type}

@@ -1,0 +1,82 @@
+"""Typed tensors and storages (``torch.chip.FloatTensor``, ``torch.chip.FloatStorage``), for code that has them.
+
+``torch.cuda`` has them since its first days; Megatron and old checkpoints still name them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.storage import _LegacyStorage
+
+
+class _TypedTensorMeta(type):
+    """``isinstance(x, torch.chip.FloatTensor)``: on the chip, and of that dtype."""
+
+    dtype: torch.dtype
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return (
+            isinstance(instance, torch.Tensor)
+            and instance.device.type == "chip"
+            and instance.dtype == cls.dtype
+        )
+
+
+class _TypedTensor(metaclass=_TypedTensorMeta):
+    def __new__(cls, *args: Any, device: Any = "chip") -> Any:
+        """A tensor from a size (uninitialised) or from a sequence, as ``torch.FloatTensor`` takes them."""
+        if not args:
+            return torch.empty(0, dtype=cls.dtype, device=device)
+        if all(isinstance(argument, int) for argument in args):
+            return torch.empty(args, dtype=cls.dtype, device=device)
+        if len(args) == 1 and isinstance(args[0], torch.Size):
+            return torch.empty(args[0], dtype=cls.dtype, device=device)
+        if len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return args[0].to(device=device, dtype=cls.dtype)
+        if len(args) == 1:
+            return torch.tensor(args[0], dtype=cls.dtype, device=device)
+        raise TypeError(f"{cls.__name__} takes a size or one sequence, not {args!r}")
+
+
+_DTYPES = {
+    "BFloat16": torch.bfloat16,
+    "Bool": torch.bool,
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "ComplexDouble": torch.complex128,
+    "ComplexFloat": torch.complex64,
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Short": torch.int16,
+}
+
+
+def _tensor_type(name: str) -> Any:
+    dtype = _DTYPES[name]
+    body = {"dtype": dtype, "__module__": "torch.chip", "__doc__": f"{dtype} tensors on the chip."}
+    return _TypedTensorMeta(f"{name}Tensor", (_TypedTensor,), body)
+
+
+def _storage_type(name: str) -> Any:
+    dtype = _DTYPES[name]
+    body = {"dtype": dtype, "_dtype": dtype, "__module__": "torch.chip", "__doc__": f"{dtype} storage."}
+    return type(_LegacyStorage)(f"{name}Storage", (_LegacyStorage,), body)
+
+
+BFloat16Tensor, BFloat16Storage = _tensor_type("BFloat16"), _storage_type("BFloat16")
+BoolTensor, BoolStorage = _tensor_type("Bool"), _storage_type("Bool")
+ByteTensor, ByteStorage = _tensor_type("Byte"), _storage_type("Byte")
+CharTensor, CharStorage = _tensor_type("Char"), _storage_type("Char")
+DoubleTensor, DoubleStorage = _tensor_type("Double"), _storage_type("Double")
+FloatTensor, FloatStorage = _tensor_type("Float"), _storage_type("Float")
+HalfTensor, HalfStorage = _tensor_type("Half"), _storage_type("Half")
+IntTensor, IntStorage = _tensor_type("Int"), _storage_type("Int")
+LongTensor, LongStorage = _tensor_type("Long"), _storage_type("Long")
+ShortTensor, ShortStorage = _tensor_type("Short"), _storage_type("Short")
+ComplexFloatStorage = _storage_type("ComplexFloat")
+ComplexDoubleStorage = _storage_type("ComplexDouble")
