@@ -70,10 +70,7 @@ void* DeviceMemory::allocate(size_t bytes) {
     offset = take_memory(reserved, unit_of(bytes), "memory");
     allocations_.emplace(offset, Allocation{bytes, reserved});
   }
-  if (strict_) {
-    auto* words = reinterpret_cast<uint16_t*>(window_.host_address(offset));
-    std::fill_n(words, reserved / sizeof(uint16_t), kPoison);
-  }
+  if (strict_) poison(offset, reserved);
   return window_.device_address(offset);
 }
 
@@ -110,12 +107,16 @@ uint64_t DeviceMemory::take_memory(uint64_t bytes, uint64_t alignment, const cha
        device_, purpose, format_bytes(bytes).c_str(), format_bytes(file_.largest()).c_str());
 }
 
-// The caller holds the mutex. Pages that the freed bytes share with other free bytes go as well.
+// The caller holds the mutex.
 void DeviceMemory::give_memory(uint64_t offset, uint64_t bytes) {
-  constexpr uint64_t kPage = 4096;
-  const Range free = file_.give({offset, offset + bytes});
-  window_.discard(std::max(free.begin, offset & ~(kPage - 1)), std::min(free.end, round_up(offset + bytes, kPage)));
+  const Range freed{offset, offset + bytes};
+  window_.discard(freed, file_.give(freed));
   ledger_.release(bytes);
+}
+
+void DeviceMemory::poison(uint64_t offset, uint64_t bytes) {
+  auto* words = reinterpret_cast<uint16_t*>(window_.host_address(offset));
+  std::fill_n(words, bytes / sizeof(uint16_t), kPoison);
 }
 
 void DeviceMemory::leave() {

@@ -60,6 +60,7 @@ class DeviceMemory {
 
   uint64_t take_memory(uint64_t bytes, uint64_t alignment, const char* purpose);
   void give_memory(uint64_t offset, uint64_t bytes);
+  void poison(uint64_t offset, uint64_t bytes);
   void drop_if_unused(isthmus_memory_handle handle);
   uint64_t reserved_range(const void* pointer, size_t bytes, const char* function);
   bool mapped_without_gap(uint64_t offset, uint64_t bytes) const;

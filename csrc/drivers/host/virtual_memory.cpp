@@ -53,6 +53,7 @@ isthmus_memory_handle DeviceMemory::create(size_t bytes) {
   auto handle = std::make_unique<isthmus_memory_handle_t>();
   const std::lock_guard<std::mutex> lock(mutex_);
   *handle = {take_memory(bytes, Window::kGranularity, "physical memory"), bytes, 0, false};
+  if (strict_) poison(handle->file_offset, bytes);
   const isthmus_memory_handle key = handle.get();
   handles_.emplace(key, std::move(handle));
   return key;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -62,10 +63,12 @@ void Window::unmap(uint64_t offset, uint64_t bytes) {
   }
 }
 
-void Window::discard(uint64_t begin, uint64_t end) noexcept {
+void Window::discard(Range freed, Range unused) noexcept {
   static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  begin = (begin + page - 1) & ~(page - 1);
-  end = end & ~(page - 1);
+  const auto page_begin = [](uint64_t offset) { return offset & ~(page - 1); };
+  const auto page_end = [](uint64_t offset) { return (offset + page - 1) & ~(page - 1); };
+  const uint64_t begin = std::max(page_begin(freed.begin), page_end(unused.begin));
+  const uint64_t end = std::min(page_end(freed.end), page_begin(unused.end));
   if (begin >= end) return;
   // A failure costs memory, not correctness: the pages stay and are used again.
   fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ranges.h"
+
 namespace isthmus::host {
 
 class Window {
@@ -38,8 +40,8 @@ class Window {
   void map(uint64_t offset, uint64_t file_offset, uint64_t bytes);
   // Makes it address space with nothing behind it.
   void unmap(uint64_t offset, uint64_t bytes);
-  // Returns the file's whole pages within [begin, end) to the system.
-  void discard(uint64_t begin, uint64_t end) noexcept;
+  // Returns to the system the file's pages that freed bytes lie on, except those that reach outside unused.
+  void discard(Range freed, Range unused) noexcept;
 
  private:
   const int32_t device_;

@@ -1,0 +1,66 @@
+#include "event.h"
+
+#include <time.h>
+
+#include "driver.h"
+#include "error.h"
+#include "stream.h"
+
+namespace isthmus::host {
+namespace {
+
+int64_t now_ns() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+void Record::complete() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  time_ns_.store(now_ns(), std::memory_order_release);
+  completed_.notify_all();
+}
+
+void Record::wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  completed_.wait(lock, [&] { return done(); });
+}
+
+void Event::record(Stream& stream) {
+  // Held over submit(), so that the last record() by time is the last by the stream's order too.
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (stream.idle()) {
+    record_.reset();
+    time_ns_ = now_ns();
+    return;
+  }
+  auto record = std::make_shared<Record>(&stream);
+  stream.submit([record] { record->complete(); });
+  record_ = std::move(record);
+}
+
+std::shared_ptr<Record> Event::pending() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return record_ != nullptr && !record_->done() ? record_ : nullptr;
+}
+
+void Event::require_timing(const char* argument) const {
+  if ((flags_ & ISTHMUS_EVENT_TIMING) == 0) {
+    fail(ISTHMUS_INVALID_ARGUMENT, "event_elapsed: event %s has no timing; create it with ISTHMUS_EVENT_TIMING",
+         argument);
+  }
+}
+
+int64_t Event::time_ns(const char* argument) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t time = record_ != nullptr ? record_->time_ns() : time_ns_;
+  if (time != 0) return time;
+  if (record_ != nullptr) {
+    fail(ISTHMUS_NOT_READY, "event_elapsed: event %s is not done yet; synchronize it first", argument);
+  }
+  fail(ISTHMUS_INVALID_ARGUMENT, "event_elapsed: event %s was never recorded; record it first", argument);
+}
+
+}  // namespace isthmus::host

@@ -1,0 +1,50 @@
+// Events: moments of a stream that others can wait for.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+namespace isthmus::host {
+
+class Stream;
+
+// One recording of an event. Streams that wait for it keep it, so the event may be recorded anew or destroyed.
+class Record {
+ public:
+  explicit Record(const Stream* stream) : stream_(stream) {}
+
+  const Stream* stream() const { return stream_; }
+  bool done() const noexcept { return time_ns_.load(std::memory_order_acquire) != 0; }
+  int64_t time_ns() const noexcept { return time_ns_.load(std::memory_order_acquire); }
+  void complete();
+  void wait();
+
+ private:
+  const Stream* const stream_;
+  std::atomic<int64_t> time_ns_{0};  // CLOCK_MONOTONIC; 0 until done
+  std::mutex mutex_;
+  std::condition_variable completed_;
+};
+
+class Event {
+ public:
+  explicit Event(uint32_t flags) : flags_(flags) {}
+
+  void record(Stream& stream);
+  // What the last record() captured; null if that is done already or there was none.
+  std::shared_ptr<Record> pending();
+  void require_timing(const char* argument) const;
+  // When the captured work was done. Throws Failure if it is not, or if there was no record().
+  int64_t time_ns(const char* argument);
+
+ private:
+  const uint32_t flags_;
+  std::mutex mutex_;  // guards what follows
+  std::shared_ptr<Record> record_;
+  int64_t time_ns_ = 0;  // of a record that was done at once, and so needs no Record
+};
+
+}  // namespace isthmus::host

@@ -1,0 +1,144 @@
+#include "stream.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <chrono>
+#include <random>
+#include <system_error>
+
+namespace isthmus::host {
+namespace {
+
+constexpr int kSpins = 200;  // a few microseconds: shorter than going to sleep and being woken
+constexpr int kMaxDelayMicroseconds = 200;
+
+void pause_processor() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void delay_randomly() {
+  thread_local std::minstd_rand generator{std::random_device{}()};
+  std::uniform_int_distribution<int> microseconds(0, kMaxDelayMicroseconds);
+  std::this_thread::sleep_for(std::chrono::microseconds(microseconds(generator)));
+}
+
+// Signals are for the application's threads: a worker inherits a full mask.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Stream::Stream(int32_t device, bool delays) : device_(device), delays_(delays) {}
+
+Stream::~Stream() {
+  // The worker holds the last reference of a stream that was destroyed while it had work.
+  if (worker_.joinable()) worker_.detach();
+  tag_ = 0;
+}
+
+uint64_t Stream::submit(Task task) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closing_) fail(ISTHMUS_INVALID_ARGUMENT, "the stream %p was destroyed", static_cast<void*>(this));
+  if (!worker_.joinable()) start_worker();
+  queue_.push_back(std::move(task));
+  const uint64_t ticket = submitted_.load(std::memory_order_relaxed) + 1;
+  submitted_.store(ticket, std::memory_order_release);
+  work_.notify_one();
+  return ticket;
+}
+
+bool Stream::run_if_idle(const Task& task) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!idle()) return false;
+  task();
+  return true;
+}
+
+void Stream::wait(uint64_t ticket) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (done(ticket)) return;
+    pause_processor();
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  finished_.wait(lock, [&] { return done(ticket); });
+}
+
+void Stream::synchronize() {
+  const uint64_t ticket = submitted_.load(std::memory_order_acquire);
+  if (!done(ticket)) wait(ticket);
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_) return;  // another thread took it
+  const Failure failure = std::move(*failure_);
+  failure_.reset();
+  failed_ = false;
+  throw failure;
+}
+
+void Stream::close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closing_ = true;
+  work_.notify_one();
+}
+
+void Stream::join() {
+  if (worker_.joinable()) worker_.join();
+}
+
+void Stream::start_worker() {
+  const SignalsBlocked blocked;
+  try {
+    worker_ = std::thread([self = shared_from_this()] { self->work(); });
+  } catch (const std::system_error& error) {
+    fail(ISTHMUS_INTERNAL, "cannot start the worker thread of a stream of chip %d: %s; raise `ulimit -u`", device_,
+         error.what());
+  }
+  pthread_setname_np(worker_.native_handle(), "isthmus-stream");
+}
+
+void Stream::work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    {
+      const Task task = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      if (delays_) delay_randomly();
+      run(task);
+    }
+    lock.lock();
+    completed_.fetch_add(1, std::memory_order_release);
+    finished_.notify_all();
+  }
+}
+
+void Stream::run(const Task& task) noexcept {
+  try {
+    task();
+  } catch (const Failure& failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_) failure_ = failure;
+    failed_.store(true, std::memory_order_release);
+  }
+}
+
+}  // namespace isthmus::host

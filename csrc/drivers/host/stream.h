@@ -1,0 +1,69 @@
+// A FIFO queue of tasks with a worker thread, which starts with the first task.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "error.h"
+
+namespace isthmus::host {
+
+using Task = std::function<void()>;  // may throw Failure
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  // delays: wait a random moment before each task, to bring races to light.
+  Stream(int32_t device, bool delays);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  int32_t device() const { return device_; }
+  // Whether a handle is a stream; a guard against mistakes, not against a handle of freed memory.
+  bool is_valid() const { return tag_ == kTag; }
+
+  // Appends the task; returns the ticket to wait for.
+  uint64_t submit(Task task);
+  // Runs the task in the calling thread if nothing is queued or running; false if something is.
+  bool run_if_idle(const Task& task);
+
+  bool idle() const noexcept { return done(submitted_.load(std::memory_order_acquire)); }
+  // Waits for the task of the ticket and all before it; does not ask how they ended.
+  void wait(uint64_t ticket);
+  // Waits for all tasks submitted so far; throws the first failure since the last call.
+  void synchronize();
+
+  // No task may be submitted any more; those that are queued still run.
+  void close();
+  // Waits for the worker to end; after close().
+  void join();
+
+ private:
+  static constexpr uint64_t kTag = 0x6973746873747265;
+
+  bool done(uint64_t ticket) const noexcept { return completed_.load(std::memory_order_acquire) >= ticket; }
+  void start_worker();
+  void work();
+  void run(const Task& task) noexcept;
+
+  std::atomic<uint64_t> submitted_{0}, completed_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> tag_{kTag};
+  const int32_t device_;
+  const bool delays_;
+  std::mutex mutex_;  // guards what follows, and writes of submitted_ and failed_
+  std::condition_variable work_, finished_;
+  std::deque<Task> queue_;
+  std::optional<Failure> failure_;
+  std::thread worker_;
+  bool closing_ = false;
+};
+
+}  // namespace isthmus::host
