@@ -46,6 +46,17 @@ struct Signature {
   bool hidden_random = false;  // draws from the default generator without taking one
 };
 
+// First use of the chip: the driver starts, and CPU kernels can be given the chip's memory.
+void prepare() {
+  static const bool once = [] {
+    driver();
+    memory::install_router();
+    return true;
+  }();
+  static_cast<void>(once);
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // says so
+}
+
 // CPU's default generator holds the chip's state while it lives, for kernels that take no generator.
 class LentDefaultGenerator {
  public:
@@ -129,7 +140,7 @@ class CpuKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     calls_.count();
     if (C10_UNLIKELY(kind_ == Mapping::Kind::kCopy)) announce_fallback();
-    driver();
+    prepare();
     // Backward through the chip stays in the calling thread, which has the user's thread count and floating-point
     // mode; autograd's device threads have their own.
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
