@@ -81,13 +81,13 @@ void BlockPool::split(Block* block, size_t size) {
 void BlockPool::insert_free(Block* block) {
   Block* const previous = block->previous;
   Block* const next = block->next;
-  if (next != nullptr && next->state == BlockState::kFree) absorb(block, next);
+  if (next != nullptr && next->state == BlockState::kFree) {
+    erase_free(next);
+    join(block, next);
+  }
   if (previous != nullptr && previous->state == BlockState::kFree) {
     erase_free(previous);
-    previous->size += block->size;
-    previous->next = block->next;
-    if (block->next != nullptr) block->next->previous = previous;
-    drop_block(block);
+    join(previous, block);
     block = previous;
   }
   block->state = BlockState::kFree;
@@ -100,16 +100,16 @@ void BlockPool::insert_free(Block* block) {
   }
 }
 
-void BlockPool::absorb(Block* block, Block* neighbour) {
-  erase_free(neighbour);
-  block->size += neighbour->size;
-  block->next = neighbour->next;
-  if (block->next != nullptr) block->next->previous = block;
-  drop_block(neighbour);
+void BlockPool::join(Block* left, Block* right) {
+  left->size += right->size;
+  left->next = right->next;
+  if (left->next != nullptr) left->next->previous = left;
+  drop_block(right);
 }
 
 void BlockPool::erase_free(Block* block) {
   tree_of(block).erase(block);
+  block->state = BlockState::kUsed;  // else its new neighbours would merge with it
   Totals& sum = totals(block->small);
   sum.tree_bytes -= static_cast<int64_t>(block->size);
   if (block->whole_segment()) {

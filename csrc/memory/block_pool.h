@@ -34,7 +34,7 @@ enum class BlockState : uint8_t {
 };
 
 // A piece of a segment. One cache line, so that a return touches no other.
-struct Block {
+struct alignas(64) Block {
   void* pointer = nullptr;  // device address
   size_t size = 0;
   size_t requested = 0;
@@ -159,7 +159,7 @@ class BlockPool {
   void wait_begin(Block* block);
   void wait_done(Block* block);
 
-  // Merges binned blocks. flush_bins(blocks) only if bins hold so much that it may spare a segment.
+  // Empties the bins into the trees, where neighbours merge; the second only if it may spare a segment.
   void flush_bins();
   void flush_bins_if_many(StreamBlocks& blocks);
 
@@ -177,7 +177,7 @@ class BlockPool {
   void put_away(Block* block);
   void insert_free(Block* block);
   void erase_free(Block* block);
-  void absorb(Block* block, Block* neighbour);
+  void join(Block* left, Block* right);
   void flush(StreamBlocks& blocks);
   Block* new_block(StreamBlocks& blocks, void* pointer, size_t size, bool small);
   void drop_block(Block* block);
@@ -208,9 +208,9 @@ class BlockPool {
   PoolStatistics statistics_;
 
   struct Totals {
-    int64_t blocks = 0;                              // of any state
-    int64_t tree_bytes = 0;                          // in trees
-    int64_t free_segments = 0, free_segment_bytes = 0;  // of those, whole segments
+    int64_t blocks = 0;  // of any state
+    int64_t tree_bytes = 0;
+    int64_t free_segments = 0, free_segment_bytes = 0;  // of the trees' blocks, whole segments
   };
   Totals small_totals_, large_totals_;
   Totals& totals(bool small) { return small ? small_totals_ : large_totals_; }

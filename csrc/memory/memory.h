@@ -7,6 +7,8 @@
 #include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
 
+#include <atomic>
+
 namespace isthmus::memory {
 
 // ---- device memory (device_allocator.cpp)
@@ -20,8 +22,18 @@ c10::DataPtr allocate(size_t bytes, c10::Stream stream);
 
 // ---- host windows (window.cpp): only with a driver that has host_window
 
+namespace detail {
+extern std::atomic<bool> windows_translate;  // some window has different device and host addresses
+void* translate(const void* device_pointer) noexcept;
+}  // namespace detail
+
 // Address at which the CPU reaches the device address. Any pointer outside every window is returned as it is.
-void* host_address(const void* device_pointer) noexcept;
+inline void* host_address(const void* device_pointer) noexcept {
+  if (C10_LIKELY(!detail::windows_translate.load(std::memory_order_relaxed))) {
+    return const_cast<void*>(device_pointer);
+  }
+  return detail::translate(device_pointer);
+}
 
 // ---- pinned host memory (host_allocator.cpp)
 
@@ -40,24 +52,35 @@ void host_empty_cache();
 // Installs the router as PyTorch's CPU allocator; once, at first use of the chip.
 void install_router();
 
+namespace detail {
+// Plain data under the initial-exec model: an access is one instruction, with no call and no guard.
+struct Scope {
+  bool active;
+  c10::DeviceIndex device;
+  c10::StreamId stream;
+};
+extern __thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidden")));
+}  // namespace detail
+
 // While it lives, CPU allocations of this thread come from the pool of stream's device. Nests.
 class PoolScope {
  public:
-  explicit PoolScope(c10::Stream stream) noexcept;
-  ~PoolScope();
+  explicit PoolScope(c10::Stream stream) noexcept : outer_(detail::scope) {
+    detail::scope = {true, stream.device_index(), stream.id()};
+  }
+  ~PoolScope() { detail::scope = outer_; }
   PoolScope(const PoolScope&) = delete;
   PoolScope& operator=(const PoolScope&) = delete;
 
  private:
-  bool outer_active_;
-  c10::Stream outer_stream_;
+  detail::Scope outer_;
 };
 
 // While it lives, CPU allocations of this thread are plain CPU memory again.
 class PlainScope {
  public:
-  PlainScope() noexcept;
-  ~PlainScope();
+  PlainScope() noexcept : outer_active_(detail::scope.active) { detail::scope.active = false; }
+  ~PlainScope() { detail::scope.active = outer_active_; }
   PlainScope(const PlainScope&) = delete;
   PlainScope& operator=(const PlainScope&) = delete;
 
@@ -66,7 +89,10 @@ class PlainScope {
 };
 
 // If the CPU storage's bytes came from a chip's pool, makes it a storage of that chip, in place, and returns
-// true: same bytes, chip device, chip allocator. Decided by address.
+// true: same bytes, chip device, chip allocator. Decided by address. A storage without bytes is left alone.
 bool adopt(c10::StorageImpl& storage);
+
+// Number of pool blocks held by CPU storages: 0 whenever no chip kernel runs. Walks all blocks; for tests.
+int64_t host_view_blocks();
 
 }  // namespace isthmus::memory

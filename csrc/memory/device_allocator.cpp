@@ -1,0 +1,132 @@
+#include "core/stream.h"
+#include "memory/device_memory.h"
+#include "memory/memory.h"
+
+namespace isthmus::memory {
+namespace {
+
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+
+Stat to_stat(const Counter& counter) {
+  Stat stat;
+  stat.current = counter.current;
+  stat.peak = counter.peak;
+  stat.allocated = counter.allocated();
+  stat.freed = counter.freed;
+  return stat;
+}
+
+StatArray to_stats(const Tally& tally) {
+  return {to_stat(tally.all), to_stat(tally.small), to_stat(tally.large)};  // in the order of StatType
+}
+
+void check_index(c10::DeviceIndex device) {
+  TORCH_CHECK(device >= 0 && device < device_count(), "chip ", int{device}, " does not exist: there are ",
+              int{device_count()}, " chips");
+}
+
+// The context of a DataPtr is its Block, not its address: a driver need not let us find one from the other.
+// So raw_deleter() stays null, which tells callers that raw_allocate() is not to be had.
+class ChipAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    return memory::allocate(bytes, current_stream(current_device()));
+  }
+
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override {
+    return data.get_context() == nullptr || data.get_deleter() == &release_block;
+  }
+
+  // Both lie on one device. Ordered after the current stream's work; done on return.
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    if (bytes == 0) return;
+    isthmus_pointer_attributes attributes{};
+    check(driver().pointer_attributes(to, &attributes), "pointer_attributes");
+    TORCH_INTERNAL_ASSERT(attributes.kind == ISTHMUS_MEMORY_DEVICE, "copy_data to memory of no chip");
+    const auto device = static_cast<c10::DeviceIndex>(attributes.device);
+    drain(current_stream(device));
+    use_device(device);
+    check(driver().copy(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE), "copy");
+  }
+
+  bool initialized() override { return driver_initialized(); }
+
+  void emptyCache(c10::MempoolId_t) override {
+    for (int device = 0; device < kMaxDevices; ++device) {
+      if (DeviceMemory* memory = used_device_memory(static_cast<c10::DeviceIndex>(device))) memory->empty_cache();
+    }
+  }
+
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    // Memory that came from elsewhere (another process, another library) is its owner's to keep alive.
+    if (data.get_context() == nullptr || data.get_deleter() != &release_block) return;
+    auto* const block = static_cast<Block*>(data.get_context());
+    block->home->memory->record(block, stream);
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    check_index(device);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    DeviceMemory* const memory = used_device_memory(device);
+    if (memory == nullptr) return stats;
+    DriverCalls calls;
+    const PoolStatistics pool = memory->statistics(&calls);
+    stats.allocation = to_stats(pool.allocation);
+    stats.segment = to_stats(pool.segment);
+    stats.active = to_stats(pool.active);
+    stats.inactive_split = to_stats(pool.inactive_split);
+    stats.allocated_bytes = to_stats(pool.allocated_bytes);
+    stats.reserved_bytes = to_stats(pool.reserved_bytes);
+    stats.active_bytes = to_stats(pool.active_bytes);
+    stats.inactive_split_bytes = to_stats(pool.inactive_split_bytes);
+    stats.requested_bytes = to_stats(pool.requested_bytes);
+    stats.num_alloc_retries = calls.retries;
+    stats.num_ooms = calls.out_of_memory;
+    stats.num_device_alloc = calls.allocated;
+    stats.num_device_free = calls.freed;
+    return stats;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    check_index(device);
+    if (DeviceMemory* memory = used_device_memory(device)) memory->reset_accumulated();
+  }
+
+  void resetPeakStats(c10::DeviceIndex device) override {
+    check_index(device);
+    if (DeviceMemory* memory = used_device_memory(device)) memory->reset_peaks();
+  }
+
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    check_index(device);
+    uint64_t free_bytes = 0, total_bytes = 0;
+    use_device(device);
+    check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");
+    return {free_bytes, total_bytes};
+  }
+};
+
+}  // namespace
+
+c10::DeviceAllocator& device_allocator() {
+  static ChipAllocator* const instance = new ChipAllocator;  // never deleted: storages may outlive statics
+  return *instance;
+}
+
+c10::DataPtr allocate(size_t bytes, c10::Stream stream) {
+  if (bytes == 0) return {nullptr, nullptr, &release_block, stream.device()};
+  Block* const block = device_memory(stream.device_index()).allocate(stream.id(), bytes);
+  return {block->pointer, block, &release_block, stream.device()};
+}
+
+int64_t host_view_blocks() {
+  int64_t count = 0;
+  for (int device = 0; device < kMaxDevices; ++device) {
+    DeviceMemory* const memory = used_device_memory(static_cast<c10::DeviceIndex>(device));
+    if (memory != nullptr) count += memory->host_views();
+  }
+  return count;
+}
+
+}  // namespace isthmus::memory

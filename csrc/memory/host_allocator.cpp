@@ -1,0 +1,211 @@
+// Pinned host memory: kept and used again once the streams that read or write it have passed.
+#include <deque>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "core/runtime.h"
+#include "core/stream.h"
+#include "memory/memory.h"
+#include "memory/stream_use.h"
+
+namespace isthmus::memory {
+namespace {
+
+constexpr size_t kSmallestBlock = 512;
+
+// To a multiple of an eighth of the power of two below, so that batches of nearly equal size share blocks
+// and at most an eighth is wasted.
+size_t round_size(size_t bytes) {
+  if (bytes <= kSmallestBlock) return kSmallestBlock;
+  size_t step = kSmallestBlock / 8;
+  while (step * 16 <= bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+struct HostBlock {
+  char* pointer = nullptr;
+  size_t size = 0;
+  std::vector<c10::Stream> streams;  // that used it since it was handed out
+};
+
+struct WaitingBlock {
+  HostBlock* block;
+  std::vector<StreamUse> uses;
+};
+
+void release_pinned(void* pointer) noexcept;
+
+// The context of a DataPtr is its address. mutex_ is never held while the driver is called.
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    driver();  // initialises it: pinning may be a script's first use of the chip
+    if (bytes == 0) return {nullptr, nullptr, &release_pinned, c10::kCPU};
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t{1} << 62), "cannot pin ", bytes, " bytes of host memory");
+    collect_finished(/*wait=*/false);
+    const size_t size = round_size(bytes);
+    void* pointer = take(size);
+    if (pointer == nullptr) pointer = grow(size);
+    return {pointer, pointer, &release_pinned, c10::kCPU};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &release_pinned; }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  void release(void* pointer) {
+    // The driver must not be called in a child process, and the child's copy of the lists is of no use.
+    if (in_bad_fork()) return;
+    std::vector<c10::Stream> streams;
+    HostBlock* block;
+    {
+      std::lock_guard<std::shared_mutex> guard(mutex_);
+      block = find(pointer);
+      streams.swap(block->streams);
+    }
+    std::vector<StreamUse> uses = record_uses(streams);
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    stats_.allocated_bytes -= static_cast<int64_t>(block->size);
+    if (uses.empty()) {
+      free_[block->size].push_back(block);
+    } else {
+      waiting_.push_back({block, std::move(uses)});
+    }
+  }
+
+  bool owns(const void* pointer) {
+    std::shared_lock<std::shared_mutex> guard(mutex_);
+    return find(pointer) != nullptr;
+  }
+
+  void record(const void* pointer, c10::Stream stream) {
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    if (HostBlock* block = find(pointer)) add_stream(block->streams, stream);
+  }
+
+  HostStats stats() {
+    std::shared_lock<std::shared_mutex> guard(mutex_);
+    return stats_;
+  }
+
+  void empty_cache() {
+    if (!driver_initialized() || in_bad_fork()) return;
+    collect_finished(/*wait=*/true);
+    std::vector<char*> pointers;
+    {
+      std::lock_guard<std::shared_mutex> guard(mutex_);
+      for (auto& [size, blocks] : free_) {
+        for (HostBlock* block : blocks) {
+          pointers.push_back(block->pointer);
+          stats_.reserved_bytes -= static_cast<int64_t>(block->size);
+          blocks_.erase(block->pointer);
+        }
+      }
+      free_.clear();
+    }
+    for (char* pointer : pointers) check(driver().host_free(pointer), "host_free");
+  }
+
+ private:
+  void* take(size_t size) {
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    std::vector<HostBlock*>& free = free_[size];
+    if (free.empty()) return nullptr;
+    HostBlock* const block = free.back();
+    free.pop_back();
+    ++stats_.reused;
+    return count_out(*block);
+  }
+
+  void* grow(size_t size) {
+    use_device(current_device());
+    void* pointer = nullptr;
+    isthmus_status status = driver().host_allocate(size, &pointer);
+    if (status == ISTHMUS_OUT_OF_MEMORY) {
+      empty_cache();
+      status = driver().host_allocate(size, &pointer);
+    }
+    TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, "no pinned host memory: asked ", size,
+                     " bytes (reserved ", stats().reserved_bytes, "): ", driver().last_error(),
+                     ". Lower num_workers or prefetch_factor, or do not pin.");
+    check(status, "host_allocate");
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    stats_.reserved_bytes += static_cast<int64_t>(size);
+    HostBlock& block = blocks_[static_cast<char*>(pointer)];
+    block.pointer = static_cast<char*>(pointer);
+    block.size = size;
+    return count_out(block);
+  }
+
+  void* count_out(const HostBlock& block) {
+    ++stats_.allocations;
+    stats_.allocated_bytes += static_cast<int64_t>(block.size);
+    return block.pointer;
+  }
+
+  // The block that holds pointer, or null.
+  HostBlock* find(const void* pointer) {
+    auto* const address = static_cast<char*>(const_cast<void*>(pointer));
+    auto found = blocks_.upper_bound(address);
+    if (found == blocks_.begin()) return nullptr;
+    HostBlock& block = (--found)->second;
+    return address < block.pointer + block.size ? &block : nullptr;
+  }
+
+  void collect_finished(bool wait) {
+    std::deque<WaitingBlock> waiting;
+    {
+      std::lock_guard<std::shared_mutex> guard(mutex_);
+      waiting.swap(waiting_);
+    }
+    if (waiting.empty()) return;
+    std::vector<bool> done(waiting.size());
+    for (size_t i = 0; i < waiting.size(); ++i) done[i] = uses_done(waiting[i].uses, wait);
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      if (done[i]) {
+        free_[waiting[i].block->size].push_back(waiting[i].block);
+      } else {
+        waiting_.push_back(std::move(waiting[i]));
+      }
+    }
+  }
+
+  std::shared_mutex mutex_;
+  std::map<char*, HostBlock> blocks_;  // by address; all that the driver gave
+  std::unordered_map<size_t, std::vector<HostBlock*>> free_;
+  std::deque<WaitingBlock> waiting_;
+  HostStats stats_{};
+};
+
+PinnedAllocator& instance() {
+  static PinnedAllocator* const allocator = new PinnedAllocator;  // never deleted: tensors may outlive statics
+  return *allocator;
+}
+
+void release_pinned(void* pointer) noexcept { instance().release(pointer); }
+
+}  // namespace
+
+c10::Allocator& pinned_allocator() { return instance(); }
+
+bool is_pinned(const void* pointer) noexcept {
+  if (!driver_initialized() || in_bad_fork()) return false;
+  if (instance().owns(pointer)) return true;
+  // Pinned by others, through the driver.
+  isthmus_pointer_attributes attributes{};
+  return driver_table()->pointer_attributes(pointer, &attributes) == ISTHMUS_OK &&
+         attributes.kind == ISTHMUS_MEMORY_PINNED;
+}
+
+void record_pinned(const void* pointer, c10::Stream stream) { instance().record(pointer, stream); }
+
+HostStats host_stats() { return instance().stats(); }
+
+void host_empty_cache() { instance().empty_cache(); }
+
+}  // namespace isthmus::memory

@@ -1,0 +1,80 @@
+#include <c10/core/CPUAllocator.h>
+
+#include <limits>
+#include <mutex>
+
+#include "memory/device_memory.h"
+#include "memory/memory.h"
+
+namespace isthmus::memory {
+
+namespace detail {
+__thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidden"))) = {false, 0, 0};
+}
+
+namespace {
+
+// What was PyTorch's CPU allocator. Set before the router is installed, then constant.
+c10::Allocator* plain = nullptr;
+c10::DeleterFnPtr plain_deleter = nullptr;
+
+// Frees what either allocator gave: oneDNN returns memory through raw_deallocate(), not knowing whose it is.
+void release_host_view(void* pointer) noexcept {
+  if (Block* block = block_at_host(pointer)) {
+    block->host_view.store(false, std::memory_order_relaxed);
+    block->home->memory->release(block);
+  } else if (plain_deleter != nullptr) {
+    plain_deleter(pointer);
+  }
+}
+
+// PyTorch's CPU allocator once the chip is in use. Outside a PoolScope it adds one thread-local test.
+class Router final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const detail::Scope scope = detail::scope;
+    if (C10_LIKELY(!scope.active)) return plain->allocate(bytes);
+    if (bytes == 0) return {nullptr, nullptr, &release_host_view, c10::kCPU};
+    DeviceMemory& memory = device_memory(scope.device);
+    if (C10_UNLIKELY(!memory.has_window())) return plain->allocate(bytes);
+    Block* const block = memory.allocate(scope.stream, bytes);
+    block->host_view.store(true, std::memory_order_relaxed);
+    void* const pointer = memory.to_host(block);
+    return {pointer, pointer, &release_host_view, c10::kCPU};
+  }
+
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override {
+    return data.get_deleter() == &release_host_view || plain->is_simple_data_ptr(data);
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &release_host_view; }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override { plain->copy_data(to, from, bytes); }
+};
+
+}  // namespace
+
+void install_router() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    plain = c10::GetCPUAllocator();
+    plain_deleter = plain->raw_deleter();
+    auto* const router = new Router;  // never deleted: storages keep a pointer to their allocator
+    c10::SetCPUAllocator(router, std::numeric_limits<uint8_t>::max());
+    TORCH_CHECK(c10::GetCPUAllocator() == router, "PyTorch kept its CPU allocator; the chip cannot be used");
+  });
+}
+
+bool adopt(c10::StorageImpl& storage) {
+  c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &release_host_view) return false;
+  Block* const block = block_at_host(data.get_context());
+  if (block == nullptr) return false;
+  block->host_view.store(false, std::memory_order_relaxed);
+  data.release_context();
+  data = c10::DataPtr(block->pointer, block, &release_block, block->home->memory->device());
+  storage.set_allocator(&device_allocator());
+  return true;
+}
+
+}  // namespace isthmus::memory

@@ -1,0 +1,26 @@
+// Knowing when work that uses a block on other streams is done: events, recorded when the block is returned.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <vector>
+
+#include "driver.h"
+
+namespace isthmus::memory {
+
+struct StreamUse {
+  c10::DeviceIndex device;
+  isthmus_event event;
+};
+
+// Records an event on each stream that has work outstanding. Empty when all are idle, or when the driver can
+// no longer be asked: after a fork, or when the device has failed.
+std::vector<StreamUse> record_uses(const std::vector<c10::Stream>& streams) noexcept;
+
+// Drops the uses whose work is done, or waits for all; true when none is left.
+bool uses_done(std::vector<StreamUse>& uses, bool wait) noexcept;
+
+void add_stream(std::vector<c10::Stream>& streams, c10::Stream stream);
+
+}  // namespace isthmus::memory
