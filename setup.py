@@ -1,7 +1,6 @@
 """Builds the C++ core (isthmus._C) and the host driver; the rest of the package is in pyproject.toml."""
 
 import os
-import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -92,11 +91,7 @@ class Build(BuildExtension):
 
 def write_build_record(path: Path) -> None:
     """Record the torch that the core was compiled against; isthmus/__init__.py reads it before it loads."""
-    text = (
-        '"""Written by setup.py."""\n\n'
-        f'TORCH_VERSION = "{torch.__version__}"\n'
-        f'PYTHON_VERSION = "{sys.version_info.major}.{sys.version_info.minor}"\n'
-    )
+    text = f'"""Written by setup.py."""\n\nTORCH_VERSION = "{torch.__version__}"\n'
     if path.exists() and path.read_text() == text:
         return
     beside = path.with_suffix(".py.tmp")

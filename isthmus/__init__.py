@@ -1,7 +1,7 @@
 """Isthmus: the land bridge between PyTorch and an accelerator.
 
-``import torch`` calls :func:`_autoload` through the ``torch.backends`` entry point; after that ``torch.chip`` is
-there, as a device or as a stub that says why it is none.
+``import torch`` calls :func:`_autoload` through the ``torch.backends`` entry point; after that ``torch.chip``
+is there, as a device or as a stub that says why it is none.
 """
 
 from __future__ import annotations

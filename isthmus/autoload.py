@@ -1,7 +1,7 @@
 """What happens on ``import torch``: decide whether the chip is registered, and do it.
 
-This runs inside every ``import torch``, so it starts no thread, allocates nothing, initialises no driver, imports
-nothing heavy and never raises.
+This runs inside every ``import torch``, so it starts no thread, allocates nothing, initialises no driver,
+imports nothing heavy and never raises.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 # PyTorch registers a backend once per process, so this is per process too.
-_status = Status(False, "`import torch` has not loaded it (TORCH_DEVICE_BACKEND_AUTOLOAD=0, or torch is not imported)")
+_status = Status(False, "it is not loaded: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or torch is not imported")
 
 
 def status() -> Status:
@@ -116,7 +116,7 @@ def _check_privateuse1_is_free() -> None:
 def _check_no_other_accelerator() -> None:
     name = _other_accelerator()
     if name:
-        raise Refused(f"{name} is here and serves torch.accelerator; ISTHMUS_DRIVER=host would take its place")
+        raise Refused(f"{name} serves torch.accelerator here; ISTHMUS_DRIVER=host would take its place")
 
 
 def _other_accelerator() -> str:
@@ -166,12 +166,13 @@ def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ..
 def _install_device_module() -> None:
     """Name the device and hand PyTorch its module. After this, ``torch.accelerator`` is the chip."""
     import torch
+    from torch.utils import backend_registration
 
-    torch.utils.rename_privateuse1_backend("chip")
+    backend_registration.rename_privateuse1_backend("chip")
     from isthmus import chip, graph
 
     torch._register_device_module("chip", chip)
-    torch.utils.generate_methods_for_privateuse1_backend(
+    backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     chip._register_submodules()
@@ -184,7 +185,7 @@ def _one_line(error: BaseException) -> str:
 
 
 class Stub(ModuleType):
-    """``torch.chip`` where the chip is not registered: answers what has an answer, refuses the rest by name."""
+    """``torch.chip`` where the chip is not registered: answers what has an answer, refuses the rest."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("torch.chip", f"The chip is not registered: {reason}")

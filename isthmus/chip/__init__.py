@@ -1,4 +1,4 @@
-"""``torch.chip``: the surface of ``torch.cuda`` that has a meaning on any chip, and what PyTorch asks of a device.
+"""``torch.chip``: what ``torch.cuda`` has that any chip can have, and what PyTorch asks of a device.
 
 Importing this initialises no driver; the first call that needs a device does.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from isthmus.chip import _utils, amp, memory, random, streams, types
 from isthmus.chip._lazy import (
@@ -106,6 +105,102 @@ from isthmus.chip.types import (
     ShortTensor,
 )
 
+__all__ = [
+    "amp",
+    "BFloat16Storage",
+    "BFloat16Tensor",
+    "BoolStorage",
+    "BoolTensor",
+    "ByteStorage",
+    "ByteTensor",
+    "can_device_access_peer",
+    "CharStorage",
+    "CharTensor",
+    "ComplexDoubleStorage",
+    "ComplexFloatStorage",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_memory_used",
+    "device_of",
+    "dispatch_stats",
+    "DoubleStorage",
+    "DoubleTensor",
+    "driver",
+    "empty_cache",
+    "empty_host_cache",
+    "Event",
+    "ExternalStream",
+    "FloatStorage",
+    "FloatTensor",
+    "get_amp_supported_dtype",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "get_stream_from_external",
+    "HalfStorage",
+    "HalfTensor",
+    "has_half",
+    "host_memory_stats",
+    "init",
+    "initial_seed",
+    "IntStorage",
+    "IntTensor",
+    "ipc_collect",
+    "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "LongStorage",
+    "LongTensor",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_dispatch_stats",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "routes",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "set_strict",
+    "ShortStorage",
+    "ShortTensor",
+    "Stream",
+    "stream",
+    "stream_priority_range",
+    "StreamContext",
+    "streams",
+    "synchronize",
+    "types",
+    "_exchange_device",
+    "_get_generator",
+    "_is_in_bad_fork",
+    "_lazy_call",
+    "_lazy_init",
+    "_maybe_exchange_device",
+    "_set_stream_by_id",
+    "_utils",
+]
+
 has_half = True
 
 
@@ -119,7 +214,3 @@ def _register_submodules() -> None:
 def _is_compiled() -> bool:
     """True: the core is built, or this module would not be here."""
     return True
-
-
-def __dir__() -> list[Any]:
-    return sorted(name for name in globals() if name not in ("Any", "ModuleType", "sys", "annotations"))

@@ -13,7 +13,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
     return [torch.bfloat16, torch.float16, torch.float32]
 
 
-class autocast(torch.amp.autocast):  # noqa: N801 - the name that PyTorch gives it
+class autocast(torch.amp.autocast):
     """``torch.autocast("chip", ...)``.
 
     Args:

@@ -40,7 +40,7 @@ def _maybe_exchange_device(device: int) -> int:
     return _C.exchange_device(device)
 
 
-class device:  # noqa: N801 - the name that PyTorch gives it
+class device:
     """Context manager that makes a device current and puts the former one back.
 
     Args:
@@ -58,7 +58,7 @@ class device:  # noqa: N801 - the name that PyTorch gives it
         _C.exchange_device(self.prev_idx)
 
 
-class device_of(device):  # noqa: N801 - the name that PyTorch gives it
+class device_of(device):
     """Context manager that makes a tensor's or storage's device current; a no-op unless it is on the chip."""
 
     def __init__(self, obj: Any) -> None:

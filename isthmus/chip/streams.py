@@ -21,6 +21,7 @@ class Stream(torch.Stream):
     """
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **triple: int) -> Stream:
+        """A new stream, or the one that triple (stream_id, device_index, device_type) names."""
         if not triple:
             index = _index(device)
             triple = _as_triple(_C.new_stream(_current(index), priority))
@@ -49,6 +50,7 @@ class ExternalStream(Stream):
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None, **triple: int) -> ExternalStream:
+        """The stream of the handle."""
         if not triple:
             triple = _as_triple(_C.external_stream(stream_ptr, _current(_index(device))))
         stream: ExternalStream = super().__new__(cls, **triple)  # type: ignore[assignment]
@@ -72,6 +74,7 @@ class Event(torch.Event):
         interprocess: bool = False,
         external: bool = False,
     ) -> Event:
+        """An event that is not recorded yet."""
         return super().__new__(
             cls, "chip", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
@@ -85,7 +88,9 @@ class Event(torch.Event):
         super().wait(current_stream() if stream is None else stream)
 
     def __repr__(self) -> str:
-        return f"<torch.chip.Event {self.event_id:#x}>" if self.event_id else "<torch.chip.Event not recorded>"
+        return (
+            f"<torch.chip.Event {self.event_id:#x}>" if self.event_id else "<torch.chip.Event not recorded>"
+        )
 
 
 class StreamContext:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.storage import _LegacyStorage
+from torch.storage import _LegacyStorage, _LegacyStorageMeta
 
 
 class _TypedTensorMeta(type):
@@ -65,7 +65,7 @@ def _tensor_type(name: str) -> Any:
 def _storage_type(name: str) -> Any:
     dtype = _DTYPES[name]
     body = {"dtype": dtype, "_dtype": dtype, "__module__": "torch.chip", "__doc__": f"{dtype} storage."}
-    return type(_LegacyStorage)(f"{name}Storage", (_LegacyStorage,), body)
+    return _LegacyStorageMeta(f"{name}Storage", (_LegacyStorage,), body)
 
 
 BFloat16Tensor, BFloat16Storage = _tensor_type("BFloat16"), _storage_type("BFloat16")

@@ -1,0 +1,3 @@
+"""Written by setup.py when the C++ core is built."""
+
+TORCH_VERSION: str

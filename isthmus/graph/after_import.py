@@ -1,0 +1,52 @@
+"""Doing something when a module is first imported, without importing it for that."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class AfterImport(MetaPathFinder):
+    """A finder that calls action once, after the named module has been executed, and then is gone.
+
+    Args:
+        module: full name of the module.
+        action: called without arguments.
+    """
+
+    def __init__(self, module: str, action: Callable[[], None]) -> None:
+        self.module = module
+        self.action = action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where the module is, with its loader wrapped; None for every other module."""
+        if fullname != self.module or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self.action)
+        return spec
+
+
+class _Loader(Loader):
+    def __init__(self, loader: Loader, action: Callable[[], None]) -> None:
+        self._loader = loader
+        self._action = action
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # Put back first: inspect and pickle look at the loader of the module.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._action()

@@ -1,0 +1,95 @@
+"""Sends graphs with tensors on the chip, which Inductor cannot generate code for, to AOT eager."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from isthmus.graph.after_import import AfterImport
+from isthmus.patches import Scope
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+DYNAMO_DEVICES = "torch._dynamo.device_interface"
+
+_logger = logging.getLogger("isthmus")
+_scope = Scope("graph")
+_noticed = False
+
+
+def install() -> None:
+    """Stand in front of Inductor, and give Dynamo the device's interface when it is first imported."""
+    if not _scope.patches:
+        _scope.replace(
+            "torch._TorchCompileInductorWrapper.__call__",
+            _before_inductor,
+            "Inductor generates no code for this device; its graphs run as AOT eager",
+            expects=("self", "model_", "inputs_"),
+        )
+        _when_imported(DYNAMO_DEVICES, _register_with_dynamo)
+
+
+def uninstall() -> None:
+    """Give Inductor back its place."""
+    global _noticed
+    _scope.undo()
+    _noticed = False
+
+
+def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(inductor)
+    def compile_graph(self: Any, model_: GraphModule, inputs_: list[Any], **options: Any) -> Any:
+        if not _has_device(model_, inputs_, torch._C._get_privateuse1_backend_name()):
+            return inductor(self, model_, inputs_, **options)
+        _notice_once()
+        from torch._dynamo.backends.debugging import aot_eager
+
+        return aot_eager(model_, inputs_)
+
+    return compile_graph
+
+
+def _has_device(model: GraphModule, inputs: Sequence[Any], device_type: str) -> bool:
+    """Whether an input, a parameter, a buffer or a value inside the graph is on the device."""
+    return any(tensor.device.type == device_type for tensor in _tensors(model, inputs))
+
+
+def _tensors(model: GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
+    yield from (value for value in inputs if isinstance(value, torch.Tensor))
+    if not isinstance(model, torch.nn.Module):
+        return
+    yield from model.parameters()
+    yield from model.buffers()
+    from torch.utils._pytree import tree_leaves
+
+    for node in getattr(getattr(model, "graph", None), "nodes", ()):
+        values = tree_leaves((node.meta.get("example_value"), node.meta.get("val")))
+        yield from (value for value in values if isinstance(value, torch.Tensor))
+
+
+def _notice_once() -> None:
+    global _noticed
+    if not _noticed:
+        _noticed = True
+        _logger.warning(
+            "isthmus: torch.compile runs this device's graphs with AOT autograd and eager kernels"
+        )
+
+
+def _when_imported(module: str, action: Callable[[], None]) -> None:
+    if module in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, AfterImport(module, action))
+
+
+def _register_with_dynamo() -> None:
+    from isthmus.graph import dynamo_device
+
+    dynamo_device.register()
