@@ -167,8 +167,7 @@ PoolStatistics& BlockPool::statistics() {
   const auto sample = [this](bool small) {
     const auto pick = [small](Tally& tally) -> Counter& { return small ? tally.small : tally.large; };
     const Totals& sum = totals(small);
-    pick(statistics_.inactive_split)
-        .set(sum.blocks - pick(statistics_.active).current - sum.free_segments);
+    pick(statistics_.inactive_split).set(sum.blocks - pick(statistics_.active).current - sum.free_segments);
     pick(statistics_.inactive_split_bytes)
         .set(pick(statistics_.reserved_bytes).current - pick(statistics_.active_bytes).current -
              sum.free_segment_bytes);

@@ -15,7 +15,7 @@
 
 namespace isthmus::memory {
 
-constexpr size_t kGranule = 512;                // every block starts and ends on a multiple of it
+constexpr size_t kGranule = 512;                 // every block starts and ends on a multiple of it
 constexpr size_t kSmallLimit = size_t{1} << 20;  // blocks up to here come from small segments, through bins
 constexpr size_t kSmallSegment = size_t{2} << 20;
 constexpr size_t kLargeSegment = size_t{20} << 20;

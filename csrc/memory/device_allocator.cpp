@@ -54,7 +54,8 @@ class ChipAllocator final : public c10::DeviceAllocator {
 
   void emptyCache(c10::MempoolId_t) override {
     for (int device = 0; device < kMaxDevices; ++device) {
-      if (DeviceMemory* memory = used_device_memory(static_cast<c10::DeviceIndex>(device))) memory->empty_cache();
+      if (DeviceMemory* memory = used_device_memory(static_cast<c10::DeviceIndex>(device)))
+        memory->empty_cache();
     }
   }
 

@@ -9,14 +9,19 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kMiB = 1024.0 * 1024.0;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kKiB = uint64_t{1} << 10;
 
-std::string in_unit(uint64_t bytes, bool gib) {
+const char* name_of(uint64_t unit) { return unit == kGiB ? " GiB" : unit == kMiB ? " MiB" : " KiB"; }
+
+std::string in_unit(uint64_t bytes, uint64_t unit) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / (gib ? kGiB : kMiB));
+  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / static_cast<double>(unit));
   return text;
 }
+
+std::string with_unit(uint64_t bytes, uint64_t unit) { return in_unit(bytes, unit) + name_of(unit); }
 
 std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device) {
   uint64_t free_bytes = 0, total_bytes = 0;
@@ -157,16 +162,15 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
   }
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
                                    static_cast<size_t>(reserved), device_);
-  const bool gib = total_bytes >= static_cast<uint64_t>(kGiB);
-  const bool asked_gib = bytes >= static_cast<size_t>(kGiB / 10);
-  const char* const unit = gib ? " GiB" : " MiB";
+  const uint64_t unit = total_bytes >= kGiB ? kGiB : kMiB;
+  const uint64_t asked_unit = bytes >= kGiB / 10 ? kGiB : bytes >= kMiB / 10 ? kMiB : kKiB;
   const bool is_host = std::string(driver().name) == "host";
   TORCH_CHECK_WITH(OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
-                   in_unit(bytes, asked_gib), asked_gib ? " GiB, " : " MiB, ", in_unit(free_bytes, gib), unit,
-                   " free of ", in_unit(total_bytes, gib), unit, " (reserved ",
-                   in_unit(static_cast<uint64_t>(reserved), gib), ", of which ",
-                   in_unit(static_cast<uint64_t>(reserved - active), gib), " unused); largest free block ",
-                   in_unit(largest, gib), unit, ". ",
+                   with_unit(bytes, asked_unit), ", ", with_unit(free_bytes, unit), " free of ",
+                   with_unit(total_bytes, unit), " (reserved ",
+                   in_unit(static_cast<uint64_t>(reserved), unit), ", of which ",
+                   in_unit(static_cast<uint64_t>(reserved - active), unit), " unused); largest free block ",
+                   with_unit(largest, unit), ". ",
                    is_host ? "Set ISTHMUS_HOST_MEMORY or lower the micro-batch." : "Lower the micro-batch.");
 }
 

@@ -35,7 +35,8 @@ class DeviceMemory {
       block = bytes <= kRequestLimit ? pool_.take(pool_.of_stream(stream), bytes) : nullptr;
     }
     if (C10_UNLIKELY(block == nullptr)) block = allocate_slow(stream, bytes);
-    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report(block->pointer, static_cast<int64_t>(block->size));
+    if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
+      report(block->pointer, static_cast<int64_t>(block->size));
     return block;
   }
 
@@ -111,7 +112,8 @@ inline DeviceMemory& device_memory(c10::DeviceIndex device) {
 
 // The same, or null if the device has not been used.
 inline DeviceMemory* used_device_memory(c10::DeviceIndex device) {
-  return static_cast<unsigned>(device) < unsigned{kMaxDevices} ? detail::device_memories[device].load() : nullptr;
+  return static_cast<unsigned>(device) < unsigned{kMaxDevices} ? detail::device_memories[device].load()
+                                                               : nullptr;
 }
 
 // The deleter of chip DataPtrs; the context is the Block.

@@ -43,7 +43,8 @@ class PinnedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     driver();  // initialises it: pinning may be a script's first use of the chip
     if (bytes == 0) return {nullptr, nullptr, &release_pinned, c10::kCPU};
-    TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t{1} << 62), "cannot pin ", bytes, " bytes of host memory");
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t{1} << 62), "cannot pin ", bytes,
+                     " bytes of host memory");
     collect_finished(/*wait=*/false);
     const size_t size = round_size(bytes);
     void* pointer = take(size);
@@ -183,7 +184,8 @@ class PinnedAllocator final : public c10::Allocator {
 };
 
 PinnedAllocator& instance() {
-  static PinnedAllocator* const allocator = new PinnedAllocator;  // never deleted: tensors may outlive statics
+  // Never deleted: tensors may outlive statics.
+  static PinnedAllocator* const allocator = new PinnedAllocator;
   return *allocator;
 }
 

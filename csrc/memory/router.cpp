@@ -49,7 +49,9 @@ class Router final : public c10::Allocator {
 
   c10::DeleterFnPtr raw_deleter() const override { return &release_host_view; }
 
-  void copy_data(void* to, const void* from, size_t bytes) const override { plain->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    plain->copy_data(to, from, bytes);
+  }
 };
 
 }  // namespace

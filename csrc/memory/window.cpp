@@ -34,8 +34,8 @@ const Window* open_window(c10::DeviceIndex device) {
 
   // One entry per granule of address space; the kernel supplies a page of it when its first block is made.
   const size_t table_bytes = (described.bytes / kGranule + 1) * sizeof(Block*);
-  void* entries = mmap(nullptr, table_bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* entries =
+      mmap(nullptr, table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(entries != MAP_FAILED, "chip ", int{device}, ": no address space for the block table of ",
               table_bytes, " bytes; raise the limit on virtual memory (ulimit -v) or lower the capacity");
 
