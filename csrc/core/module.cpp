@@ -181,6 +181,7 @@ void bind_dispatch(py::module_& m) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("open_driver", [](const std::string& path) {
     open_driver(path);
+    c10::SetAllocator(kChip, &memory::device_allocator());
     register_delegates();
   });
   m.def("driver", &describe_driver);
