@@ -126,9 +126,8 @@ def _other_accelerator() -> str:
     accelerator = torch.accelerator.current_accelerator()  # of this build of PyTorch; None for CPU wheels
     if accelerator is not None and _is_present(accelerator.type):
         return accelerator.type
-    from importlib.metadata import entry_points
-
-    others = [entry.name for entry in entry_points(group="torch.backends") if entry.name != "isthmus"]
+    plugins = drivers.installed().select(group="torch.backends")
+    others = [plugin.name for plugin in plugins if plugin.name != "isthmus"]
     return f"plugin {others[0]}" if others else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -67,14 +67,18 @@ def manual_seed_all(seed: int) -> None:
 
 def seed() -> None:
     """Seed the current device from the operating system."""
-    manual_seed(secrets.randbits(63))
+    manual_seed(_from_system())
 
 
 def seed_all() -> None:
     """Seed every device with one number from the operating system."""
-    manual_seed_all(secrets.randbits(63))
+    manual_seed_all(_from_system())
 
 
 def initial_seed() -> int:
     """Seed of the current device's default generator."""
     return _get_generator(torch.device("chip")).initial_seed()
+
+
+def _from_system() -> int:
+    return int.from_bytes(os.urandom(8), "little") >> 1

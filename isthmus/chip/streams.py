@@ -57,13 +57,20 @@ class ExternalStream(Stream):
         return stream
 
 
-class Event(torch.Event):
+class _EventMeta(type):
+    """``isinstance(e, torch.chip.Event)``: an event of the chip."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "chip"
+
+
+class Event(torch.Event, metaclass=_EventMeta):
     """A mark in a stream that can be waited for and timed.
 
     Args:
-        enable_timing: :meth:`elapsed_time` may be asked.
+        enable_timing: :meth:`elapsed_time` (milliseconds) may be asked.
         blocking: accepted; a wait on the host always sleeps.
-        interprocess: the event may be exported to another process.
+        interprocess: accepted by PyTorch, which has no export of events yet.
         external: accepted; it has a meaning only in graph capture.
     """
 
@@ -73,24 +80,9 @@ class Event(torch.Event):
         blocking: bool = False,
         interprocess: bool = False,
         external: bool = False,
-    ) -> Event:
-        """An event that is not recorded yet."""
-        return super().__new__(
-            cls, "chip", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
-        )
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Mark the point that stream, by default the current one, has come to."""
-        super().record(current_stream() if stream is None else stream)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make later work of stream, by default the current one, wait for this event."""
-        super().wait(current_stream() if stream is None else stream)
-
-    def __repr__(self) -> str:
-        return (
-            f"<torch.chip.Event {self.event_id:#x}>" if self.event_id else "<torch.chip.Event not recorded>"
-        )
+    ) -> Any:
+        """A ``torch.Event``: elapsed_time and record_event of PyTorch take that very type and no subclass."""
+        return torch.Event("chip", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 class StreamContext:

@@ -7,7 +7,8 @@ Nothing is opened here. A package outside Isthmus adds a driver with an entry po
 from __future__ import annotations
 
 import os
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,12 @@ class Search(NamedTuple):
     candidates: tuple[Candidate, ...]
     searched: tuple[str, ...]
     problem: str = ""
+
+
+@cache
+def installed() -> EntryPoints:
+    """Entry points of every installed package; read once, since that takes milliseconds of `import torch`."""
+    return entry_points()
 
 
 def find(asked: str = "") -> Search:
@@ -72,7 +79,7 @@ def _shipped(searched: list[str]) -> list[Candidate]:
 
 def _from_entry_points(searched: list[str], asked: str) -> list[Candidate]:
     found = []
-    for entry in entry_points(group="isthmus.drivers"):
+    for entry in installed().select(group="isthmus.drivers"):
         if asked and entry.name != asked:
             continue
         place = f"entry point isthmus.drivers {entry.name} = {entry.value}"
