@@ -1,0 +1,97 @@
+"""Proxies for ``torch.distributed``: ``nccl`` is the accelerator's collective backend."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from isthmus.migrate.accelerator import Accelerator
+from isthmus.migrate.cuda_answers import called_by_pytorch
+from isthmus.patches import Scope
+
+_NCCL = "nccl"
+_TAKES_BACKEND = (
+    "init_process_group",
+    "new_group",
+    "split_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+)
+
+
+def install(scope: Scope, accelerator: Accelerator) -> None:
+    """Translate backends and device types that are handed to c10d, and answer ``nccl`` where it is asked."""
+    if not torch.distributed.is_available():
+        return
+    for name in _TAKES_BACKEND:
+        make = functools.partial(_takes_backend, accelerator)
+        for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
+            scope.replace(f"{module}.{name}", make, "backend='nccl' is the accelerator's backend")
+    scope.replace(
+        "torch.distributed.get_backend",
+        functools.partial(_get_backend, accelerator),
+        "a group of the accelerator's backend reads as 'nccl'",
+        expects=("group",),
+    )
+    scope.replace(
+        "torch.distributed.is_nccl_available",
+        lambda original: lambda: not called_by_pytorch() or original(),
+        "scripts choose their backend by it",
+    )
+    scope.replace(
+        "torch.distributed.is_backend_available",
+        lambda original: lambda backend: original(accelerator.backend(backend)),
+        "'nccl' is the accelerator's backend",
+        expects=("backend",),
+    )
+    _device_mesh(scope, accelerator)
+
+
+def _takes_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        if isinstance(bound.arguments.get("backend"), str):
+            bound.arguments["backend"] = accelerator.backend(bound.arguments["backend"])
+        return original(*bound.args, **bound.kwargs)
+
+    return function
+
+
+def _get_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_backend(group: Any = None) -> str:
+        backend = original(group)
+        ours = accelerator.collective_backend()
+        return _NCCL if backend == ours != "gloo" else backend
+
+    return get_backend
+
+
+def _device_mesh(scope: Scope, accelerator: Accelerator) -> None:
+    def first(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+            return original(accelerator.name(device_type), *args, **kwargs)
+
+        return init_device_mesh
+
+    def second(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+            original(self, accelerator.name(device_type), *args, **kwargs)
+
+        return init
+
+    reason = "device_type may be 'cuda'"
+    for module in ("torch.distributed", "torch.distributed.device_mesh"):
+        scope.replace(f"{module}.init_device_mesh", first, reason, expects=("device_type",))
+    scope.replace(
+        "torch.distributed.device_mesh.DeviceMesh.__init__", second, reason, expects=("self", "device_type")
+    )

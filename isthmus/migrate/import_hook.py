@@ -1,0 +1,147 @@
+"""Rewrites the user's own modules as they are imported, never an installed package or the standard library."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from isthmus.migrate import answers
+from isthmus.migrate.rewrite import compile_source, worth_parsing
+from isthmus.patches import Scope
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    """Folders of what is installed: the standard library, site-packages, this package."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = [sysconfig.get_path(name) for name in names]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    return (*(Path(folder).resolve() for folder in folders), Path(__file__).resolve().parents[1])
+
+
+def is_users(path: str) -> bool:
+    """Whether a source file is the user's own."""
+    if not path.endswith(".py"):
+        return False
+    resolved = Path(path).resolve()
+    if {"site-packages", "dist-packages"} & set(resolved.parts):
+        return False
+    return not any(resolved.is_relative_to(folder) for folder in _installed())
+
+
+class Loader(SourceFileLoader):
+    """Loads a module from its rewritten source. Never touches the byte code that plain Python caches."""
+
+    def path_stats(self, path: str) -> Any:
+        raise OSError(f"{path}: rewritten source is not cached")  # as importlib asks for it
+
+    def source_to_code(  # type: ignore[override]
+        self, data: bytes | str, path: str, *, _optimize: int = -1
+    ) -> CodeType:
+        return compile_source(data, path)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds modules where the path finder does, and hands the user's own to :class:`Loader`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
+            return None
+        if not is_users(spec.origin) or not worth_parsing(_read(spec.origin)):
+            return None
+        spec.loader = Loader(fullname, spec.origin)
+        return spec
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+class WhenImported(importlib.abc.MetaPathFinder):
+    """Calls a function right after a module has been imported, once."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self.name = name
+        self._then = then
+        self._searching = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self.name or self._searching:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            self._then()
+
+        loader.exec_module = exec_module
+
+
+def when_imported(scope: Scope, name: str, then: Callable[[], None]) -> None:
+    """Call then() once the module is imported; at once if it is."""
+    if name in sys.modules:
+        then()
+        return
+    finder = WhenImported(name, then)
+    sys.meta_path.insert(0, finder)
+    scope.record(
+        f"sys.meta_path: {name}",
+        "the shim is entered when it is imported",
+        lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None,
+    )
+
+
+def install(scope: Scope) -> None:
+    """Rewrite the user's modules from now on."""
+    for name, function in answers.NAMES.items():
+        scope.set(builtins, name, function, f"builtins.{name}", "called by rewritten source")
+    finder = Finder()
+    sys.meta_path.insert(0, finder)
+    scope.record(
+        "sys.meta_path: user modules", "the user's modules are rewritten", lambda: sys.meta_path.remove(finder)
+    )
+    scope.replace(
+        "runpy._get_code_from_file",
+        lambda original: functools.partial(_code_from_file, original),
+        "a spawned process runs the user's script as __mp_main__ through it",
+    )
+
+
+def _code_from_file(original: Callable[..., Any], *args: str) -> Any:
+    """runpy's function: (run name, file) -> (code, file) before CPython 3.12, file -> code from then on."""
+    path = args[-1]
+    if not is_users(path) or not worth_parsing(_read(path)):
+        return original(*args)
+    code = compile_source(_read(path), path)
+    return (code, path) if len(args) == 2 else code

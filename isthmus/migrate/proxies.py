@@ -1,0 +1,30 @@
+"""Enters all proxies of the shim, in an order in which each finds what it needs unpatched."""
+
+from __future__ import annotations
+
+import functools
+
+from isthmus.migrate import answers, cuda_module, devices, distributed, import_hook, library, script, serialization
+from isthmus.migrate.accelerator import Accelerator
+from isthmus.patches import Scope
+
+
+def enter(scope: Scope, accelerator: Accelerator) -> None:
+    """Apply every proxy to PyTorch; the scope undoes them."""
+    before = answers.set_accelerator(accelerator.type)
+    scope.record(
+        "isthmus.migrate.answers", "rewritten source learns the device type", lambda: _restore(before)
+    )
+    library.install(scope, accelerator)
+    devices.install(scope, accelerator)
+    cuda_module.install(scope, accelerator)
+    serialization.install(scope, accelerator)
+    distributed.install(scope, accelerator)
+    script.install(scope, accelerator)
+    import_hook.when_imported(
+        scope, "triton.runtime.jit", functools.partial(library.refuse_triton, scope, accelerator)
+    )
+
+
+def _restore(before: str) -> None:
+    answers.set_accelerator(before)
