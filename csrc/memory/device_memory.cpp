@@ -13,6 +13,8 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kKiB = uint64_t{1} << 10;
 
+uint64_t unit_for(uint64_t bytes) { return bytes >= kGiB ? kGiB : bytes >= kMiB / 10 ? kMiB : kKiB; }
+
 const char* name_of(uint64_t unit) { return unit == kGiB ? " GiB" : unit == kMiB ? " MiB" : " KiB"; }
 
 std::string in_unit(uint64_t bytes, uint64_t unit) {
@@ -162,8 +164,7 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
   }
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
                                    static_cast<size_t>(reserved), device_);
-  const uint64_t unit = total_bytes >= kGiB ? kGiB : kMiB;
-  const uint64_t asked_unit = bytes >= kGiB / 10 ? kGiB : bytes >= kMiB / 10 ? kMiB : kKiB;
+  const uint64_t unit = unit_for(total_bytes), asked_unit = unit_for(bytes);
   const bool is_host = std::string(driver().name) == "host";
   TORCH_CHECK_WITH(OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
                    with_unit(bytes, asked_unit), ", ", with_unit(free_bytes, unit), " free of ",
