@@ -1,0 +1,132 @@
+"""Interleaved timing: every round measures each peer once, and the result is the ratio of what one round saw.
+
+Absolute times on a shared machine move by tens of percent within minutes; a ratio taken inside a round does not.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Seconds of one peer, one entry per round."""
+
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+
+def interleave(peers: dict[str, Callable[[], float]], *, rounds: int, warm_up: int = 2) -> dict[str, Timing]:
+    """Measure every peer once a round, in turn.
+
+    Args:
+        peers: name -> function that does the work and returns the seconds that it took.
+        rounds: measured rounds.
+        warm_up: rounds thrown away first.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in peers}
+    for index in range(warm_up + rounds):
+        for name, measure in peers.items():
+            taken = measure()
+            if index >= warm_up:
+                seconds[name].append(taken)
+    return {name: Timing(seconds=taken) for name, taken in seconds.items()}
+
+
+def ratio(ours: Timing, theirs: Timing) -> float:
+    """Median over the rounds of ours / theirs."""
+    return statistics.median(a / b for a, b in zip(ours.seconds, theirs.seconds, strict=True))
+
+
+def difference(ours: Timing, theirs: Timing) -> float:
+    """Median over the rounds of ours - theirs, in seconds."""
+    return statistics.median(a - b for a, b in zip(ours.seconds, theirs.seconds, strict=True))
+
+
+def per_call(function: Callable[[], object], calls: int) -> Callable[[], float]:
+    """A peer that calls function `calls` times and returns seconds per call."""
+
+    def measure() -> float:
+        repeat = range(calls)
+        start = time.perf_counter()
+        for _ in repeat:
+            function()
+        return (time.perf_counter() - start) / calls
+
+    return measure
+
+
+def machine() -> dict[str, Any]:
+    """What a result row needs to be comparable: processor, threads, versions, commit."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def save(name: str, rows: list[dict[str, Any]], *, unfair: str, settings: dict[str, Any] | None = None) -> Path:
+    """Write benchmarks/results/<name>.json (the newest run) and return its path.
+
+    Args:
+        name: of the benchmark.
+        rows: one dictionary per line of the result table.
+        unfair: what would make the comparison unfair, and what was done about it.
+        settings: sizes and repetitions.
+    """
+    RESULTS.mkdir(mode=0o750, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    beside = path.with_suffix(".json.tmp")
+    content = {"machine": machine(), "settings": settings or {}, "unfair": unfair, "rows": rows}
+    beside.write_text(json.dumps(content, indent=2) + "\n")
+    beside.chmod(0o640)
+    beside.replace(path)
+    return path
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a plain table, columns in the order of the first row."""
+    columns = list(rows[0])
+    texts = [[_text(row[column]) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(line[i]) for line in texts)) for i, column in enumerate(columns)]
+    for line in [columns, *texts]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _text(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()

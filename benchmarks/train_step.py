@@ -1,0 +1,165 @@
+"""One training step of a 4-layer LLaMA (h 512, vocabulary 8192, batch 8 x 256, float32, default AdamW).
+
+Peers, each in a process of its own, stepped in turn: native CPU eager; the same with a malloc that keeps its
+memory (glibc tunables); torch.compile on CPU; the host chip. Goals: the chip at most 0.82x of the first and 1.03x
+of the second. The limit beside is the step's matrix products alone, at the rate that this machine's GEMM reaches.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+KEEP_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736:glibc.malloc.top_pad=1073741824"
+PEERS = {
+    "cpu": ("cpu", False, {}),
+    "cpu, malloc keeps memory": ("cpu", False, {"GLIBC_TUNABLES": KEEP_MEMORY}),
+    "cpu, torch.compile": ("cpu", True, {}),
+    "chip": ("chip", False, {}),
+}
+LAYERS, HIDDEN, INTERMEDIATE, VOCABULARY, BATCH, SEQUENCE = 4, 512, 1376, 8192, 8, 256
+UNFAIR = (
+    "The chip caches its memory; plain malloc returns large blocks to the system and faults them in again, which is "
+    "most of what the first ratio shows. The second peer has the same advantage by glibc tunables: compare with it. "
+    "Denormals make matrix products ten times slower: flushed on all sides."
+)
+
+
+def worker(device: str, compiled: bool) -> None:
+    """Build the model, then do one step for every line read, answering with seconds, loss and peak bytes."""
+    import resource
+
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_flush_denormal(True)
+    config = LlamaConfig(
+        hidden_size=HIDDEN,
+        intermediate_size=INTERMEDIATE,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=SEQUENCE,
+    )
+    model = LlamaForCausalLM(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    forward = torch.compile(model) if compiled else model
+    ids = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE)).to(device)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        loss = forward(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        device_peak = torch.accelerator.max_memory_reserved() if device == "chip" else 0
+        print(json.dumps([seconds, value, peak, device_peak]), flush=True)
+
+
+class Peer:
+    """A worker process that does a step when asked."""
+
+    def __init__(self, device: str, compiled: bool, environment: dict[str, str]) -> None:
+        command = [sys.executable, __file__, "--worker", device, *(["--compiled"] if compiled else [])]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        )
+        self.losses: list[float] = []
+        self.peak_bytes = self.device_bytes = 0
+
+    def step(self) -> float:
+        """Seconds of one step."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("step\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"train_step: a peer ended early with code {self._process.wait()}; its error is above")
+        seconds, loss, self.peak_bytes, self.device_bytes = json.loads(answer)
+        self.losses.append(loss)
+        return float(seconds)
+
+    def close(self) -> None:
+        """End the worker."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def gemm_seconds() -> float:
+    """The step's matrix products alone: 6 FLOPs per weight and token plus attention's, at a measured rate."""
+    import torch
+
+    a = torch.randn(BATCH * SEQUENCE, HIDDEN)
+    b = torch.randn(HIDDEN, VOCABULARY)
+    for _ in range(3):
+        torch.mm(a, b)
+    start = time.perf_counter()
+    for _ in range(10):
+        torch.mm(a, b)
+    rate = 10 * 2 * a.shape[0] * HIDDEN * VOCABULARY / (time.perf_counter() - start)
+    weights = LAYERS * (4 * HIDDEN**2 + 3 * HIDDEN * INTERMEDIATE) + HIDDEN * VOCABULARY
+    attention = LAYERS * 12 * BATCH * SEQUENCE**2 * HIDDEN
+    return (6 * weights * BATCH * SEQUENCE + attention) / rate
+
+
+def measure(rounds: int) -> list[dict[str, Any]]:
+    """Rows of the result table."""
+    from harness import interleave, ratio
+
+    peers = {name: Peer(*setting) for name, setting in PEERS.items()}
+    times = interleave({name: peer.step for name, peer in peers.items()}, rounds=rounds, warm_up=3)
+    limit = gemm_seconds()
+    for peer in peers.values():
+        peer.close()
+    if peers["chip"].losses != peers["cpu"].losses:
+        raise SystemExit("train_step: the chip's losses are not bit-equal to native CPU's")
+    return [
+        {
+            "peer": name,
+            "step_ms": times[name].median * 1e3,
+            "best_ms": times[name].best * 1e3,
+            "chip_over_peer": ratio(times["chip"], times[name]),
+            "limit_fraction": limit / times[name].median,
+            "peak_process_MiB": round(peers[name].peak_bytes / 2**20),
+            "peak_device_MiB": round(peers[name].device_bytes / 2**20),
+        }
+        for name in PEERS
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds (default 9)")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker, options.compiled)
+        return
+    from harness import print_table, save
+
+    rows = measure(options.rounds)
+    print_table(rows)
+    goals = {"cpu": 0.82, "cpu, malloc keeps memory": 1.03}
+    for row in rows:
+        if row["peer"] in goals:
+            print(f"chip / {row['peer']}: {row['chip_over_peer']:.3f} (goal at most {goals[row['peer']]})")
+    save("train_step", rows, unfair=UNFAIR, settings={"rounds": options.rounds})
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()
