@@ -7,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def _prototypes() -> list[tuple[str, Any]]:
 def _parameter_type(declaration: str) -> Any:
     if "*" in declaration:
         return ctypes.c_void_p
-    return _SCALARS.get(declaration.split()[0], ctypes.c_void_p)  # handles are pointers
+    return _SCALARS.get(declaration.split(maxsplit=1)[0], ctypes.c_void_p)  # handles are pointers
 
 
 PROTOTYPES = _prototypes()
@@ -125,6 +124,7 @@ class Driver:
         get = ctypes.CDLL(str(library)).isthmus_driver_get
         get.restype = ctypes.POINTER(Table)
         self.table: Table = get(VERSION_1_0).contents
+        self._host_functions: list[Any] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = getattr(self.table, name)
@@ -172,20 +172,17 @@ class Driver:
         self.copy(data, address, size, DEVICE_TO_HOST)
         return data.raw
 
+    def enqueue(self, stream: int | None, body: Callable[[], object]) -> None:
+        """Enqueues body as a host function; its C entry lives as long as this object."""
+        entry = HostFunction(lambda _: body())
+        self._host_functions.append(entry)
+        self.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
+
     def elapsed(self, start: int, end: int) -> float:
         """Milliseconds."""
         milliseconds = ctypes.c_double()
         self.event_elapsed(start, end, ctypes.byref(milliseconds))
         return milliseconds.value
-
-
-@contextmanager
-def host_function(driver: Driver, stream: int | None, body: Callable[[], object]) -> Iterator[None]:
-    """Enqueues body on stream, and keeps its C entry alive until the stream is done with it."""
-    entry = HostFunction(lambda _: body())
-    driver.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
-    yield
-    driver.stream_synchronize(stream)
 
 
 def start_script(code: str, **environment: str) -> subprocess.Popen[str]:

@@ -37,8 +37,9 @@ int32_t read_devices() {
   const char* end = value + std::strlen(value);
   const auto result = std::from_chars(value, end, devices);
   if (result.ec != std::errc() || result.ptr != end || devices < 0 || devices > kMaxDevices) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s=\"%s\" is not a number of host devices; set it to a whole number from 0 to %d",
-         name, value, kMaxDevices);
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "%s=\"%s\" is not a number of host devices; set it to a whole number from 0 to %d", name, value,
+         kMaxDevices);
   }
   return devices;
 }
@@ -62,7 +63,8 @@ uint64_t read_capacity() {
   const double bytes = number * unit;
   if (result.ec != std::errc() || unit == 0 || !(bytes >= kMinCapacity) || !(bytes <= kMaxCapacity)) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "ISTHMUS_HOST_MEMORY=\"%s\" is not a device capacity; set it to bytes or a number with KiB, MiB, GiB or TiB, "
+         "ISTHMUS_HOST_MEMORY=\"%s\" is not a device capacity; set it to bytes or a number with KiB, MiB, "
+         "GiB or TiB, "
          "from 2MiB to 64TiB, for example 8GiB",
          value);
   }

@@ -21,7 +21,8 @@ Place device_place(const void* pointer, size_t bytes, const char* function, cons
   Device* device = find_device(pointer);
   if (device == nullptr || !device->memory().covers(pointer, bytes)) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "%s: the %zu bytes at %s=%p are not inside an allocation of a device; check the pointer, the size and the kind",
+         "%s: the %zu bytes at %s=%p are not inside an allocation of a device; check the pointer, the size "
+         "and the kind",
          function, bytes, argument, pointer);
   }
   return {static_cast<char*>(const_cast<void*>(pointer)), device};
@@ -30,8 +31,9 @@ Place device_place(const void* pointer, size_t bytes, const char* function, cons
 Place host_place(const void* pointer, const char* function, const char* argument) {
   require_not_null(pointer, function, argument);
   if (const Device* device = find_device(pointer)) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %s=%p is memory of chip %d, but the kind says host; pass the right kind",
-         function, argument, pointer, device->index());
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "%s: %s=%p is memory of chip %d, but the kind says host; pass the right kind", function, argument,
+         pointer, device->index());
   }
   return {static_cast<char*>(const_cast<void*>(pointer)), nullptr};
 }
@@ -48,12 +50,13 @@ Copy make_copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
   }
   Copy copy{};
   copy.bytes = bytes;
-  copy.to = kind == ISTHMUS_DEVICE_TO_HOST ? host_place(to, function, "to") : device_place(to, bytes, function, "to");
+  copy.to = kind == ISTHMUS_DEVICE_TO_HOST ? host_place(to, function, "to")
+                                           : device_place(to, bytes, function, "to");
   copy.from = kind == ISTHMUS_HOST_TO_DEVICE ? host_place(from, function, "from")
                                              : device_place(from, bytes, function, "from");
   if (kind == ISTHMUS_DEVICE_TO_DEVICE && copy.to.device != copy.from.device) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: from=%p is on chip %d and to=%p on chip %d; use copy_peer_async", function, from,
-         copy.from.device->index(), to, copy.to.device->index());
+    fail(ISTHMUS_INVALID_ARGUMENT, "%s: from=%p is on chip %d and to=%p on chip %d; use copy_peer_async",
+         function, from, copy.from.device->index(), to, copy.to.device->index());
   }
   return copy;
 }
@@ -64,7 +67,8 @@ char* host_address(const Place& place, size_t bytes) {
   DeviceMemory& memory = place.device->memory();
   if (!memory.covers(place.address, bytes)) {
     fail(ISTHMUS_DEVICE_ERROR,
-         "chip %d: a stream reached the %zu bytes at %p after they were freed; synchronize before memory_free()",
+         "chip %d: a stream reached the %zu bytes at %p after they were freed; synchronize before "
+         "memory_free()",
          place.device->index(), bytes, static_cast<void*>(place.address));
   }
   return memory.host_address(place.address);
@@ -76,8 +80,9 @@ void perform(const Copy& copy) {
 
 void require_device_of(const Stream& stream, int32_t device, const char* function) {
   if (stream.device() != device) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: the memory is on chip %d and the stream on chip %d; use a stream of chip %d",
-         function, device, stream.device(), device);
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "%s: the memory is on chip %d and the stream on chip %d; use a stream of chip %d", function, device,
+         stream.device(), device);
   }
 }
 
@@ -96,7 +101,8 @@ isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind 
   });
 }
 
-isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream handle) {
+isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
+                          isthmus_stream handle) {
   return call([&] {
     Stream& stream = stream_of(handle);
     if (bytes == 0) return ISTHMUS_OK;
@@ -111,8 +117,8 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
   });
 }
 
-isthmus_status copy_peer_async(void* to, int32_t to_device, const void* from, int32_t from_device, size_t bytes,
-                               isthmus_stream handle) {
+isthmus_status copy_peer_async(void* to, int32_t to_device, const void* from, int32_t from_device,
+                               size_t bytes, isthmus_stream handle) {
   return call([&] {
     Stream& stream = stream_of(handle);
     const Device* devices[] = {&device_at(to_device), &device_at(from_device)};
@@ -121,7 +127,8 @@ isthmus_status copy_peer_async(void* to, int32_t to_device, const void* from, in
                     device_place(from, bytes, "copy_peer_async", "from"), bytes};
     if (copy.to.device != devices[0] || copy.from.device != devices[1]) {
       fail(ISTHMUS_INVALID_ARGUMENT,
-           "copy_peer_async: to=%p is on chip %d, not %d, or from=%p on chip %d, not %d; pass the memory's own devices",
+           "copy_peer_async: to=%p is on chip %d, not %d, or from=%p on chip %d, not %d; pass the memory's "
+           "own devices",
            to, copy.to.device->index(), to_device, from, copy.from.device->index(), from_device);
     }
     if (stream.device() != to_device) require_device_of(stream, from_device, "copy_peer_async");

@@ -65,8 +65,9 @@ void set_runtime(std::unique_ptr<Runtime> made) noexcept { the_runtime = made.re
 Device& device_at(int32_t index) {
   auto& devices = runtime().devices;
   if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
-    fail(ISTHMUS_NO_DEVICE, "device %d does not exist: there are %zu, numbered from 0; set ISTHMUS_HOST_DEVICES",
-         index, devices.size());
+    fail(ISTHMUS_NO_DEVICE,
+         "device %d does not exist: there are %zu, numbered from 0; set ISTHMUS_HOST_DEVICES", index,
+         devices.size());
   }
   return *devices[static_cast<size_t>(index)];
 }
@@ -92,7 +93,8 @@ Stream& stream_of(isthmus_stream handle) {
   if (handle == nullptr) return current_device().default_stream();
   Stream& stream = *reinterpret_cast<Stream*>(handle);
   if (!stream.is_valid()) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%p is not a stream; pass what stream_create() gave", static_cast<void*>(handle));
+    fail(ISTHMUS_INVALID_ARGUMENT, "%p is not a stream; pass what stream_create() gave",
+         static_cast<void*>(handle));
   }
   return stream;
 }

@@ -78,7 +78,8 @@ void write_uuid(int32_t device, char (&uuid)[64]) {
     return;
   }
   uint64_t hash = 14695981039346656037ull;  // FNV-1a
-  for (const char c : "isthmus host chip " + id) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  for (const char c : "isthmus host chip " + id)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   std::snprintf(uuid, sizeof(uuid), "host-%016llx-%d", static_cast<unsigned long long>(hash), device);
 }
 

@@ -44,9 +44,10 @@ isthmus_status set_last_error(isthmus_status status, const char* message) noexce
 isthmus_status refuse_call() noexcept {
   switch (driver_state.load(std::memory_order_acquire)) {
     case State::kForked:
-      return set_last_error(ISTHMUS_INTERNAL,
-                            "the host driver cannot be used in a forked child of a process that initialised it; "
-                            "start the child with the 'spawn' method");
+      return set_last_error(
+          ISTHMUS_INTERNAL,
+          "the host driver cannot be used in a forked child of a process that initialised it; "
+          "start the child with the 'spawn' method");
     case State::kFinalized:
       return set_last_error(ISTHMUS_INTERNAL, "the host driver was finalised; no call may follow finalize()");
     default:

@@ -1,4 +1,5 @@
-// Failures inside the driver are exceptions; call() turns them into a status and last_error() at the C boundary.
+// Failures inside the driver are exceptions; call() turns them into a status and last_error() at the C
+// boundary.
 #pragma once
 
 #include <atomic>
@@ -40,7 +41,8 @@ isthmus_status call(Body&& body) noexcept {
   } catch (const Failure& failure) {
     return set_last_error(failure.status, failure.message.c_str());
   } catch (const std::bad_alloc&) {
-    return set_last_error(ISTHMUS_OUT_OF_MEMORY, "the process is out of host memory; free some or use a smaller batch");
+    return set_last_error(ISTHMUS_OUT_OF_MEMORY,
+                          "the process is out of host memory; free some or use a smaller batch");
   } catch (const std::exception& error) {
     return set_last_error(ISTHMUS_INTERNAL, error.what());
   }

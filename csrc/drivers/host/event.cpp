@@ -48,8 +48,8 @@ std::shared_ptr<Record> Event::pending() {
 
 void Event::require_timing(const char* argument) const {
   if ((flags_ & ISTHMUS_EVENT_TIMING) == 0) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "event_elapsed: event %s has no timing; create it with ISTHMUS_EVENT_TIMING",
-         argument);
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "event_elapsed: event %s has no timing; create it with ISTHMUS_EVENT_TIMING", argument);
   }
 }
 

@@ -11,7 +11,8 @@ namespace isthmus::host {
 
 class Stream;
 
-// One recording of an event. Streams that wait for it keep it, so the event may be recorded anew or destroyed.
+// One recording of an event. Streams that wait for it keep it, so the event may be recorded anew or
+// destroyed.
 class Record {
  public:
   explicit Record(const Stream* stream) : stream_(stream) {}

@@ -18,11 +18,13 @@ isthmus_status event_create(uint32_t flags, isthmus_event* event) {
   return call([&] {
     require_not_null(event, "event_create", "event");
     if ((flags & ~(ISTHMUS_EVENT_TIMING | ISTHMUS_EVENT_SHARED)) != 0) {
-      fail(ISTHMUS_INVALID_ARGUMENT, "event_create: flags 0x%x have unknown bits; use ISTHMUS_EVENT_*", flags);
+      fail(ISTHMUS_INVALID_ARGUMENT, "event_create: flags 0x%x have unknown bits; use ISTHMUS_EVENT_*",
+           flags);
     }
     if ((flags & ISTHMUS_EVENT_SHARED) != 0) {
-      fail(ISTHMUS_UNSUPPORTED, "event_create: the host chip does not share events between processes; "
-                                "leave ISTHMUS_EVENT_SHARED out");
+      fail(ISTHMUS_UNSUPPORTED,
+           "event_create: the host chip does not share events between processes; "
+           "leave ISTHMUS_EVENT_SHARED out");
     }
     *event = reinterpret_cast<isthmus_event>(new Event(flags));
     return ISTHMUS_OK;
@@ -44,9 +46,8 @@ isthmus_status event_record(isthmus_event handle, isthmus_stream stream) {
 }
 
 isthmus_status event_query(isthmus_event handle) {
-  return call([&] {
-    return event_of(handle, "event_query").pending() == nullptr ? ISTHMUS_OK : ISTHMUS_NOT_READY;
-  });
+  return call(
+      [&] { return event_of(handle, "event_query").pending() == nullptr ? ISTHMUS_OK : ISTHMUS_NOT_READY; });
 }
 
 isthmus_status event_synchronize(isthmus_event handle) {
@@ -63,8 +64,9 @@ isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* mil
     Event& last = event_of(end, "event_elapsed");
     first.require_timing("start");
     last.require_timing("end");
-    const int64_t nanoseconds = last.time_ns("end") - first.time_ns("start");
-    *milliseconds = static_cast<double>(nanoseconds) / kNanosecondsPerMillisecond;
+    const int64_t began = first.time_ns("start");
+    const int64_t ended = last.time_ns("end");
+    *milliseconds = static_cast<double>(ended - began) / kNanosecondsPerMillisecond;
     return ISTHMUS_OK;
   });
 }

@@ -39,7 +39,8 @@ class FileLock {
   FileLock(int descriptor, const char* path) : descriptor_(descriptor) {
     struct flock lock;
     if (file_lock(descriptor, F_OFD_SETLKW, F_WRLCK, kFileLock, &lock) != 0) {
-      fail(ISTHMUS_INTERNAL, "cannot lock %s: %s; its file system must support file locks", path, std::strerror(errno));
+      fail(ISTHMUS_INTERNAL, "cannot lock %s: %s; its file system must support file locks", path,
+           std::strerror(errno));
     }
   }
   ~FileLock() {
@@ -145,7 +146,8 @@ void Ledger::join() {
     own_ = slot;
     return;
   }
-  fail(ISTHMUS_INTERNAL, "%d processes already use the device of account %s; end some of them", kSlots, path_.c_str());
+  fail(ISTHMUS_INTERNAL, "%d processes already use the device of account %s; end some of them", kSlots,
+       path_.c_str());
 }
 
 bool Ledger::is_alive(int slot) const {

@@ -1,8 +1,8 @@
 // Who holds how much of a device, over all processes of this user.
 //
-// One small file per device in a folder of the user's own. Each process that allocates owns a slot of it: a byte
-// count, and a lock on one byte of the file. The kernel drops the lock when the process ends, however it ends, so
-// a slot without a lock is a dead process and its bytes count no more.
+// One small file per device in a folder of the user's own. Each process that allocates owns a slot of it: a
+// byte count, and a lock on one byte of the file. The kernel drops the lock when the process ends, however it
+// ends, so a slot without a lock is a dead process and its bytes count no more.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint64_t kLarge = uint64_t{1} << 20;
 
-// Pattern of fresh memory in strict mode: not a number in bfloat16, float16, float32 and float64, and far out of
-// range as an index.
+// Pattern of fresh memory in strict mode: not a number in bfloat16, float16, float32 and float64, and far out
+// of range as an index.
 constexpr uint16_t kPoison = 0x7ffb;
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
@@ -79,9 +79,10 @@ void DeviceMemory::free(void* pointer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = allocations_.find(offset);
   if (found == allocations_.end()) {
-    fail(ISTHMUS_INVALID_ARGUMENT,
-         "memory_free: %p on chip %d is not the start of an allocation; free once what memory_allocate() gave",
-         pointer, device_);
+    fail(
+        ISTHMUS_INVALID_ARGUMENT,
+        "memory_free: %p on chip %d is not the start of an allocation; free once what memory_allocate() gave",
+        pointer, device_);
   }
   const uint64_t reserved = found->second.reserved;
   allocations_.erase(found);
@@ -96,8 +97,9 @@ uint64_t DeviceMemory::take_memory(uint64_t bytes, uint64_t alignment, const cha
     fail(ISTHMUS_OUT_OF_MEMORY,
          "chip %d is out of %s: asked %s, %s free of %s (this process holds %s, other processes %s). "
          "Set ISTHMUS_HOST_MEMORY or lower the micro-batch.",
-         device_, purpose, format_bytes(bytes).c_str(), format_bytes(capacity_ - std::min(held, capacity_)).c_str(),
-         format_bytes(capacity_).c_str(), format_bytes(before.own).c_str(), format_bytes(before.others).c_str());
+         device_, purpose, format_bytes(bytes).c_str(),
+         format_bytes(capacity_ - std::min(held, capacity_)).c_str(), format_bytes(capacity_).c_str(),
+         format_bytes(before.own).c_str(), format_bytes(before.others).c_str());
   }
   if (const auto offset = file_.take(bytes, alignment)) return *offset;
   ledger_.release(bytes);

@@ -16,7 +16,7 @@
 struct isthmus_memory_handle_t {
   uint64_t file_offset;
   uint64_t bytes;
-  int mappings;   // the memory lives until it is destroyed and the last mapping is gone
+  int mappings;  // the memory lives until it is destroyed and the last mapping is gone
   bool destroyed;
 };
 
@@ -71,11 +71,11 @@ class DeviceMemory {
   Window window_;
   std::mutex mutex_;  // guards what follows
   Ledger ledger_;
-  RangeAllocator file_;       // offsets of the file, which are offsets of the window
-  RangeAllocator addresses_;  // offsets of the window behind the file
-  std::map<uint64_t, Allocation> allocations_;             // by offset
-  std::map<uint64_t, uint64_t> reservations_;              // offset -> bytes
-  std::map<uint64_t, Mapping> mappings_;                   // by offset
+  RangeAllocator file_;                         // offsets of the file, which are offsets of the window
+  RangeAllocator addresses_;                    // offsets of the window behind the file
+  std::map<uint64_t, Allocation> allocations_;  // by offset
+  std::map<uint64_t, uint64_t> reservations_;   // offset -> bytes
+  std::map<uint64_t, Mapping> mappings_;        // by offset
   std::map<isthmus_memory_handle, std::unique_ptr<isthmus_memory_handle_t>> handles_;
 };
 

@@ -57,7 +57,8 @@ isthmus_status pointer_attributes(const void* pointer, isthmus_pointer_attribute
     if (device != nullptr && device->memory().covers(pointer, 1)) {
       *attributes = {ISTHMUS_MEMORY_DEVICE, device->index()};
     } else {
-      *attributes = {runtime().pinned.covers(pointer, 1) ? ISTHMUS_MEMORY_PINNED : ISTHMUS_MEMORY_UNKNOWN, -1};
+      *attributes = {runtime().pinned.covers(pointer, 1) ? ISTHMUS_MEMORY_PINNED : ISTHMUS_MEMORY_UNKNOWN,
+                     -1};
     }
     return ISTHMUS_OK;
   });
@@ -122,12 +123,13 @@ isthmus_status virtual_destroy(isthmus_memory_handle handle) {
 isthmus_status virtual_map(void* pointer, size_t bytes, isthmus_memory_handle handle, uint32_t flags) {
   return call([&] {
     if (flags != ISTHMUS_VIRTUAL_READ_WRITE) {
-      fail(ISTHMUS_UNSUPPORTED, "virtual_map: flags %u; the host chip maps with ISTHMUS_VIRTUAL_READ_WRITE only", flags);
+      fail(ISTHMUS_UNSUPPORTED,
+           "virtual_map: flags %u; the host chip maps with ISTHMUS_VIRTUAL_READ_WRITE only", flags);
     }
     DeviceMemory& memory = memory_of_handle(handle, "virtual_map");
     if (&memory != &memory_of(pointer, "virtual_map")) {
-      fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: the memory handle and the address %p are of different devices",
-           pointer);
+      fail(ISTHMUS_INVALID_ARGUMENT,
+           "virtual_map: the memory handle and the address %p are of different devices", pointer);
     }
     memory.map(pointer, bytes, handle);
     return ISTHMUS_OK;

@@ -1,4 +1,5 @@
-// Host memory that asynchronous copies may use. On the host chip it is ordinary memory, kept apart by address.
+// Host memory that asynchronous copies may use. On the host chip it is ordinary memory, kept apart by
+// address.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,7 @@ class RangeAllocator {
   void insert(Range range);
   void erase(Range range);
 
-  std::map<uint64_t, uint64_t> by_begin_;             // begin -> end
+  std::map<uint64_t, uint64_t> by_begin_;            // begin -> end
   std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (size, begin)
 };
 

@@ -107,8 +107,8 @@ void Stream::start_worker() {
   try {
     worker_ = std::thread([self = shared_from_this()] { self->work(); });
   } catch (const std::system_error& error) {
-    fail(ISTHMUS_INTERNAL, "cannot start the worker thread of a stream of chip %d: %s; raise `ulimit -u`", device_,
-         error.what());
+    fail(ISTHMUS_INTERNAL, "cannot start the worker thread of a stream of chip %d: %s; raise `ulimit -u`",
+         device_, error.what());
   }
   pthread_setname_np(worker_.native_handle(), "isthmus-stream");
 }

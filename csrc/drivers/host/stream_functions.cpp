@@ -1,4 +1,5 @@
-// Streams. The host chip runs streams as the operating system schedules their threads, so priorities have no effect.
+// Streams. The host chip runs streams as the operating system schedules their threads, so priorities have no
+// effect.
 #include "device.h"
 #include "error.h"
 #include "event.h"
@@ -71,8 +72,8 @@ isthmus_status stream_wrap(void* native, isthmus_stream* stream) {
       *stream = static_cast<isthmus_stream>(native);
       return ISTHMUS_OK;
     }
-    fail(ISTHMUS_INVALID_ARGUMENT, "stream_wrap: %p is not a stream of the host chip; pass what stream_create() gave",
-         native);
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "stream_wrap: %p is not a stream of the host chip; pass what stream_create() gave", native);
   });
 }
 

@@ -6,7 +6,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr int32_t kDlpackCpu = 1;        // kDLCPU
+constexpr int32_t kDlpackCpu = 1;         // kDLCPU
 constexpr int32_t kDlpackExtension = 12;  // kDLExtDev
 
 isthmus_driver make_table(bool delegate) {

@@ -22,7 +22,8 @@ ProcessorTime read_processor_time() {
   std::ifstream file("/proc/stat");
   std::string label;
   uint64_t user = 0, nice = 0, system = 0, idle = 0, io_wait = 0, irq = 0, soft_irq = 0, steal = 0;
-  if (!(file >> label >> user >> nice >> system >> idle >> io_wait >> irq >> soft_irq >> steal)) return {0, 0};
+  if (!(file >> label >> user >> nice >> system >> idle >> io_wait >> irq >> soft_irq >> steal))
+    return {0, 0};
   const uint64_t busy = user + nice + system + irq + soft_irq + steal;
   return {busy, busy + idle + io_wait};
 }
@@ -35,7 +36,8 @@ double compute_utilization() {
   const ProcessorTime now = read_processor_time();
   const ProcessorTime before = last;
   last = now;
-  if (before.total == 0 || now.total <= before.total || now.busy < before.busy) return ISTHMUS_TELEMETRY_UNKNOWN;
+  if (before.total == 0 || now.total <= before.total || now.busy < before.busy)
+    return ISTHMUS_TELEMETRY_UNKNOWN;
   return static_cast<double>(now.busy - before.busy) / static_cast<double>(now.total - before.total);
 }
 
@@ -48,7 +50,8 @@ isthmus_status telemetry(int32_t index, isthmus_telemetry* telemetry) {
     found.struct_size = telemetry->struct_size;
     found.temperature_c = found.power_w = found.clock_mhz = ISTHMUS_TELEMETRY_UNKNOWN;
     found.compute_utilization = compute_utilization();
-    found.memory_utilization = static_cast<double>(usage.own + usage.others) / static_cast<double>(device.capacity());
+    found.memory_utilization =
+        static_cast<double>(usage.own + usage.others) / static_cast<double>(device.capacity());
     found.link_errors = found.ecc_corrected = found.ecc_uncorrected = ISTHMUS_TELEMETRY_UNKNOWN;
     found.health = 0;
     std::memcpy(telemetry, &found, std::min<size_t>(telemetry->struct_size, sizeof(found)));

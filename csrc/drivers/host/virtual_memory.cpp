@@ -11,8 +11,9 @@ namespace {
 
 void require_granular(uint64_t value, const char* function, const char* what) {
   if (value == 0 || value % Window::kGranularity != 0) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %s of %llu is not a multiple of virtual_granularity(), %llu bytes", function,
-         what, static_cast<unsigned long long>(value), static_cast<unsigned long long>(Window::kGranularity));
+    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %s of %llu is not a multiple of virtual_granularity(), %llu bytes",
+         function, what, static_cast<unsigned long long>(value),
+         static_cast<unsigned long long>(Window::kGranularity));
   }
 }
 
@@ -24,7 +25,8 @@ void* DeviceMemory::reserve(size_t bytes) {
   const auto offset = addresses_.take(bytes, Window::kGranularity);
   if (!offset) {
     fail(ISTHMUS_OUT_OF_MEMORY,
-         "chip %d is out of addresses: asked %s, largest free range %s; release some or set ISTHMUS_HOST_MEMORY",
+         "chip %d is out of addresses: asked %s, largest free range %s; release some or set "
+         "ISTHMUS_HOST_MEMORY",
          device_, format_bytes(bytes).c_str(), format_bytes(addresses_.largest()).c_str());
   }
   reservations_.emplace(*offset, bytes);
@@ -36,8 +38,8 @@ void DeviceMemory::release(void* pointer, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = reservations_.find(offset);
   if (found == reservations_.end() || found->second != bytes) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_release: %p with %zu bytes was not reserved as such on chip %d", pointer,
-         bytes, device_);
+    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_release: %p with %zu bytes was not reserved as such on chip %d",
+         pointer, bytes, device_);
   }
   const auto mapping = mappings_.lower_bound(offset);
   if (mapping != mappings_.end() && mapping->first < offset + bytes) {
@@ -75,16 +77,16 @@ void DeviceMemory::map(void* pointer, size_t bytes, isthmus_memory_handle handle
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t offset = reserved_range(pointer, bytes, "virtual_map");
   if (bytes != handle->bytes) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: asked to map %zu bytes of a handle of %llu; map all of it", bytes,
-         static_cast<unsigned long long>(handle->bytes));
+    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: asked to map %zu bytes of a handle of %llu; map all of it",
+         bytes, static_cast<unsigned long long>(handle->bytes));
   }
   const auto next = mappings_.lower_bound(offset);
   const bool over_next = next != mappings_.end() && next->first < offset + bytes;
   const bool over_previous =
       next != mappings_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset;
   if (over_next || over_previous) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: memory is already mapped in %zu bytes at %p; unmap it first", bytes,
-         pointer);
+    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: memory is already mapped in %zu bytes at %p; unmap it first",
+         bytes, pointer);
   }
   window_.map(offset, handle->file_offset, bytes);
   mappings_.emplace(offset, Mapping{bytes, handle});
@@ -97,11 +99,13 @@ void DeviceMemory::unmap(void* pointer, size_t bytes) {
   const uint64_t end = offset + bytes;
   const auto first = mappings_.lower_bound(offset);
   const auto last = mappings_.lower_bound(end);
-  const bool splits_first = first != mappings_.begin() && std::prev(first)->first + std::prev(first)->second.bytes > offset;
-  const bool splits_last = last != mappings_.begin() && std::prev(last)->first + std::prev(last)->second.bytes > end;
+  const bool splits_first =
+      first != mappings_.begin() && std::prev(first)->first + std::prev(first)->second.bytes > offset;
+  const bool splits_last =
+      last != mappings_.begin() && std::prev(last)->first + std::prev(last)->second.bytes > end;
   if (first == last || splits_first || splits_last) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_unmap: %zu bytes at %p are not whole mappings; unmap what was mapped",
-         bytes, pointer);
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "virtual_unmap: %zu bytes at %p are not whole mappings; unmap what was mapped", bytes, pointer);
   }
   window_.unmap(offset, bytes);
   for (auto it = first; it != last; ++it) {
@@ -128,8 +132,8 @@ uint64_t DeviceMemory::reserved_range(const void* pointer, size_t bytes, const c
     const auto& [begin, reserved] = *std::prev(next);
     if (offset - begin < reserved && bytes <= reserved - (offset - begin)) return offset;
   }
-  fail(ISTHMUS_INVALID_ARGUMENT, "%s: %zu bytes at %p do not lie in addresses reserved on chip %d", function, bytes,
-       pointer, device_);
+  fail(ISTHMUS_INVALID_ARGUMENT, "%s: %zu bytes at %p do not lie in addresses reserved on chip %d", function,
+       bytes, pointer, device_);
 }
 
 }  // namespace isthmus::host

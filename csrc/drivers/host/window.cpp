@@ -22,8 +22,8 @@ char* reserve_addresses(int32_t device, uint64_t bytes) {
       mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
     fail(ISTHMUS_OUT_OF_MEMORY,
-         "chip %d: cannot reserve %s of address space: %s; lower ISTHMUS_HOST_MEMORY or raise `ulimit -v`", device,
-         format_bytes(bytes).c_str(), std::strerror(errno));
+         "chip %d: cannot reserve %s of address space: %s; lower ISTHMUS_HOST_MEMORY or raise `ulimit -v`",
+         device, format_bytes(bytes).c_str(), std::strerror(errno));
   }
   // Huge pages need an aligned base; the odd ends stay reserved and cost nothing.
   const uint64_t begin = reinterpret_cast<uint64_t>(address);
@@ -36,8 +36,8 @@ Window::Window(int32_t device, uint64_t capacity, bool strict)
     : device_(device), file_bytes_(capacity * kFileShare), bytes_(capacity * kWindowShare) {
   descriptor_ = memfd_create("isthmus-host", MFD_CLOEXEC);
   if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(file_bytes_)) != 0) {
-    fail(ISTHMUS_OUT_OF_MEMORY, "chip %d: cannot create %s of sparse memory: %s; lower ISTHMUS_HOST_MEMORY", device,
-         format_bytes(file_bytes_).c_str(), std::strerror(errno));
+    fail(ISTHMUS_OUT_OF_MEMORY, "chip %d: cannot create %s of sparse memory: %s; lower ISTHMUS_HOST_MEMORY",
+         device, format_bytes(file_bytes_).c_str(), std::strerror(errno));
   }
   device_base_ = reserve_addresses(device, bytes_);
   host_base_ = strict ? reserve_addresses(device, bytes_) : device_base_;
@@ -45,18 +45,19 @@ Window::Window(int32_t device, uint64_t capacity, bool strict)
 }
 
 void Window::map(uint64_t offset, uint64_t file_offset, uint64_t bytes) {
-  void* mapped = mmap(host_base_ + offset, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-                      descriptor_, static_cast<off_t>(file_offset));
+  void* mapped = mmap(host_base_ + offset, bytes, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor_, static_cast<off_t>(file_offset));
   if (mapped == MAP_FAILED) {
-    fail(ISTHMUS_OUT_OF_MEMORY, "chip %d: cannot map %s of memory: %s; raise vm.max_map_count or lower the use",
-         device_, format_bytes(bytes).c_str(), std::strerror(errno));
+    fail(ISTHMUS_OUT_OF_MEMORY,
+         "chip %d: cannot map %s of memory: %s; raise vm.max_map_count or lower the use", device_,
+         format_bytes(bytes).c_str(), std::strerror(errno));
   }
   madvise(mapped, bytes, MADV_HUGEPAGE);  // a hint: refused where shared memory has no huge pages
 }
 
 void Window::unmap(uint64_t offset, uint64_t bytes) {
-  void* mapped = mmap(host_base_ + offset, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-                      -1, 0);
+  void* mapped = mmap(host_base_ + offset, bytes, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   if (mapped == MAP_FAILED) {
     fail(ISTHMUS_INTERNAL, "chip %d: cannot unmap %s of memory: %s", device_, format_bytes(bytes).c_str(),
          std::strerror(errno));

@@ -1,9 +1,9 @@
 // The address space of one device, and the memory file behind it.
 //
-// Offsets count from the start of the window. [0, file_bytes) shows the file as it is; the rest, up to bytes, is
-// address space for the virtual memory functions. The file is sparse: a page exists once it is touched, until it is
-// discarded. The window is larger than the device's capacity, so fragmentation does not make a device look full;
-// capacity is the ledger's business.
+// Offsets count from the start of the window. [0, file_bytes) shows the file as it is; the rest, up to bytes,
+// is address space for the virtual memory functions. The file is sparse: a page exists once it is touched,
+// until it is discarded. The window is larger than the device's capacity, so fragmentation does not make a
+// device look full; capacity is the ledger's business.
 #pragma once
 
 #include <cstddef>
