@@ -73,13 +73,16 @@ class Accelerator:
         return self.name(device) + separator + (self.collective_backend() if backend == "nccl" else backend)
 
 
-def current() -> Accelerator:
+def current(check: bool = True) -> Accelerator:
     """The accelerator of this process.
+
+    Args:
+        check: it must also have a usable device, which may initialise its runtime.
 
     Raises:
         NoAccelerator: there is none, with the remedy.
     """
-    device = torch.accelerator.current_accelerator(check_available=True)
+    device = torch.accelerator.current_accelerator(check_available=check)
     if device is None:
         raise NoAccelerator("no accelerator: PyTorch sees no usable device here. `isthmus doctor` says why")
     return Accelerator(device.type, torch.get_device_module(device))

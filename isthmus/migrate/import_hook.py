@@ -24,7 +24,7 @@ from isthmus.patches import Scope
 @functools.cache
 def _installed() -> tuple[Path, ...]:
     """Folders of what is installed: the standard library, site-packages, this package."""
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     folders = [sysconfig.get_path(name) for name in names]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     return (*(Path(folder).resolve() for folder in folders), Path(__file__).resolve().parents[1])
@@ -32,8 +32,6 @@ def _installed() -> tuple[Path, ...]:
 
 def is_users(path: str) -> bool:
     """Whether a source file is the user's own."""
-    if not path.endswith(".py"):
-        return False
     resolved = Path(path).resolve()
     if {"site-packages", "dist-packages"} & set(resolved.parts):
         return False

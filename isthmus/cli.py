@@ -1,0 +1,181 @@
+"""The ``isthmus`` command."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import isthmus
+from isthmus.launch.run import Job, JobError, separate_program
+
+app = typer.Typer(
+    help="The land bridge between PyTorch and an accelerator.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Entry point of the command; exits with 0, 1 (something is wrong) or 2 (wrong usage)."""
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] == "run":
+        arguments = ["run", *separate_program(arguments[1:])]
+    app(arguments, prog_name="isthmus")
+
+
+def _fail(message: str, code: int = 1) -> typer.Exit:
+    print(f"isthmus: {message}", file=sys.stderr)
+    return typer.Exit(code)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"isthmus {isthmus.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    options_metavar="[--device D] [--driver D] [--nproc N] [--quiet] [--explain]",
+    epilog="Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
+    "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py",
+)
+def run(
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="{script.py | -m module | -c command | torchrun ... | accelerate launch ...} [arguments]",
+            help="The program and its own arguments.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device that 'cuda' stands for, such as 1 or chip:1.")] = "",
+    driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
+    nproc: Annotated[int, typer.Option(help="Run as this many ranks, through torchrun.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
+    ] = False,
+) -> None:
+    """Run a program written for CUDA on the accelerator that is here, without changing it."""
+    job = Job(program or [], device=device, driver=driver, nproc=nproc, quiet=quiet)
+    try:
+        if explain:
+            from isthmus.migrate.explain import explanation
+
+            print(explanation())
+        else:
+            job.start()
+    except JobError as error:
+        raise _fail(str(error), 2) from None
+    except RuntimeError as error:
+        raise _fail(str(error)) from None
+
+
+@app.command()
+def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List every option: environment variable, current value, default, who reads it, meaning."""
+    from isthmus import config
+
+    options = config.options()
+    if as_json:
+        print(json.dumps([option._asdict() for option in options], indent=2))
+    else:
+        _print_table(
+            ["variable", "value", "default", "read by", "meaning"],
+            [
+                [o.variable, o.value + (" *" if o.is_set else ""), o.default, o.reader, o.meaning]
+                for o in options
+            ],
+        )
+        print("* set in the environment")
+    problems = [f"{o.variable}={o.value}: {o.problem}" for o in options if o.problem]
+    problems += [f"{name}: no such option; `isthmus env` lists them" for name in config.unknown()]
+    for problem in problems:
+        print(f"isthmus: {problem}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Check this installation: versions, drivers, devices, memory, a small computation, routes."""
+    from isthmus.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.subject:<12} {finding.text}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def ops(
+    pattern: Annotated[str, typer.Argument(help="Only operators that match, such as 'add*'.")] = "*",
+    route: Annotated[str, typer.Option(help="Only operators on this route.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the route of every ATen operator on the chip, and why."""
+    found = _routes(pattern, route)
+    if as_json:
+        print(json.dumps({name: {"route": where, "reason": why} for name, (where, why) in found.items()}, indent=2))
+        return
+    _print_table(["operator", "route", "reason"], [[name, *entry] for name, entry in found.items()])
+    counts: dict[str, int] = {}
+    for where, _ in found.values():
+        counts[where] = counts.get(where, 0) + 1
+    print(f"{len(found)} operators: " + ", ".join(f"{count} {where}" for where, count in sorted(counts.items())))
+
+
+def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
+    import torch
+
+    chip: Any = getattr(torch, "chip", None)
+    if chip is None or not isthmus.status().registered:
+        raise _fail(f"the chip is not registered: {isthmus.status().reason}")
+    routes: dict[str, tuple[str, str]] = chip.routes()
+    known = {where for where, _ in routes.values()}
+    if route and route not in known:
+        raise _fail(f"--route {route}: no such route; there are {', '.join(sorted(known))}", 2)
+    pattern = pattern if "::" in pattern or "*" in pattern else f"aten::{pattern}"
+    return {
+        name: entry
+        for name, entry in sorted(routes.items())
+        if (not route or entry[0] == route) and _matches(name, pattern)
+    }
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether an overload name such as aten::add.Tensor matches, with or without namespace and overload."""
+    bare = name.partition("::")[2]
+    return any(fnmatch.fnmatchcase(text, pattern) for text in (name, name.partition(".")[0], bare))
+
+
+def _print_table(head: list[str], rows: list[list[str]]) -> None:
+    if not sys.stdout.isatty():  # whole words for grep
+        for row in [head, *rows]:
+            print("\t".join(row))
+        return
+    table = Table(*head, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,121 @@
+"""Every option of Isthmus: each is an environment variable ``ISTHMUS_*``; ``isthmus env`` lists them.
+
+The code that acts on an option reads the variable itself, some of it in C++ and some before any package may be
+imported; this is where all of them are declared, typed and documented.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "ISTHMUS_"
+
+
+def _option(default: Any, reader: str, meaning: str, **limits: Any) -> Any:
+    return Field(default, description=meaning, json_schema_extra={"reader": reader}, **limits)
+
+
+def _switch(value: Any) -> Any:
+    if value in (True, False, "0", "1"):
+        return value in (True, "1")
+    raise ValueError("not a switch; set it to 0 or 1")
+
+
+Switch = Annotated[bool, BeforeValidator(_switch)]
+
+
+class Settings(BaseSettings):
+    """The options with their current values, checked."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore")
+
+    driver: str = _option(
+        "", "import torch", "driver to open: a name, the path of a library, or none; empty: the first that is found"
+    )
+    strict: Switch = _option(False, "dispatch", "the fallback route (copy to CPU and back) raises instead")
+    device: str = _option("", "isthmus run", "device that 'cuda' stands for: chip:1 or 1; empty: the first")
+    quiet: Switch = _option(False, "isthmus run", "no start line and no end line")
+    shim: Switch = _option(False, "every Python of a job", "set by isthmus run: enter the shim when torch is imported")
+    announced: Switch = _option(False, "every Python of a job", "set by isthmus run: a parent prints the lines")
+    host_devices: int | None = _option(
+        None, "host chip", "number of devices; empty: one, or one for each local rank", ge=0
+    )
+    host_memory: str = _option(
+        "",
+        "host chip",
+        "memory of one device: 8GiB, 512MiB, or bytes; empty: 8GiB",
+        pattern=r"^(\d+(\.\d+)?([KMGT]iB|B)?)?$",
+    )
+    host_strict: Switch = _option(
+        False, "host chip", "device memory faults outside kernels, is poisoned when fresh; streams are delayed"
+    )
+    host_delegate: Switch = _option(True, "host chip", "0: pretend that the CPU cannot address the memory")
+    build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")
+
+
+class Option(NamedTuple):
+    """One option, for people.
+
+    Attributes:
+        variable: name of the environment variable.
+        value: its current value, as text; the default where it is not set.
+        default: as text.
+        is_set: whether the environment sets it.
+        reader: who reads it.
+        meaning: one line.
+        problem: what is wrong with the value, or "".
+    """
+
+    variable: str
+    value: str
+    default: str
+    is_set: bool
+    reader: str
+    meaning: str
+    problem: str
+
+
+def options() -> list[Option]:
+    """All options in the order of their declaration."""
+    problems = _problems()
+    return [_describe(name, field, problems) for name, field in Settings.model_fields.items()]
+
+
+def unknown() -> list[str]:
+    """Variables that begin with ISTHMUS_ and are no option: a misspelling, most likely."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+
+
+def _problems() -> dict[str, str]:
+    try:
+        Settings()
+    except ValidationError as error:
+        return {str(entry["loc"][0]): entry["msg"].removeprefix("Value error, ") for entry in error.errors()}
+    return {}
+
+
+def _describe(name: str, field: FieldInfo, problems: dict[str, str]) -> Option:
+    variable = PREFIX + name.upper()
+    extra: Any = field.json_schema_extra
+    default = _text(field.default)
+    return Option(
+        variable=variable,
+        value=os.environ.get(variable, default),
+        default=default,
+        is_set=variable in os.environ,
+        reader=extra["reader"],
+        meaning=field.description or "",
+        problem=problems.get(name, ""),
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)

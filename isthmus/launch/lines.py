@@ -1,0 +1,119 @@
+"""The two lines that ``isthmus run`` writes to standard error: what ``cuda`` is, and what was done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isthmus.migrate.accelerator import Accelerator
+
+_GIB = 1 << 30
+_SHOWN_ROUTES = {
+    "delegate": "delegate",
+    "kernel": "kernel",
+    "decomposition": "decomposed",
+    "fallback": "fallback",
+}
+
+_is_main = False
+_started: Accelerator | None = None
+
+
+def expect() -> None:
+    """This process runs the job's program: it prints the lines, if it is rank 0 and no parent has printed them."""
+    global _is_main
+    first = os.environ.get("RANK", "0") == "0" and os.environ.get("ISTHMUS_ANNOUNCED") != "1"
+    _is_main = first and os.environ.get("ISTHMUS_QUIET") != "1"
+    os.environ["ISTHMUS_ANNOUNCED"] = "1"
+
+
+def expected() -> bool:
+    """Whether this process prints the lines."""
+    return _is_main
+
+
+def set_default_device(accelerator: Accelerator) -> None:
+    """Make the device that ISTHMUS_DEVICE names current.
+
+    Raises:
+        ValueError: it is of another type, or there is no such device.
+    """
+    asked = os.environ.get("ISTHMUS_DEVICE", "")
+    if not asked:
+        return
+    kind, _, index = asked.rpartition(":") if asked[-1].isdigit() else (asked, "", "")
+    if kind not in ("", "cuda", accelerator.type):
+        raise ValueError(f"ISTHMUS_DEVICE={asked}: the accelerator here is {accelerator.type}")
+    import torch
+
+    count = torch.accelerator.device_count()
+    if index and int(index) >= count:
+        raise ValueError(f"ISTHMUS_DEVICE={asked}: there are {count} devices, numbered from 0")
+    if index:
+        torch.accelerator.set_device_index(int(index))
+
+
+def print_start(accelerator: Accelerator) -> None:
+    """``isthmus: cuda -> chip:0 (driver host, 1 device, 8.0 GiB)``."""
+    global _started
+    import torch
+
+    _started = accelerator
+    count = torch.accelerator.device_count()
+    facts = [f"driver {name}"] if (name := _driver_name(accelerator)) else []
+    facts.append(_plural(count, "device"))
+    facts.append(f"{_total_bytes() / _GIB:.1f} GiB{'' if count == 1 else ' each'}")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        facts.append(f"world size {os.environ['WORLD_SIZE']}")
+    index = torch.accelerator.current_device_index()
+    _print(f"cuda -> {accelerator.type}:{index} ({', '.join(facts)})")
+
+
+def print_end() -> None:
+    """Operators by route, peak memory, changes of device; nothing if there was no start line."""
+    if _started is None:
+        return
+    import torch
+
+    parts = []
+    stats = getattr(_started.module, "dispatch_stats", None)
+    found: dict[str, Any] = stats() if stats else {}
+    if found:
+        parts.append(_operators(found["operators"]))
+    peak = max(torch.accelerator.max_memory_allocated(i) for i in range(torch.accelerator.device_count()))
+    parts.append(f"peak {peak / _GIB:.1f} of {_total_bytes() / _GIB:.1f} GiB")
+    if found:
+        parts.append(f"set_device {found['set_device']}")
+    _print(" · ".join(parts))
+
+
+def _operators(operators: dict[str, dict[str, Any]]) -> str:
+    """Operators that computed something, counted by route; views and metadata are not counted."""
+    counts = dict.fromkeys(_SHOWN_ROUTES, 0)
+    for entry in operators.values():
+        if entry["route"] in counts:
+            counts[entry["route"]] += 1
+    routes = ", ".join(f"{counts[route]} {label}" for route, label in _SHOWN_ROUTES.items())
+    return f"{_plural(sum(counts.values()), 'operator')}: {routes}"
+
+
+def _plural(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def _driver_name(accelerator: Accelerator) -> str:
+    driver = getattr(accelerator.module, "driver", None)
+    return str(driver()["name"]) if driver else ""
+
+
+def _total_bytes() -> int:
+    import torch
+
+    return torch.accelerator.get_memory_info()[1]
+
+
+def _print(text: str) -> None:
+    sys.stdout.flush()
+    print(f"isthmus: {text}", file=sys.stderr, flush=True)

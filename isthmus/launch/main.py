@@ -1,0 +1,122 @@
+"""``python -m isthmus.launch.main script.py ...``: runs a program as plain Python would, with the shim.
+
+What the program can see is plain Python's: ``__main__``, ``sys.argv``, ``sys.path[0]``, exit codes, signals, and
+tracebacks that begin in its own first line.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import runpy
+import sys
+import zipfile
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from isthmus.launch import lines, process
+from isthmus.migrate import import_hook
+from isthmus.migrate.rewrite import compile_source, worth_parsing
+
+_former_main = sys.modules["__main__"]  # kept alive: it may be the module that this code runs in
+
+
+def main(arguments: list[str]) -> None:
+    """Run ``-m module ...``, ``-c command ...`` or ``script ...``."""
+    lines.expect()
+    process.install()
+    kind, target = arguments[0], arguments[0]
+    if kind in ("-m", "-c"):
+        target = arguments[1]
+        arguments = arguments[1:]
+    sys.argv = [kind, *arguments[1:]]
+    run = {"-m": _run_module, "-c": _run_command}.get(kind, _run_path)
+    try:
+        _with_users_traceback(run, target)
+    finally:
+        lines.print_end()
+
+
+def _run_module(name: str) -> None:
+    _set_first_path(str(Path.cwd()))
+    _new_main()
+    _run_as_main(name)
+
+
+def _run_command(command: str) -> None:
+    _set_first_path("")
+    code = compile_source(command, "<string>")
+    exec(code, vars(_new_main()))  # noqa: S102
+
+
+def _run_path(path: str) -> None:
+    if Path(path).is_dir() or zipfile.is_zipfile(path):
+        _set_first_path(path)
+        _new_main()
+        _run_as_main("__main__", False)
+        return
+    absolute = os.path.abspath(path)  # noqa: PTH100 - as CPython does, symbolic links stay
+    _set_first_path(str(Path(path).resolve().parent))
+    code = _compile(absolute)
+    module = _new_main()
+    module.__file__ = absolute
+    module.__loader__ = SourceFileLoader("__main__", absolute)
+    module.__dict__["__cached__"] = None
+    exec(code, vars(module))  # noqa: S102
+
+
+def _run_as_main(*arguments: Any) -> None:
+    function: Callable[..., Any] = vars(runpy)["_run_module_as_main"]
+    function(*arguments)
+
+
+def _compile(path: str) -> CodeType:
+    source = Path(path).read_bytes()
+    if import_hook.is_users(path) and worth_parsing(source):
+        return compile_source(source, path)
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def _new_main() -> ModuleType:
+    """An empty ``__main__``, as a fresh interpreter has it."""
+    module = ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = module
+    return module
+
+
+def _set_first_path(entry: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # python -P, from 3.11 on
+        sys.path[0] = entry
+
+
+def _with_users_traceback(run: Callable[[str], None], target: str) -> None:
+    """Run; an exception is reported without the frames above the user's code, then ends the process as usual."""
+    try:
+        run(target)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        error.__traceback__ = _users_part(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.excepthook = lambda *_: None  # reported; the interpreter still chooses the exit status
+        raise
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame that is neither ours nor runpy's; all of it if there is none."""
+    part = trace
+    while part is not None and _is_launcher(part.tb_frame.f_code.co_filename):
+        part = part.tb_next
+    return part or trace
+
+
+def _is_launcher(path: str) -> bool:
+    return path == __file__ or path == "<frozen runpy>" or path == runpy.__file__
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

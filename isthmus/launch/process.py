@@ -1,0 +1,56 @@
+"""What happens inside each Python process of a job: the shim is entered as soon as torch is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from isthmus.migrate import FEATURE, import_hook
+from isthmus.patches import Scope
+
+MAIN = "isthmus.launch.main"
+
+_scope = Scope(FEATURE)
+
+
+def prepare() -> None:
+    """Called by sitecustomize, before the program of this process runs. Imports no torch.
+
+    ``python script.py``, with the user's own script, starts over as ``python -m isthmus.launch.main script.py``:
+    the interpreter compiles its main program itself, so there is no other way to have it rewritten.
+    """
+    options = _options_before_script()
+    if options is not None:
+        os.execv(sys.executable, [sys.executable, *options, "-m", MAIN, *sys.argv])
+    install()
+
+
+def _options_before_script() -> list[str] | None:
+    """Interpreter options of ``python [options] script.py ...``; None if this is not the user's own script."""
+    script = sys.argv[0] if sys.argv else ""
+    if script in ("", "-", "-c", "-m") or not os.path.isfile(script) or not import_hook.is_users(script):
+        return None
+    return sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
+
+
+def install() -> None:
+    """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
+    if not _scope.patches:
+        import_hook.install(_scope)
+        import_hook.when_imported(_scope, "torch", _enter)
+
+
+def _enter() -> None:
+    from isthmus.launch import lines
+    from isthmus.migrate import accelerator, proxies
+    from isthmus.patches import PatchError
+
+    try:
+        current = accelerator.current(check=lines.expected())
+        lines.set_default_device(current)
+        if not current.is_cuda:
+            proxies.enter(_scope, current)
+    except (accelerator.NoAccelerator, PatchError, ValueError) as error:
+        sys.exit(f"isthmus: {error}")
+    if lines.expected():
+        lines.print_start(current)

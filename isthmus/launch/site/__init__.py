@@ -1,0 +1,1 @@
+"""A folder that ``isthmus run`` puts on PYTHONPATH, so that every Python process of the job finds sitecustomize."""
