@@ -66,6 +66,9 @@ def host_memory_stats() -> dict[str, int]:
     """Pinned memory: allocated_bytes, reserved_bytes, allocations, reused."""
 
 def host_empty_cache() -> None: ...
+def host_view_blocks() -> int:
+    """Blocks of the chip's pool that CPU tensors hold: 0 whenever no chip kernel runs. For tests."""
+
 
 # ---- random numbers
 def default_generator(device: int) -> torch.Generator: ...

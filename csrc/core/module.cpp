@@ -190,6 +190,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("in_bad_fork", &in_bad_fork);
   m.def("host_memory_stats", &host_memory_stats);
   m.def("host_empty_cache", &memory::host_empty_cache, Release());
+  m.def("host_view_blocks", &memory::host_view_blocks);
   m.def("default_generator", [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
   bind_device(m);
   bind_streams(m);
