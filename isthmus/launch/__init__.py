@@ -1,0 +1,1 @@
+"""Running training jobs: what a job prints, and how fast it is."""
