@@ -126,8 +126,7 @@ def _other_accelerator() -> str:
     accelerator = torch.accelerator.current_accelerator()  # of this build of PyTorch; None for CPU wheels
     if accelerator is not None and _is_present(accelerator.type):
         return accelerator.type
-    plugins = drivers.installed().select(group="torch.backends")
-    others = [plugin.name for plugin in plugins if plugin.name != "isthmus"]
+    others = [plugin.name for plugin in drivers.installed("torch.backends") if plugin.name != "isthmus"]
     return f"plugin {others[0]}" if others else ""
 
 

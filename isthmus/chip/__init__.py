@@ -211,6 +211,13 @@ def _register_submodules() -> None:
         sys.modules[f"torch.chip.{name}"] = module
 
 
+def __getattr__(name: str) -> bool:
+    # torch.utils.checkpoint reads this attribute, not the function, to see whether there is a state to keep.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module 'torch.chip' has no attribute {name!r}")
+
+
 def _is_compiled() -> bool:
     """True: the core is built, or this module would not be here."""
     return True

@@ -124,11 +124,12 @@ def default_stream(device: DeviceLike = None) -> Stream:
 def set_stream(stream: torch.Stream | None) -> None:
     """Make stream and its device current on this thread; a no-op for None."""
     if stream is not None:
-        _C.set_stream(stream.stream_id, stream.device_index, stream.device_type)
+        _set_stream_by_id(stream.stream_id, stream.device_index, stream.device_type)
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
     _C.set_stream(stream_id, device_index, device_type)
+    _C.exchange_device(device_index)
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
 EMBEDDED = "host"  # always there, so every other driver comes before it
@@ -33,9 +33,13 @@ class Search(NamedTuple):
 
 
 @cache
-def installed() -> EntryPoints:
-    """Entry points of every installed package; read once, since that takes milliseconds of `import torch`."""
-    return entry_points()
+def _entry_points() -> Any:
+    return entry_points()  # read once: it takes milliseconds of `import torch`
+
+
+def installed(group: str) -> list[EntryPoint]:
+    """Entry points of a group, of every installed package."""
+    return list(_entry_points().select(group=group))
 
 
 def find(asked: str = "") -> Search:
@@ -79,7 +83,7 @@ def _shipped(searched: list[str]) -> list[Candidate]:
 
 def _from_entry_points(searched: list[str], asked: str) -> list[Candidate]:
     found = []
-    for entry in installed().select(group="isthmus.drivers"):
+    for entry in installed("isthmus.drivers"):
         if asked and entry.name != asked:
             continue
         place = f"entry point isthmus.drivers {entry.name} = {entry.value}"

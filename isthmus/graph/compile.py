@@ -16,7 +16,7 @@ from isthmus.patches import Scope
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
-DYNAMO_DEVICES = "torch._dynamo.device_interface"
+DYNAMO = "torch._dynamo"
 
 _logger = logging.getLogger("isthmus")
 _scope = Scope("graph")
@@ -32,7 +32,7 @@ def install() -> None:
             "Inductor generates no code for this device; its graphs run as AOT eager",
             expects=("self", "model_", "inputs_"),
         )
-        _when_imported(DYNAMO_DEVICES, _register_with_dynamo)
+        _when_imported(DYNAMO, _register_with_dynamo)
 
 
 def uninstall() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._dynamo import trace_rules
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 
 from isthmus import chip
@@ -12,6 +13,7 @@ from isthmus import chip
 
 def register() -> None:
     """Register the interface for the device type. Indexed names are registered too, as Dynamo does for CUDA."""
+    trace_rules.add("isthmus.chip")  # its functions call the runtime; Dynamo would warn of each C function
     register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
         register_interface_for_device(f"chip:{index}", ChipInterface)

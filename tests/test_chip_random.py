@@ -1,0 +1,132 @@
+"""Generators: seeds, states, and the CPU's numbers on the host chip."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from children import output
+
+
+@pytest.fixture(autouse=True)
+def _restore():
+    states = torch.chip.get_rng_state_all()
+    yield
+    torch.chip.set_rng_state_all(states)
+
+
+def test_manual_seed_seeds_every_device():
+    torch.manual_seed(7)
+    first = [torch.rand(5, device=f"chip:{i}").cpu() for i in range(2)]
+    torch.manual_seed(7)
+    second = [torch.rand(5, device=f"chip:{i}").cpu() for i in range(2)]
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+    assert torch.chip.initial_seed() == 7
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda device: torch.rand(100, device=device),
+        lambda device: torch.randn(100, device=device),
+        lambda device: torch.randn(3, device=device),
+        lambda device: torch.randperm(50, device=device),
+        lambda device: torch.randint(0, 10, (40,), device=device),
+        lambda device: torch.empty(64, device=device).bernoulli_(0.3),
+        lambda device: torch.nn.functional.dropout(torch.ones(64, device=device), 0.5),
+        lambda device: torch.multinomial(torch.ones(8, device=device), 4),
+        lambda device: torch.empty(16, device=device).exponential_(),
+    ],
+)
+def test_a_seed_gives_the_numbers_of_the_cpu(draw):
+    torch.manual_seed(11)
+    expected = draw("cpu")
+    torch.manual_seed(11)
+    assert torch.equal(draw("chip").cpu(), expected)
+
+
+def test_state_round_trip():
+    state = torch.chip.get_rng_state()
+    assert state.dtype == torch.uint8
+    assert state.device.type == "cpu"
+    first = torch.randn(9, device="chip").cpu()
+    torch.chip.set_rng_state(state)
+    assert torch.equal(torch.randn(9, device="chip").cpu(), first)
+
+
+def test_states_of_all_devices():
+    states = torch.chip.get_rng_state_all()
+    assert len(states) == 2
+    first = torch.randn(9, device="chip:1").cpu()
+    torch.chip.set_rng_state_all(states)
+    assert torch.equal(torch.randn(9, device="chip:1").cpu(), first)
+
+
+def test_seed_of_one_device_leaves_the_other():
+    torch.manual_seed(3)
+    expected = torch.rand(4, device="chip:1").cpu()
+    torch.manual_seed(3)
+    torch.chip.manual_seed(99)
+    assert torch.equal(torch.rand(4, device="chip:1").cpu(), expected)
+
+
+def test_seed_from_the_system():
+    torch.chip.seed_all()
+    first = torch.rand(4, device="chip").cpu()
+    torch.chip.seed()
+    assert not torch.equal(torch.rand(4, device="chip").cpu(), first)
+
+
+def test_own_generator():
+    generator = torch.Generator(device="chip").manual_seed(5)
+    assert generator.device == torch.device("chip:0")
+    first = torch.randn(6, device="chip", generator=generator).cpu()
+    assert torch.equal(first, torch.randn(6, generator=torch.Generator().manual_seed(5)))
+    generator.manual_seed(5)
+    assert torch.equal(torch.randn(6, device="chip", generator=generator).cpu(), first)
+
+
+def test_generator_of_the_cpu_is_refused():
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.randn(4, device="chip", generator=torch.Generator())
+
+
+def test_generator_clone_continues_alike():
+    generator = torch.Generator(device="chip").manual_seed(5)
+    copy = generator.clone_state()
+    first = torch.rand(3, device="chip", generator=generator).cpu()
+    assert torch.equal(torch.rand(3, device="chip", generator=copy).cpu(), first)
+
+
+def test_fork_rng():
+    with torch.random.fork_rng(devices=[0, 1], device_type="chip"):
+        inside = torch.rand(4, device="chip").cpu()
+    assert torch.equal(torch.rand(4, device="chip").cpu(), inside)
+
+
+def test_default_generators():
+    assert len(torch.chip.default_generators) == 2
+    assert torch.chip.default_generators[1].device == torch.device("chip:1")
+    with pytest.raises(IndexError, match="chip:2 does not exist"):
+        torch.chip.default_generators[2]
+
+
+def test_checkpoint_replays_dropout():
+    x = torch.ones(64, device="chip", requires_grad=True)
+
+    def block(y):
+        return torch.nn.functional.dropout(y * 2, 0.5)
+
+    for reentrant in (True, False):
+        out = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=reentrant)
+        (grad,) = torch.autograd.grad(out.sum(), x) if not reentrant else (None,)
+        if reentrant:
+            out.sum().backward()
+            grad, x.grad = x.grad, None
+        assert torch.equal(grad.cpu(), out.detach().cpu())
+
+
+def test_seed_before_first_use_holds():
+    found = output("import torch; torch.manual_seed(4); print(torch.rand(3, device='chip').tolist())")
+    torch.manual_seed(4)
+    assert found == str(torch.rand(3).tolist())

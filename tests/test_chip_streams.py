@@ -1,0 +1,170 @@
+"""Streams and events, by torch.chip's names and by PyTorch's own."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+
+def test_default_stream_is_current():
+    stream = torch.chip.current_stream()
+    assert stream == torch.chip.default_stream()
+    assert stream.stream_id == 0
+    assert isinstance(stream, torch.Stream)
+    assert stream == torch.accelerator.current_stream()
+
+
+def test_stream_context():
+    outer = torch.chip.current_stream()
+    stream = torch.chip.Stream()
+    assert stream != outer
+    with torch.chip.stream(stream):
+        assert torch.chip.current_stream() == stream
+        assert torch.accelerator.current_stream() == stream
+    assert torch.chip.current_stream() == outer
+    with stream:
+        assert torch.chip.current_stream() == stream
+    assert torch.chip.current_stream() == outer
+
+
+def test_stream_context_of_another_device_restores_both():
+    outer, other = torch.chip.current_stream(0), torch.chip.current_stream(1)
+    stream = torch.chip.Stream(device=1)
+    assert stream.device == torch.device("chip:1")
+    with torch.chip.stream(stream):
+        assert torch.chip.current_device() == 1
+        assert torch.chip.current_stream() == stream
+    assert torch.chip.current_device() == 0
+    assert torch.chip.current_stream(0) == outer
+    assert torch.chip.current_stream(1) == other
+
+
+def test_stream_context_of_none():
+    with torch.chip.stream(None):
+        assert torch.chip.current_stream() == torch.chip.default_stream()
+
+
+def test_current_stream_is_per_thread():
+    stream = torch.chip.Stream()
+    seen = []
+    with torch.chip.stream(stream):
+        thread = threading.Thread(target=lambda: seen.append(torch.chip.current_stream().stream_id))
+        thread.start()
+        thread.join()
+    assert seen == [0]
+
+
+def test_streams_are_values():
+    stream = torch.chip.Stream()
+    same = torch.chip.Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+    )
+    assert stream == same
+    assert len({stream, same, torch.chip.Stream()}) == 2
+
+
+def test_work_is_ordered_by_an_event():
+    first, second = torch.chip.Stream(), torch.chip.Stream()
+    source = torch.arange(1 << 20, dtype=torch.float32).pin_memory()
+    with torch.chip.stream(first):
+        there = source.to("chip", non_blocking=True)
+        event = first.record_event()
+    with torch.chip.stream(second):
+        second.wait_event(event)
+        doubled = there * 2
+        there.record_stream(second)
+    second.synchronize()
+    assert torch.equal(doubled.cpu(), source * 2)
+
+
+def test_wait_stream():
+    first, second = torch.chip.Stream(), torch.chip.Stream()
+    source = torch.arange(1 << 18, dtype=torch.int64).pin_memory()
+    with torch.chip.stream(first):
+        there = source.to("chip", non_blocking=True)
+    second.wait_stream(first)
+    with torch.chip.stream(second):
+        back = there.to("cpu", non_blocking=True)
+    second.synchronize()
+    assert torch.equal(back, source)
+
+
+def test_query_after_synchronize():
+    stream = torch.chip.Stream()
+    with torch.chip.stream(stream):
+        torch.ones(1 << 16, device="chip").add_(1)
+    stream.synchronize()
+    assert stream.query()
+    assert not torch.chip.is_current_stream_capturing()
+
+
+def test_elapsed_time_is_milliseconds():
+    start, end = torch.chip.Event(enable_timing=True), torch.chip.Event(enable_timing=True)
+    start.record()
+    x = torch.randn(512, 512, device="chip")
+    for _ in range(4):
+        x = x @ x
+    end.record()
+    end.synchronize()
+    assert end.query()
+    assert 0 < start.elapsed_time(end) < 60_000
+
+
+def test_elapsed_time_without_timing_is_refused():
+    start, end = torch.chip.Event(), torch.chip.Event()
+    start.record()
+    end.record()
+    end.synchronize()
+    with pytest.raises((RuntimeError, ValueError), match="timing"):
+        start.elapsed_time(end)
+
+
+def test_event_not_recorded():
+    event = torch.chip.Event()
+    assert event.query()
+    event.synchronize()
+    torch.chip.current_stream().wait_event(event)
+
+
+def test_events_mix_with_pytorch_types():
+    event = torch.chip.Event(enable_timing=True)
+    assert isinstance(event, torch.Event)
+    assert isinstance(event, torch.chip.Event)
+    plain_stream, plain_event = torch.Stream("chip"), torch.Event("chip", enable_timing=True)
+    event.record(plain_stream)
+    plain_event.record(torch.chip.Stream())
+    assert plain_stream.record_event(event) is event
+    plain_stream.wait_stream(torch.chip.Stream())
+    plain_event.synchronize()
+    event.synchronize()
+    assert isinstance(event.elapsed_time(plain_event), float)
+
+
+def test_priorities():
+    lowest, highest = torch.chip.stream_priority_range()
+    assert highest <= lowest
+    assert torch.chip.Stream(priority=highest) != torch.chip.current_stream()
+
+
+def test_external_stream():
+    made = torch.chip.Stream()
+    wrapped = torch.chip.ExternalStream(made.native_handle)
+    with torch.chip.stream(wrapped):
+        x = torch.ones(8, device="chip") + 1
+    wrapped.synchronize()
+    assert x.sum().item() == 16
+
+
+def test_accelerator_set_stream():
+    stream = torch.chip.Stream()
+    torch.accelerator.set_stream(stream)
+    try:
+        assert torch.chip.current_stream() == stream
+    finally:
+        torch.chip.set_stream(torch.chip.default_stream())
+
+
+def test_repr_names_device():
+    assert "chip:0" in repr(torch.chip.Stream(device=0))
