@@ -137,13 +137,19 @@ def ops(
     """Print the route of every ATen operator on the chip, and why."""
     found = _routes(pattern, route)
     if as_json:
-        print(json.dumps({name: {"route": where, "reason": why} for name, (where, why) in found.items()}, indent=2))
+        print(
+            json.dumps(
+                {name: {"route": where, "reason": why} for name, (where, why) in found.items()}, indent=2
+            )
+        )
         return
     _print_table(["operator", "route", "reason"], [[name, *entry] for name, entry in found.items()])
     counts: dict[str, int] = {}
     for where, _ in found.values():
         counts[where] = counts.get(where, 0) + 1
-    print(f"{len(found)} operators: " + ", ".join(f"{count} {where}" for where, count in sorted(counts.items())))
+    print(
+        f"{len(found)} operators: " + ", ".join(f"{count} {where}" for where, count in sorted(counts.items()))
+    )
 
 
 def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:

@@ -35,13 +35,19 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore")
 
     driver: str = _option(
-        "", "import torch", "driver to open: a name, the path of a library, or none; empty: the first that is found"
+        "",
+        "import torch",
+        "driver to open: a name, the path of a library, or none; empty: the first that is found",
     )
     strict: Switch = _option(False, "dispatch", "the fallback route (copy to CPU and back) raises instead")
     device: str = _option("", "isthmus run", "device that 'cuda' stands for: chip:1 or 1; empty: the first")
     quiet: Switch = _option(False, "isthmus run", "no start line and no end line")
-    shim: Switch = _option(False, "every Python of a job", "set by isthmus run: enter the shim when torch is imported")
-    announced: Switch = _option(False, "every Python of a job", "set by isthmus run: a parent prints the lines")
+    shim: Switch = _option(
+        False, "every Python of a job", "set by isthmus run: enter the shim when torch is imported"
+    )
+    announced: Switch = _option(
+        False, "every Python of a job", "set by isthmus run: a parent prints the lines"
+    )
     host_devices: int | None = _option(
         None, "host chip", "number of devices; empty: one, or one for each local rank", ge=0
     )
@@ -52,7 +58,9 @@ class Settings(BaseSettings):
         pattern=r"^(\d+(\.\d+)?([KMGT]iB|B)?)?$",
     )
     host_strict: Switch = _option(
-        False, "host chip", "device memory faults outside kernels, is poisoned when fresh; streams are delayed"
+        False,
+        "host chip",
+        "device memory faults outside kernels, is poisoned when fresh; streams are delayed",
     )
     host_delegate: Switch = _option(True, "host chip", "0: pretend that the CPU cannot address the memory")
     build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")

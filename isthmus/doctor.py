@@ -54,7 +54,7 @@ def _versions() -> Iterator[Finding]:
         remedy = "do `pip install --no-build-isolation .`"
         yield Finding("torch", False, f"{torch.__version__}; the C++ core is not built: {remedy}")
         return
-    fits = _build.TORCH_VERSION == torch.__version__
+    fits = torch.__version__ == _build.TORCH_VERSION
     remedy = "" if fits else "; do `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
     yield Finding("torch", fits, f"{torch.__version__}, core built for {_build.TORCH_VERSION}{remedy}")
 
@@ -68,7 +68,9 @@ def _options() -> Iterator[Finding]:
         elif option.is_set:
             yield Finding("options", True, f"{option.variable}={option.value}")
     for name in config.unknown():
-        yield Finding("options", False, f"{name} is set, but there is no such option; `isthmus env` lists them")
+        yield Finding(
+            "options", False, f"{name} is set, but there is no such option; `isthmus env` lists them"
+        )
 
 
 def _registration() -> Iterator[Finding]:
@@ -132,11 +134,17 @@ def _computation() -> Iterator[Finding]:
     expected, found = _product(first, second), _product(first.to(device), second.to(device))
     error = max((a - b.cpu()).abs().max().item() for a, b in zip(expected, found, strict=True))
     if error == 0:
-        yield Finding("computation", True, "64 x 64 product and its gradient: equal to the CPU's, bit for bit")
+        yield Finding(
+            "computation", True, "64 x 64 product and its gradient: equal to the CPU's, bit for bit"
+        )
     elif error < 1e-3:
-        yield Finding("computation", True, f"64 x 64 product and its gradient: within {error:.1e} of the CPU's")
+        yield Finding(
+            "computation", True, f"64 x 64 product and its gradient: within {error:.1e} of the CPU's"
+        )
     else:
-        yield Finding("computation", False, f"64 x 64 product and its gradient are off by {error:.1e}: do not trust it")
+        yield Finding(
+            "computation", False, f"64 x 64 product and its gradient are off by {error:.1e}: do not trust it"
+        )
 
 
 def _product(first: Any, second: Any) -> tuple[Any, Any]:

@@ -55,15 +55,22 @@ def resolve(target: str) -> tuple[Any, str]:
     parts = target.split(".")
     owner: Any = importlib.import_module(parts[0])
     for depth, name in enumerate(parts[1:-1], start=2):
-        if not hasattr(owner, name) and isinstance(owner, ModuleType):
-            try:
-                importlib.import_module(".".join(parts[:depth]))
-            except ModuleNotFoundError as error:
-                raise PatchError(f"cannot patch {target}: {error}") from error
-        if not hasattr(owner, name):
-            raise PatchError(f"cannot patch {target}: {'.'.join(parts[:depth])} does not exist in this version")
-        owner = getattr(owner, name)
+        path = ".".join(parts[:depth])
+        found = getattr(owner, name, None)
+        if found is None and isinstance(owner, ModuleType):
+            found = _import(path)
+        if found is None:
+            raise PatchError(f"cannot patch {target}: {path} does not exist in this version")
+        owner = found
     return owner, parts[-1]
+
+
+def _import(path: str) -> ModuleType | None:
+    """The module, also while it is being imported and not yet an attribute of its package."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        return None
 
 
 def check_signature(target: str, function: Any, expected: tuple[str, ...]) -> None:
@@ -149,7 +156,9 @@ class Scope:
 
         self.record(target, reason, undo)
 
-    def construct(self, target: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], reason: str) -> None:
+    def construct(
+        self, target: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], reason: str
+    ) -> None:
         """Replace the constructor of a type written in C; the type itself stays the object that it is.
 
         Args:

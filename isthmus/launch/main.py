@@ -49,7 +49,7 @@ def _run_module(name: str) -> None:
 def _run_command(command: str) -> None:
     _set_first_path("")
     code = compile_source(command, "<string>")
-    exec(code, vars(_new_main()))  # noqa: S102
+    exec(code, vars(_new_main()))
 
 
 def _run_path(path: str) -> None:
@@ -65,7 +65,7 @@ def _run_path(path: str) -> None:
     module.__file__ = absolute
     module.__loader__ = SourceFileLoader("__main__", absolute)
     module.__dict__["__cached__"] = None
-    exec(code, vars(module))  # noqa: S102
+    exec(code, vars(module))
 
 
 def _run_as_main(*arguments: Any) -> None:

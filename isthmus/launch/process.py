@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from isthmus.migrate import FEATURE, import_hook
+from isthmus.migrate import FEATURE, import_hook, libraries
 from isthmus.patches import Scope
 
 MAIN = "isthmus.launch.main"
@@ -37,6 +37,7 @@ def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
     if not _scope.patches:
         import_hook.install(_scope)
+        libraries.install(_scope)
         import_hook.when_imported(_scope, "torch", _enter)
 
 

@@ -62,7 +62,9 @@ class Job:
             JobError: there is no such program, or it cannot be run as several processes.
         """
         if not self.program:
-            raise JobError("nothing to run; give a script, -m module, -c command or a command such as torchrun")
+            raise JobError(
+                "nothing to run; give a script, -m module, -c command or a command such as torchrun"
+            )
         kind = self.program[0]
         if kind in PROGRAM_OPTIONS and len(self.program) < 2:
             raise JobError(f"{kind} needs a value")
@@ -105,7 +107,11 @@ def _find_command(name: str) -> str:
 def separate_program(arguments: list[str]) -> list[str]:
     """Insert ``--`` between the options of ``isthmus run`` and the program, which has options of its own."""
     index = 0
-    while index < len(arguments) and arguments[index].startswith("-") and arguments[index] not in PROGRAM_OPTIONS:
+    while (
+        index < len(arguments)
+        and arguments[index].startswith("-")
+        and arguments[index] not in PROGRAM_OPTIONS
+    ):
         if arguments[index] == "--":
             return arguments
         index += 2 if arguments[index] in VALUE_OPTIONS else 1

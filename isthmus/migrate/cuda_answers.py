@@ -42,11 +42,11 @@ class _Cudart:
     def __init__(self, device_type: str) -> None:
         self._type = device_type
 
-    def cudaProfilerStart(self) -> int:  # noqa: N802
+    def cudaProfilerStart(self) -> int:
         """Do nothing."""
         return 0
 
-    cudaProfilerStop = cudaProfilerStart  # noqa: N815
+    cudaProfilerStop = cudaProfilerStart
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError(f"torch.cuda.cudart().{name} is not available on {self._type}")

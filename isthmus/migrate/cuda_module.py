@@ -28,11 +28,16 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     for name in [*torch.cuda.__all__, *_PRIVATE, *rules.CUDA_REFUSED]:
         if name not in rules.CUDA_SUBMODULES:
             _install_name(scope, accelerator, answers, name)
-    scope.replace("torch.cuda._utils._get_device_index", _device_index(accelerator), "a device may be 'cuda:1'")
+    scope.replace(
+        "torch.cuda._utils._get_device_index", _device_index(accelerator), "a device may be 'cuda:1'"
+    )
     _install_nvtx(scope)
     _install_profiler(scope)
     _install_graphs(scope, accelerator)
     scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "no NCCL is needed")
+    scope.replace(
+        "torch.cuda.nccl.is_available", lambda _: lambda tensors: False, "DataParallel adds without NCCL"
+    )
 
 
 def _install_name(scope: Scope, accelerator: Accelerator, answers: dict[str, Any], name: str) -> None:
@@ -97,13 +102,17 @@ def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
 
 def _install_nvtx(scope: Scope) -> None:
     for name in rules.NVTX_NO_OPS:
-        scope.replace(f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX marks are for NVIDIA's profiler")
+        scope.replace(
+            f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX marks are for NVIDIA's profiler"
+        )
 
 
 def _install_profiler(scope: Scope) -> None:
     for name in ("start", "stop"):
         scope.replace(
-            f"torch.cuda.profiler.{name}", lambda _: cuda_answers.profiler, "it starts and stops NVIDIA's profiler"
+            f"torch.cuda.profiler.{name}",
+            lambda _: cuda_answers.profiler,
+            "it starts and stops NVIDIA's profiler",
         )
 
 
@@ -115,9 +124,7 @@ def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
         target = f"{owner}.__init__" if inspect.isclass(getattr(torch.cuda, name)) else owner
         scope.replace(target, lambda _, owner=owner: refuse(accelerator, owner, why), why)
     for name in ("make_graphed_callables", "graph_pool_handle"):
-        scope.set(
-            torch.cuda.graphs, name, getattr(torch.cuda, name), f"torch.cuda.graphs.{name}", why
-        )
-    scope.replace("torch.cuda.CUDAGraph.__new__", lambda _: refuse(accelerator, "torch.cuda.CUDAGraph", why), why)
-
-
+        scope.set(torch.cuda.graphs, name, getattr(torch.cuda, name), f"torch.cuda.graphs.{name}", why)
+    scope.replace(
+        "torch.cuda.CUDAGraph.__new__", lambda _: refuse(accelerator, "torch.cuda.CUDAGraph", why), why
+    )

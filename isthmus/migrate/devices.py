@@ -86,7 +86,9 @@ def _default(function: Callable[..., Any], keyword: str) -> Any:
 def _constructors(scope: Scope, accelerator: Accelerator) -> None:
     for target, keyword in rules.CONSTRUCTORS.items():
         scope.construct(
-            target, functools.partial(_constructor, accelerator, keyword), f"{target}('cuda') is the accelerator's"
+            target,
+            functools.partial(_constructor, accelerator, keyword),
+            f"{target}('cuda') is the accelerator's",
         )
 
 
@@ -141,7 +143,9 @@ def _fill_caches_of_pytorch(scope: Scope) -> None:
     _device._device_constructors()
     torch.get_device_module.cache_clear()
     scope.record(
-        "torch.get_device_module: cache", "it remembers what 'cuda' stood for", torch.get_device_module.cache_clear
+        "torch.get_device_module: cache",
+        "it remembers what 'cuda' stood for",
+        torch.get_device_module.cache_clear,
     )
 
 
@@ -161,7 +165,9 @@ def _autocast(scope: Scope, accelerator: Accelerator) -> None:
     for target, current in rules.AUTOCAST_GPU.items():
         function = getattr(torch, current.removeprefix("torch."))
         scope.replace(
-            target, lambda _, f=function: functools.partial(f, accelerator.type), f"{current} of the accelerator"
+            target,
+            lambda _, f=function: functools.partial(f, accelerator.type),
+            f"{current} of the accelerator",
         )
 
 
@@ -169,13 +175,19 @@ def _autocast(scope: Scope, accelerator: Accelerator) -> None:
 def _tensor_methods(scope: Scope, accelerator: Accelerator) -> None:
     for name in rules.TENSOR_KEYWORD:
         scope.replace(
-            f"torch.Tensor.{name}", functools.partial(translate_keyword, accelerator), f"{name}(device='cuda')"
+            f"torch.Tensor.{name}",
+            functools.partial(translate_keyword, accelerator),
+            f"{name}(device='cuda')",
         )
     for name in rules.TENSOR_FIRST:
         scope.replace(
-            f"torch.Tensor.{name}", functools.partial(translate_first, accelerator, "device", 1), f"{name}('cuda')"
+            f"torch.Tensor.{name}",
+            functools.partial(translate_first, accelerator, "device", 1),
+            f"{name}('cuda')",
         )
-    scope.replace("torch.Tensor.cuda", lambda _: _tensor_cuda(accelerator), "x.cuda() moves to the accelerator")
+    scope.replace(
+        "torch.Tensor.cuda", lambda _: _tensor_cuda(accelerator), "x.cuda() moves to the accelerator"
+    )
     scope.replace(
         "torch.Tensor.type",
         functools.partial(_tensor_type, accelerator),
@@ -183,7 +195,9 @@ def _tensor_methods(scope: Scope, accelerator: Accelerator) -> None:
     )
     for storage in ("UntypedStorage", "TypedStorage"):
         scope.replace(
-            f"torch.{storage}.cuda", lambda _: _storage_cuda(accelerator), "storage.cuda() moves to the accelerator"
+            f"torch.{storage}.cuda",
+            lambda _: _storage_cuda(accelerator),
+            "storage.cuda() moves to the accelerator",
         )
 
 

@@ -127,7 +127,9 @@ def install(scope: Scope) -> None:
     finder = Finder()
     sys.meta_path.insert(0, finder)
     scope.record(
-        "sys.meta_path: user modules", "the user's modules are rewritten", lambda: sys.meta_path.remove(finder)
+        "sys.meta_path: user modules",
+        "the user's modules are rewritten",
+        lambda: sys.meta_path.remove(finder),
     )
     scope.replace(
         "runpy._get_code_from_file",

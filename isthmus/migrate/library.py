@@ -1,4 +1,4 @@
-"""Custom operators registered for CUDA, factories that reach CUDA's dispatch key, and Triton kernels."""
+"""Custom operators registered for CUDA, and factories that reach CUDA's dispatch key."""
 
 from __future__ import annotations
 
@@ -75,19 +75,3 @@ def _init(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..
         original(self, ns, kind, accelerator.key(dispatch_key))
 
     return init
-
-
-def refuse_triton(scope: Scope, accelerator: Accelerator) -> None:
-    """Let launching a Triton kernel raise one clear line. Called once Triton is imported."""
-
-    def make(_: Any) -> Callable[..., Any]:
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            name = getattr(self, "__name__", None) or getattr(getattr(self, "fn", None), "__name__", "?")
-            raise NotImplementedError(
-                f"Triton kernel {name!r} cannot run on {accelerator.type}: Triton compiles for GPUs; "
-                "call a PyTorch operator, or register the operator with the driver's kernel library"
-            )
-
-        return run
-
-    scope.replace("triton.runtime.jit.JITFunction.run", make, "Triton compiles for GPUs only")

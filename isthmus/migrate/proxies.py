@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-
-from isthmus.migrate import answers, cuda_module, devices, distributed, import_hook, library, script, serialization
+from isthmus.migrate import (
+    answers,
+    cuda_module,
+    data_parallel,
+    devices,
+    distributed,
+    library,
+    script,
+    serialization,
+)
 from isthmus.migrate.accelerator import Accelerator
 from isthmus.patches import Scope
 
@@ -21,9 +28,7 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     serialization.install(scope, accelerator)
     distributed.install(scope, accelerator)
     script.install(scope, accelerator)
-    import_hook.when_imported(
-        scope, "triton.runtime.jit", functools.partial(library.refuse_triton, scope, accelerator)
-    )
+    data_parallel.install(scope, accelerator)
 
 
 def _restore(before: str) -> None:

@@ -64,7 +64,11 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _builtin_call(node: ast.Call) -> ast.Call | None:
-    if not isinstance(node.func, ast.Name) or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+    if (
+        not isinstance(node.func, ast.Name)
+        or node.keywords
+        or any(isinstance(a, ast.Starred) for a in node.args)
+    ):
         return None
     if node.func.id == "str" and len(node.args) == 1:
         return _call("__isthmus_str__", node, node.func, *node.args)

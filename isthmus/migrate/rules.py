@@ -134,19 +134,27 @@ class SyntaxRule(NamedTuple):
 
 SYNTAX = (
     SyntaxRule(
-        "device-type", "<x>.type", "'cuda' if <x> is a torch.device of the accelerator, else <x>.type",
+        "device-type",
+        "<x>.type",
+        "'cuda' if <x> is a torch.device of the accelerator, else <x>.type",
         "device.type == 'cuda' is how scripts ask whether they are on the GPU",
     ),
     SyntaxRule(
-        "is-cuda", "<x>.is_cuda, getattr(<x>, 'is_cuda')", "True for tensors and storages on the accelerator",
+        "is-cuda",
+        "<x>.is_cuda, getattr(<x>, 'is_cuda')",
+        "True for tensors and storages on the accelerator",
         "the attribute is read by PyTorch's and other libraries' own CUDA code paths too",
     ),
     SyntaxRule(
-        "str-device", "str(<x>)", "'cuda:0' if <x> is a torch.device of the accelerator, else str(<x>)",
+        "str-device",
+        "str(<x>)",
+        "'cuda:0' if <x> is a torch.device of the accelerator, else str(<x>)",
         "'cuda' in str(device) is the same question; print and f-strings still show the real device",
     ),
     SyntaxRule(
-        "version-cuda", "torch.version.cuda", repr(CUDA_VERSION),
+        "version-cuda",
+        "torch.version.cuda",
+        repr(CUDA_VERSION),
         "scripts compare it; PyTorch and installed libraries keep reading the true value, None",
     ),
 )

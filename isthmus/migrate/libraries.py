@@ -1,0 +1,79 @@
+"""Installed libraries that test for CUDA where no proxy of PyTorch reaches. They are patched, never rewritten."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from isthmus.migrate import import_hook
+from isthmus.patches import Scope
+
+
+def install(scope: Scope) -> None:
+    """Patch each library as soon as it is imported. Imports no torch."""
+    for module, patch in {
+        "triton.runtime.jit": _refuse_triton,
+        "accelerate.accelerator": _accelerate,
+    }.items():
+        import_hook.when_imported(scope, module, functools.partial(_patch, scope, patch))
+
+
+def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
+    from isthmus.migrate import accelerator
+
+    device_type = accelerator.current(check=False).type
+    if device_type != accelerator.CUDA:
+        patch(scope, device_type)
+
+
+def _refuse_triton(scope: Scope, device_type: str) -> None:
+    """Let launching a Triton kernel raise one clear line."""
+
+    def make(_: Any) -> Callable[..., Any]:
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            name = getattr(self, "__name__", None) or getattr(getattr(self, "fn", None), "__name__", "?")
+            raise NotImplementedError(
+                f"Triton kernel {name!r} cannot run on {device_type}: Triton compiles for GPUs; "
+                "call a PyTorch operator, or register the operator with the driver's kernel library"
+            )
+
+        return run
+
+    scope.replace("triton.runtime.jit.JITFunction.run", make, "Triton compiles for GPUs only")
+
+
+class _ReadsAsCuda:
+    """A device whose type reads ``cuda``."""
+
+    type = "cuda"
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+def _accelerate(scope: Scope, device_type: str) -> None:
+    """``Accelerator.__init__`` allows fp16 on device types of a list only, and picks CUDA's gradient scaler."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            owner = next(kind for kind in type(self).__mro__ if "device" in vars(kind))
+            device: Any = vars(owner)["device"]
+            owner.device = property(lambda instance: _ReadsAsCuda(device.fget(instance)))
+            try:
+                original(self, *args, **kwargs)
+            finally:
+                owner.device = device
+
+        return init
+
+    scope.replace(
+        "accelerate.accelerator.Accelerator.__init__",
+        make,
+        "it allows mixed precision on a list of device types",
+        expects=("self",),
+    )
