@@ -137,6 +137,7 @@ void initialize_driver(State& s) {
 }
 
 void check_device(c10::DeviceIndex device) {
+  if (state().forked.load(std::memory_order_relaxed)) driver();  // says why there are none
   const int count = device_count();
   TORCH_CHECK(device >= 0 && device < count, "chip:", static_cast<int>(device), " does not exist: ", count,
               count == 1 ? " device is" : " devices are", " there (numbered from 0).");

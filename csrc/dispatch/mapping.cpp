@@ -102,7 +102,10 @@ at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_al
   }
   for (TensorPair& pair : pairs_)
     if (pair.original.unsafeGetTensorImpl() == &original) {
-      pair.written |= written;
+      if (written) {
+        pair.written = true;
+        map_storage(*original.unsafe_storage().unsafeGetStorageImpl(), true);
+      }
       return at::Tensor(pair.mapped);
     }
   if (C10_UNLIKELY(original._is_zerotensor()))  // has no bytes: stands for zeros
