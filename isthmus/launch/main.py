@@ -115,7 +115,7 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_launcher(path: str) -> bool:
-    return path == __file__ or path == "<frozen runpy>" or path == runpy.__file__
+    return path in {__file__, "<frozen runpy>", runpy.__file__}
 
 
 if __name__ == "__main__":

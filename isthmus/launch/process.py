@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from isthmus.migrate import FEATURE, import_hook, libraries
 from isthmus.patches import Scope
@@ -28,7 +29,7 @@ def prepare() -> None:
 def _options_before_script() -> list[str] | None:
     """Interpreter options of ``python [options] script.py ...``; None if this is not the user's own script."""
     script = sys.argv[0] if sys.argv else ""
-    if script in ("", "-", "-c", "-m") or not os.path.isfile(script) or not import_hook.is_users(script):
+    if script in ("", "-", "-c", "-m") or not Path(script).is_file() or not import_hook.is_users(script):
         return None
     return sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
 

@@ -14,7 +14,7 @@ from isthmus.migrate.accelerator import Accelerator
 
 def called_by_pytorch(depth: int = 2) -> bool:
     """Whether the caller of the caller is a module of PyTorch itself, which must hear the truth about CUDA."""
-    name = sys._getframe(depth).f_globals.get("__name__", "")
+    name: str = sys._getframe(depth).f_globals.get("__name__", "")
     return name == "torch" or name.startswith("torch.")
 
 

@@ -100,6 +100,10 @@ def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
     return refused
 
 
+def _instead(replacement: Any, original: Any) -> Any:
+    return replacement
+
+
 def _install_nvtx(scope: Scope) -> None:
     for name in rules.NVTX_NO_OPS:
         scope.replace(
@@ -122,7 +126,8 @@ def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
     for name in rules.CUDA_GRAPHS:
         owner = f"torch.cuda.{name}"
         target = f"{owner}.__init__" if inspect.isclass(getattr(torch.cuda, name)) else owner
-        scope.replace(target, lambda _, owner=owner: refuse(accelerator, owner, why), why)
+        refused = refuse(accelerator, owner, why)
+        scope.replace(target, functools.partial(_instead, refused), why)
     for name in ("make_graphed_callables", "graph_pool_handle"):
         scope.set(torch.cuda.graphs, name, getattr(torch.cuda, name), f"torch.cuda.graphs.{name}", why)
     scope.replace(

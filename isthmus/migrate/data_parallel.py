@@ -6,6 +6,7 @@ PyTorch builds these seven functions for CUDA only.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +31,14 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     ):
         function = getattr(functions, name.removeprefix("_"))
         scope.replace(
-            f"torch._C.{name}", lambda _, f=function: f, "DataParallel; PyTorch has it for CUDA only"
+            f"torch._C.{name}",
+            functools.partial(_instead, function),
+            "DataParallel; PyTorch has it for CUDA only",
         )
+
+
+def _instead(function: Any, original: Any) -> Any:
+    return function
 
 
 class _Functions:

@@ -166,7 +166,7 @@ def _autocast(scope: Scope, accelerator: Accelerator) -> None:
         function = getattr(torch, current.removeprefix("torch."))
         scope.replace(
             target,
-            lambda _, f=function: functools.partial(f, accelerator.type),
+            lambda _: functools.partial(function, accelerator.type),
             f"{current} of the accelerator",
         )
 

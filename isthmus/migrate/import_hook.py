@@ -42,11 +42,13 @@ class Loader(SourceFileLoader):
     """Loads a module from its rewritten source. Never touches the byte code that plain Python caches."""
 
     def path_stats(self, path: str) -> Any:
-        raise OSError(f"{path}: rewritten source is not cached")  # as importlib asks for it
+        """Refuse: importlib then neither reads nor writes cached byte code."""
+        raise OSError(f"{path}: rewritten source is not cached")
 
     def source_to_code(  # type: ignore[override]
         self, data: bytes | str, path: str, *, _optimize: int = -1
     ) -> CodeType:
+        """Code of the rewritten source."""
         return compile_source(data, path)
 
 
@@ -56,6 +58,7 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """What the path finder finds, if it is the user's own and has something to rewrite."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
             return None
@@ -83,6 +86,7 @@ class WhenImported(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Where the module is, its loader wrapped; None for every other module."""
         if fullname != self.name or self._searching:
             return None
         self._searching = True

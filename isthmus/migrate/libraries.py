@@ -61,7 +61,7 @@ def _accelerate(scope: Scope, device_type: str) -> None:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            owner = next(kind for kind in type(self).__mro__ if "device" in vars(kind))
+            owner: Any = next(kind for kind in type(self).__mro__ if "device" in vars(kind))
             device: Any = vars(owner)["device"]
             owner.device = property(lambda instance: _ReadsAsCuda(device.fget(instance)))
             try:

@@ -30,7 +30,8 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
 
 def rewrite(tree: ast.Module) -> ast.Module:
     """Apply every rule of rules.SYNTAX."""
-    return ast.fix_missing_locations(_Rewriter().visit(tree))
+    rewritten: ast.Module = _Rewriter().visit(tree)
+    return ast.fix_missing_locations(rewritten)
 
 
 class _Rewriter(ast.NodeTransformer):

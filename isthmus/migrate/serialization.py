@@ -34,7 +34,8 @@ def _register_location(scope: Scope, accelerator: Accelerator) -> None:
     def restore(storage: Any, location: str) -> Any:
         if location != CUDA and not location.startswith("cuda:"):
             return None
-        return serialization.default_restore_location(storage, accelerator.name(location))
+        default: Any = serialization.default_restore_location
+        return default(storage, accelerator.name(location))
 
     serialization.register_package(_BEFORE_CUDA, lambda storage: None, restore)
     scope.record(
