@@ -25,7 +25,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
-  c10::Stream getStream(c10::Device device) const override { return current_stream(device.index()); }
+  // Autograd asks for it before it chooses the thread that runs a node.
+  c10::Stream getStream(c10::Device device) const override {
+    keep_backward_in_thread();
+    return current_stream(device.index());
+  }
   c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device.index()); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     return stream_from_pool(device.index(), high_priority);

@@ -1,6 +1,7 @@
 // isthmus._C: what isthmus.chip calls.
 #include <torch/csrc/utils/pybind.h>
 
+#include "collectives/bindings.h"
 #include "core/generator.h"
 #include "core/runtime.h"
 #include "core/stream.h"
@@ -195,6 +196,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   bind_device(m);
   bind_streams(m);
   bind_dispatch(m);
+  bind_collectives(m);
 }
 
 }  // namespace isthmus

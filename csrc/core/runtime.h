@@ -1,6 +1,7 @@
 // The opened driver, and the current device of each thread.
 #pragma once
 
+#include <c10/core/AutogradState.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
@@ -46,6 +47,12 @@ void restore_device(c10::DeviceIndex device) noexcept;  // to a device that was 
 
 // Makes device the driver's current device on this thread. Calls the driver only on a change, counted.
 void use_device(c10::DeviceIndex device);
+// Keeps backward through the chip in the calling thread, which has the user's thread count and floating-point mode;
+// autograd's device threads have their own.
+inline void keep_backward_in_thread() noexcept {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
 int64_t set_device_calls() noexcept;
 void reset_set_device_calls() noexcept;
 

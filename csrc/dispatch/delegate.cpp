@@ -4,7 +4,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
-#include <c10/core/AutogradState.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -141,9 +140,7 @@ class CpuKernel final : public c10::OperatorKernel {
     calls_.count();
     if (C10_UNLIKELY(kind_ == Mapping::Kind::kCopy)) announce_fallback();
     prepare();
-    // Backward through the chip stays in the calling thread, which has the user's thread count and floating-point
-    // mode; autograd's device threads have their own.
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    keep_backward_in_thread();
     Mapping mapping(kind_, name_);
     const size_t count = signature_.written.size();
     map_arguments(stack->data() + stack->size() - count, signature_, mapping);
