@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 ROOT = Path(__file__).resolve().parent
 CORE = "isthmus._C"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
-CORE_FOLDERS = ("core", "memory", "dispatch")
+CORE_FOLDERS = ("core", "memory", "dispatch", "collectives")
 
 WARNINGS = ["-Wall", "-Wextra"]
 OPTIMIZATION = ["-O0", "-g"] if os.environ.get("ISTHMUS_BUILD_DEBUG") == "1" else ["-g0"]

@@ -1,8 +1,10 @@
 """The C++ core (csrc/). Everything here is for isthmus.chip; user code calls torch.chip."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import Backend, Store
 
 class DeviceProperties:
     name: str
@@ -86,3 +88,20 @@ def routes() -> dict[str, tuple[str, str]]:
 
 def set_strict(strict: bool) -> None:
     """Whether the fallback route raises (ISTHMUS_STRICT)."""
+
+# ---- collectives
+class ChipBackendOptions(Backend.Options):
+    def __init__(self) -> None: ...
+
+class ChipBackend(Backend):
+    """The c10d backend "chip". make_transport gives the backend for CPU tensors that carries a group's data."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        options: Backend.Options,
+        make_transport: Callable[[Store, int, int, Backend.Options], Backend],
+    ) -> None: ...
+    def perform_nocolor_split(self, device: torch.device) -> None: ...

@@ -168,6 +168,7 @@ def _install_device_module() -> None:
 
     backend_registration.rename_privateuse1_backend("chip")
     from isthmus import chip, graph
+    from isthmus.chip import distributed
 
     torch._register_device_module("chip", chip)
     backend_registration.generate_methods_for_privateuse1_backend(
@@ -175,6 +176,7 @@ def _install_device_module() -> None:
     )
     chip._register_submodules()
     graph.install()
+    distributed.register()
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,0 +1,275 @@
+#include "collectives/backend.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "collectives/work.h"
+#include "core/stream.h"
+
+namespace isthmus {
+namespace {
+
+using c10d::OpType;
+using c10d::ReduceOp;
+using Access = HostViews::Access;
+using Elements = HostViews::Elements;
+using Tensors = ChipBackend::Tensors;
+
+// The operation for a tensor of this dtype. Gloo adds the bytes of booleans and divides integers after it has
+// overwritten them; NCCL's rules are taken instead, except that integers have no average.
+ReduceOp reduce_op(const ReduceOp& op, const at::Tensor& tensor, const char* collective) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  TORCH_CHECK_TYPE(op.op_ != ReduceOp::AVG || at::isFloatingType(dtype), collective,
+                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", dtype,
+                   "; use SUM and divide.");
+  if (dtype != at::kBool) return op;
+  if (op.op_ == ReduceOp::SUM) return ReduceOp::MAX;
+  if (op.op_ == ReduceOp::PRODUCT) return ReduceOp::MIN;
+  return op;
+}
+
+// The options for the transport: those given, with the operation for this tensor.
+template <typename Given>
+Given reducing(Given options, const at::Tensor& tensor, const char* collective) {
+  if (tensor.defined() && !tensor.is_cpu())
+    options.reduceOp = reduce_op(options.reduceOp, tensor, collective);
+  return options;
+}
+
+at::Tensor first(const Tensors& tensors) { return tensors.empty() ? at::Tensor() : tensors[0]; }
+at::Tensor first(const std::vector<Tensors>& lists) { return lists.empty() ? at::Tensor() : first(lists[0]); }
+
+// Where only the number of elements counts, gloo is given no shape to disagree about.
+at::Tensor flat(const at::Tensor& host) { return host.view({-1}); }
+
+Tensors flat(Tensors hosts) {
+  for (at::Tensor& host : hosts) host = flat(host);
+  return hosts;
+}
+
+}  // namespace
+
+ChipBackend::ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr options,
+                         MakeTransport make_transport)
+    : Backend(rank, size),
+      options_(std::move(options)),
+      make_transport_(std::move(make_transport)),
+      transport_(make_transport_(store, rank, size, options_)) {
+  TORCH_CHECK(transport_, "the chip backend was given no transport for rank ", rank, " of ", size, ".");
+}
+
+ChipBackend::~ChipBackend() {
+  // The transport joins its threads, and one of them may be waiting for the interpreter.
+  if (Py_IsInitialized() && PyGILState_Check()) {
+    const pybind11::gil_scoped_release release;
+    transport_.reset();
+  }
+}
+
+void ChipBackend::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  transport_->setTimeout(timeout);
+}
+
+c10::intrusive_ptr<c10d::Backend> ChipBackend::split(const StorePtr& store, const std::vector<int>& ranks,
+                                                     const OptionsPtr& options) {
+  // c10d splits once per device type with one store: each needs names of its own.
+  const auto prefix = "chip/" + std::to_string(splits_++) + "/";
+  const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
+  if (mine == ranks.end()) return nullptr;
+  return c10::make_intrusive<ChipBackend>(c10::make_intrusive<c10d::PrefixStore>(prefix, store),
+                                          static_cast<int>(mine - ranks.begin()),
+                                          static_cast<int>(ranks.size()), options, make_transport_);
+}
+
+void ChipBackend::startCoalescing() {
+  TORCH_CHECK(!coalescing_, "the chip backend is already coalescing; end that block first.");
+  coalescing_ = true;
+}
+
+ChipBackend::WorkPtr ChipBackend::endCoalescing() {
+  TORCH_CHECK(coalescing_, "the chip backend is not coalescing.");
+  coalescing_ = false;
+  return c10::make_intrusive<CoalescedWork>(std::exchange(coalesced_, {}));
+}
+
+ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews views) {
+  WorkPtr work = std::move(inner);
+  if (views.any()) {
+    if (c10d::isP2POp(type))
+      work = c10::make_intrusive<PointToPointWork>(type, std::move(work), std::move(views));
+    else
+      work = CollectiveWork::follow(type, std::move(work), std::move(views));
+  }
+  if (coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+ChipBackend::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  HostViews views("broadcast", Elements::kMoved);
+  auto hosts = views.map(tensors, Access::kReadWrite);
+  return follow(OpType::BROADCAST, transport_->broadcast(hosts, options), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  HostViews views("all_reduce", Elements::kReduced);
+  auto hosts = views.map(tensors, Access::kReadWrite);
+  return follow(OpType::ALLREDUCE,
+                transport_->allreduce(hosts, reducing(options, first(tensors), "all_reduce")),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
+                                                      const c10d::AllreduceCoalescedOptions& options) {
+  HostViews views("all_reduce_coalesced", Elements::kReduced);
+  auto hosts = views.map(tensors, Access::kReadWrite);
+  return follow(
+      OpType::ALLREDUCE_COALESCED,
+      transport_->allreduce_coalesced(hosts, reducing(options, first(tensors), "all_reduce_coalesced")),
+      std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  HostViews views("reduce", Elements::kReduced);
+  auto hosts = views.map(tensors, Access::kReadWrite);
+  return follow(OpType::REDUCE, transport_->reduce(hosts, reducing(options, first(tensors), "reduce")),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions& options) {
+  HostViews views("all_gather", Elements::kMoved);
+  auto host_inputs = views.map(inputs, Access::kRead);
+  auto host_outputs = views.map(outputs, Access::kWrite);
+  return follow(OpType::ALLGATHER, transport_->allgather(host_outputs, host_inputs, options),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& options) {
+  HostViews views("all_gather_coalesced", Elements::kMoved);
+  auto host_inputs = views.map(inputs, Access::kRead);
+  auto host_outputs = views.map(outputs, Access::kWrite);
+  return follow(OpType::ALLGATHER_COALESCED,
+                transport_->allgather_coalesced(host_outputs, host_inputs, options), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::AllgatherOptions& options) {
+  HostViews views("all_gather_into_tensor", Elements::kMoved);
+  auto host_input = flat(views.map(input, Access::kRead));
+  auto host_output = flat(views.map(output, Access::kWrite));
+  return follow(OpType::_ALLGATHER_BASE, transport_->_allgather_base(host_output, host_input, options),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::AllgatherOptions& options) {
+  HostViews views("all_gather_into_tensor_coalesced", Elements::kMoved);
+  auto host_inputs = flat(views.map(inputs, Access::kRead));
+  auto host_outputs = flat(views.map(outputs, Access::kWrite));
+  return follow(OpType::COALESCED,
+                transport_->allgather_into_tensor_coalesced(host_outputs, host_inputs, options),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                         const c10d::GatherOptions& options) {
+  HostViews views("gather", Elements::kMoved);
+  auto host_inputs = views.map(inputs, Access::kRead);
+  auto host_outputs = views.map(outputs, Access::kWrite);
+  return follow(OpType::GATHER, transport_->gather(host_outputs, host_inputs, options), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                          const c10d::ScatterOptions& options) {
+  HostViews views("scatter", Elements::kMoved);
+  auto host_inputs = views.map(inputs, Access::kRead);
+  auto host_outputs = views.map(outputs, Access::kWrite);
+  return follow(OpType::SCATTER, transport_->scatter(host_outputs, host_inputs, options), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                 const c10d::ReduceScatterOptions& options) {
+  HostViews views("reduce_scatter", Elements::kReduced);
+  auto host_inputs = views.map(inputs, Access::kRead);
+  auto host_outputs = views.map(outputs, Access::kWrite);
+  return follow(OpType::REDUCE_SCATTER,
+                transport_->reduce_scatter(host_outputs, host_inputs,
+                                           reducing(options, first(inputs), "reduce_scatter")),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::ReduceScatterOptions& options) {
+  HostViews views("reduce_scatter_tensor", Elements::kReduced);
+  auto host_input = flat(views.map(input, Access::kRead));
+  auto host_output = flat(views.map(output, Access::kWrite));
+  return follow(OpType::_REDUCE_SCATTER_BASE,
+                transport_->_reduce_scatter_base(host_output, host_input,
+                                                 reducing(options, input, "reduce_scatter_tensor")),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                  const c10d::ReduceScatterOptions& options) {
+  HostViews views("reduce_scatter_tensor_coalesced", Elements::kReduced);
+  auto host_inputs = flat(views.map(inputs, Access::kRead));
+  auto host_outputs = flat(views.map(outputs, Access::kWrite));
+  return follow(
+      OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+      transport_->reduce_scatter_tensor_coalesced(
+          host_outputs, host_inputs, reducing(options, first(inputs), "reduce_scatter_tensor_coalesced")),
+      std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                std::vector<int64_t>& output_splits,
+                                                std::vector<int64_t>& input_splits,
+                                                const c10d::AllToAllOptions& options) {
+  HostViews views("all_to_all_single", Elements::kMoved);
+  auto host_input = views.map(input, Access::kRead);
+  auto host_output = views.map(output, Access::kWrite);
+  return follow(OpType::ALLTOALL_BASE,
+                transport_->alltoall_base(host_output, host_input, output_splits, input_splits, options),
+                std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                           const c10d::AllToAllOptions& options) {
+  HostViews views("all_to_all", Elements::kMoved);
+  auto host_inputs = views.map(inputs, Access::kRead);
+  auto host_outputs = views.map(outputs, Access::kWrite);
+  return follow(OpType::ALLTOALL, transport_->alltoall(host_outputs, host_inputs, options), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
+  HostViews views("send", Elements::kMoved);
+  auto hosts = views.map(tensors, Access::kRead);
+  return follow(OpType::SEND, transport_->send(hosts, destination, tag), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
+  HostViews views("recv", Elements::kMoved);
+  auto hosts = views.map(tensors, Access::kWrite);
+  return follow(OpType::RECV, transport_->recv(hosts, source, tag), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
+  HostViews views("recv", Elements::kMoved);
+  auto hosts = views.map(tensors, Access::kWrite);
+  return follow(OpType::RECVANYSOURCE, transport_->recvAnysource(hosts, tag), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {
+  if (driver_initialized()) drain(current_stream(current_device()));
+  return transport_->barrier(options);
+}
+
+void ChipBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  transport_->monitoredBarrier(options, wait_all_ranks);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,31 @@
+#include "collectives/bindings.h"
+
+#include <pybind11/functional.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "collectives/backend.h"
+
+namespace py = pybind11;
+
+namespace isthmus {
+
+void bind_collectives(py::module_& m) {
+  using Options = ChipBackend::Options;
+  py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(m, "ChipBackendOptions")
+      .def(py::init([] { return c10::make_intrusive<Options>(); }))
+      // split_group() copies its parent's options.
+      .def("__deepcopy__",
+           [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+  py::class_<ChipBackend, c10d::Backend, c10::intrusive_ptr<ChipBackend>>(m, "ChipBackend")
+      .def(py::init([](const ChipBackend::StorePtr& store, int rank, int size,
+                       ChipBackend::OptionsPtr options, ChipBackend::MakeTransport make_transport) {
+             const py::gil_scoped_release release;
+             return c10::make_intrusive<ChipBackend>(store, rank, size, std::move(options),
+                                                     std::move(make_transport));
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), py::arg("make_transport"))
+      // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
+      .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));
+}
+
+}  // namespace isthmus
