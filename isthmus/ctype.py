@@ -63,8 +63,10 @@ def replace_new(kind: type, make: Callable[[Callable[..., Any]], Callable[..., A
         make: gets the original constructor and gives the replacement, both ``new(cls, *args, **kwargs)``.
 
     Raises:
-        RuntimeError: this Python is not laid out as expected.
+        RuntimeError: the type has no ``__new__`` of its own, or this Python is not laid out as expected.
     """
+    if "__new__" not in vars(kind):
+        raise RuntimeError(f"{kind.__name__} has no constructor of its own to replace")
     _check_layout(kind)
     namespace, slot = _namespace(kind), _slot(kind, _NEW)
     original, entry = slot.value, namespace["__new__"]

@@ -20,7 +20,7 @@ def shim(rewrite: bool = True) -> Scope:
 
     ``torch.cuda`` answers for the accelerator, functions that take a device accept ``"cuda"``, and modules of the
     user's own that are imported inside the scope are rewritten where no proxy reaches (rules.SYNTAX). Leaving the
-    scope restores everything. Where the accelerator is CUDA itself nothing is changed.
+    scope restores everything. Where the accelerator is CUDA itself, or inside another such scope, nothing is changed.
 
     Args:
         rewrite: also install the import hook.
@@ -31,9 +31,11 @@ def shim(rewrite: bool = True) -> Scope:
     """
     from isthmus.migrate import accelerator, import_hook, libraries
     from isthmus.migrate.proxies import enter
-    from isthmus.patches import Scope
+    from isthmus.patches import Scope, active
 
     scope = Scope(FEATURE)
+    if active(FEATURE):
+        return scope
     try:
         current = accelerator.current()
         if not current.is_cuda:

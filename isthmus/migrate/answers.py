@@ -14,6 +14,9 @@ from isthmus.migrate import rules
 
 _MISSING: Any = object()
 
+# Whether source that calls these names has been compiled; they must then stay.
+_in_use = False
+
 # The device type that reads as "cuda"; "" until the shim is entered.
 _accelerator = ""
 
@@ -78,3 +81,21 @@ NAMES = {
     "__isthmus_str__": text,
     "__isthmus_version_cuda__": version_cuda,
 }
+
+
+def offer() -> None:
+    """Put the names into builtins."""
+    vars(builtins).update(NAMES)
+
+
+def use() -> None:
+    """Note that source which calls the names has been compiled."""
+    global _in_use
+    _in_use = True
+
+
+def withdraw() -> None:
+    """Take the names out of builtins, unless rewritten modules still need them: they then give plain answers."""
+    if not _in_use:
+        for name in NAMES:
+            vars(builtins).pop(name, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,25 @@ class _Answers:
         """(free, total) bytes of the device, all processes together."""
         asked = getattr(self._module, "mem_get_info", torch.accelerator.get_memory_info)
         return asked(self._accelerator.device(device))
+
+    def memory_stats_as_nested_dict(self, device: Any = None) -> dict[str, Any]:
+        """The accelerator's memory_stats, with a level of dict for each dot of a key."""
+        nested: dict[str, Any] = {}
+        for key, value in self._module.memory_stats(self._accelerator.device(device)).items():
+            *levels, last = key.split(".")
+            inner = nested
+            for level in levels:
+                inner = inner.setdefault(level, {})
+            inner[last] = value
+        return nested
+
+    def get_per_process_memory_fraction(self, device: Any = None) -> float:
+        """1.0: a process may fill the device."""
+        return 1.0
+
+    def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
+        """Ignored with a warning: a process may fill the device."""
+        warnings.warn(f"the memory fraction {fraction} is not enforced on {self._accelerator.type}", stacklevel=2)
 
     def get_arch_list(self) -> list[str]:
         """The architecture of the capability above."""

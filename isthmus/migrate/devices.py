@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from isthmus.migrate import rules
+from isthmus.migrate import import_hook, rules
 from isthmus.migrate.accelerator import Accelerator
 from isthmus.patches import Scope
 
@@ -65,9 +66,9 @@ def translate_first(
     def function(*args: Any, **kwargs: Any) -> Any:
         if len(args) > position:
             args = (*args[:position], device(args[position]), *args[position + 1 :])
-        elif keyword in kwargs:
+        if keyword in kwargs:
             kwargs[keyword] = device(kwargs[keyword])
-        elif defaults_to_cuda:
+        elif defaults_to_cuda and len(args) <= position:
             kwargs[keyword] = accelerator.type
         return original(*args, **kwargs)
 
@@ -107,17 +108,26 @@ def _constructor(accelerator: Accelerator, keyword: str, original: Callable[...,
 
 # ---- factories -----------------------------------------------------------------------------------------------
 def _factories(scope: Scope, accelerator: Accelerator) -> None:
+    proxies = []
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        function = translate_keyword(accelerator, original)
+        _register_with_script(scope, original, function)
+        proxies.append(function)
+        return function
+
     for target in rules.FACTORIES:
-        _, name = target.rsplit(".", 1)
-        scope.replace(
-            target, lambda original: _factory(scope, accelerator, original), f"{name}(device='cuda')"
-        )
+        scope.replace(target, make, f"{target}(device='cuda')")
+    _register_with_dynamo(scope, proxies)
 
 
-def _factory(scope: Scope, accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    function = translate_keyword(accelerator, original)
-    _register_with_script(scope, original, function)
-    return function
+def _register_with_dynamo(scope: Scope, functions: list[Callable[..., Any]]) -> None:
+    """Let ``torch.compile`` put the proxies into its graphs, as it does with the originals."""
+
+    def allow() -> None:
+        importlib.import_module("torch._dynamo").allow_in_graph(functions)
+
+    import_hook.when_imported(scope, "torch._dynamo", allow)
 
 
 def _register_with_script(scope: Scope, original: Callable[..., Any], function: Callable[..., Any]) -> None:
@@ -163,12 +173,12 @@ def _autocast(scope: Scope, accelerator: Accelerator) -> None:
     for target in rules.AUTOCAST_STATE:
         scope.replace(target, in_front, "its device_type may be 'cuda', and is where it is left out")
     for target, current in rules.AUTOCAST_GPU.items():
-        function = getattr(torch, current.removeprefix("torch."))
-        scope.replace(
-            target,
-            lambda _: functools.partial(function, accelerator.type),
-            f"{current} of the accelerator",
-        )
+        function = functools.partial(getattr(torch, current.removeprefix("torch.")), accelerator.type)
+        scope.replace(target, functools.partial(_instead, function), f"{current} of the accelerator")
+
+
+def _instead(replacement: Any, original: Any) -> Any:
+    return replacement
 
 
 # ---- methods of torch.Tensor ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib.abc
 import importlib.machinery
@@ -27,15 +26,16 @@ def _installed() -> tuple[Path, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     folders = [sysconfig.get_path(name) for name in names]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
-    return (*(Path(folder).resolve() for folder in folders), Path(__file__).resolve().parents[1])
+    paths = [Path(folder) for folder in folders]
+    return (*paths, *(path.resolve() for path in paths), Path(__file__).resolve().parents[1])
 
 
 def is_users(path: str) -> bool:
     """Whether a source file is the user's own."""
-    resolved = Path(path).resolve()
-    if {"site-packages", "dist-packages"} & set(resolved.parts):
+    places = (Path(path).absolute(), Path(path).resolve())
+    if any({"site-packages", "dist-packages"} & set(place.parts) for place in places):
         return False
-    return not any(resolved.is_relative_to(folder) for folder in _installed())
+    return not any(place.is_relative_to(folder) for place in places for folder in _installed())
 
 
 class Loader(SourceFileLoader):
@@ -126,8 +126,8 @@ def when_imported(scope: Scope, name: str, then: Callable[[], None]) -> None:
 
 def install(scope: Scope) -> None:
     """Rewrite the user's modules from now on."""
-    for name, function in answers.NAMES.items():
-        scope.set(builtins, name, function, f"builtins.{name}", "called by rewritten source")
+    answers.offer()
+    scope.record(f"builtins: {', '.join(answers.NAMES)}", "called by rewritten source", answers.withdraw)
     finder = Finder()
     sys.meta_path.insert(0, finder)
     scope.record(

@@ -6,6 +6,8 @@ import ast
 import re
 from types import CodeType
 
+from isthmus.migrate import answers
+
 # A source without these words has nothing to rewrite; most modules are ruled out by it.
 _WORDS = re.compile(rb"\.type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda")
 
@@ -25,6 +27,7 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
     Raises:
         SyntaxError: as ``compile`` raises it.
     """
+    answers.use()
     return compile(rewrite(ast.parse(source, path)), path, "exec", dont_inherit=True)
 
 

@@ -28,6 +28,8 @@ TENSOR_FIRST = ("to", "pin_memory", "is_pinned")
 
 # Functions whose first argument is a device or a device type; name -> its keyword.
 DEVICE_FIRST = {
+    "torch.amp.custom_fwd": "device_type",
+    "torch.amp.custom_bwd": "device_type",
     "torch.get_autocast_dtype": "device_type",
     "torch.set_autocast_dtype": "device_type",
     "torch.amp.is_autocast_available": "device_type",
@@ -78,6 +80,11 @@ CUDA_REFUSED = {
     "change_current_allocator": "the driver supplies the allocator",
     "caching_allocator_alloc": "use torch.empty",
     "caching_allocator_delete": "use torch.empty",
+    "caching_allocator_enable": "the accelerator's allocator is always on",
+    "caching_allocator_disabled": "the accelerator's allocator is always on",
+    "host_memory_stats_as_nested_dict": "use torch.cuda.host_memory_stats",
+    "reset_accumulated_host_memory_stats": "pinned memory has no such counters",
+    "reset_peak_host_memory_stats": "pinned memory has no such counters",
     "GreenContext": "green contexts exist on NVIDIA GPUs only",
     "current_blas_handle": "there is no cuBLAS",
     "current_solver_handle": "there is no cuSOLVER",

@@ -1,0 +1,255 @@
+"""Rewriting the user's source: the same meaning for everything but the accelerator, on the same lines."""
+
+import ast
+import importlib
+import linecache
+import sys
+import traceback
+
+import pytest
+import torch
+
+from isthmus.migrate import import_hook, shim
+from isthmus.migrate.rewrite import compile_source, rewrite, worth_parsing
+
+CHIP = "chip"
+
+
+@pytest.fixture
+def cuda():
+    with shim():
+        yield
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module and imports it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = []
+
+    def load(source, name="user_module"):
+        (tmp_path / f"{name}.py").write_text(source)
+        importlib.invalidate_caches()
+        names.append(name)
+        return importlib.import_module(name)
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def run(source, **names):
+    exec(compile_source(source, "<test>"), names)
+    return names
+
+
+# ---- what it answers -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("x.device.type == 'cuda'", True),
+        ("x.device.type != 'cuda'", False),
+        ("x.device.type in ('cuda', 'xpu')", True),
+        ("{'cuda': 1}[x.device.type]", 1),
+        ("x.device.type.startswith('cuda')", True),
+        ("x.is_cuda and not c.is_cuda", True),
+        ("getattr(x, 'is_cuda', False)", True),
+        ("getattr(c, 'is_cuda'), getattr(3, 'is_cuda', 'none')", (False, "none")),
+        ("getattr(x.device, 'type')", "cuda"),
+        ("str(x.device)", "cuda:0"),
+        ("'cuda' in str(torch.device('cuda'))", True),
+        ("str(x.device).split(':')[1]", "0"),
+        ("f'{x.device}'", "chip:0"),
+        ("torch.version.cuda", "12.8"),
+        ("x.untyped_storage().is_cuda", True),
+        ("isinstance(x, torch.cuda.FloatTensor)", True),
+        ("x.type()", "torch.cuda.FloatTensor"),
+        ("getattr(torch, x.device.type).current_device()", 0),
+        ("torch.device(x.device.type, 1).type", "cuda"),
+        ("torch.device(str(x.device)) == x.device", True),
+        ("c.device.type, str(c.device)", ("cpu", "cpu")),
+        ("(lambda d: d.type)(x.device)", "cuda"),
+        ("[d.type for d in (x.device, c.device)]", ["cuda", "cpu"]),
+    ],
+)
+def test_expressions_on_the_accelerator(cuda, expression, expected):
+    names = {"torch": torch, "x": torch.ones(1, device="cuda"), "c": torch.ones(1)}
+    assert run(f"result = {expression}", **names)["result"] == expected
+
+
+def test_packed_sequences(cuda):
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2, 1, device="cuda")])
+    assert run("result = packed.is_cuda", packed=packed)["result"] is True
+
+
+class Thing:
+    type = "chip"
+    is_cuda = False
+
+    def __str__(self):
+        return "a thing"
+
+
+def test_everything_else_is_as_it_was(cuda):
+    thing = Thing()
+    source = """
+first = thing.type, thing.is_cuda, str(thing), str(5), str(b"a", "ascii"), getattr(thing, "type")
+thing.type = 3
+thing.type += 1
+del thing.type
+second = thing.type
+class Local:
+    type: int = 7
+    def read(self): return self.type
+third = Local().read(), Local.type
+"""
+    names = run(source, thing=thing)
+    assert names["first"] == ("chip", False, "a thing", "5", "a", "chip")
+    assert names["second"] == "chip" and names["third"] == (7, 7)
+
+
+def test_a_shadowed_str_is_the_users(cuda):
+    source = "def f(str): return str(device)\nresult = f(lambda value: 'mine')"
+    assert run(source, device=torch.device("cuda"))["result"] == "mine"
+
+
+def test_patterns_keep_their_attributes(cuda):
+    source = """
+def f(value, kinds):
+    match value:
+        case kinds.type:
+            return "matched"
+        case str() if other.type == "cuda":
+            return "guard"
+"""
+    function = run(source, other=torch.device("cuda"))["f"]
+
+    class Kinds:
+        type = "a"
+
+    assert function("a", Kinds) == "matched" and function("b", Kinds) == "guard"
+
+
+def test_errors_are_the_plain_ones(cuda):
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'type'"):
+        run("(3).type")
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'is_cuda'"):
+        run("(3).is_cuda")
+    with pytest.raises(TypeError):
+        run("str(1, 2, 3, 4)")
+
+
+# ---- the source ----------------------------------------------------------------------------------------------
+def test_lines_and_columns_stay():
+    source = "import torch\n\nif a.b.type == 'cuda' and x.is_cuda:\n    y = str(\n        z\n    )\n"
+    before = {(n.lineno, n.col_offset) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)}
+    after = {(n.lineno, n.col_offset) for n in ast.walk(rewrite(ast.parse(source))) if isinstance(n, ast.stmt)}
+    assert before == after
+
+
+def test_a_traceback_shows_the_users_line(cuda, module):
+    user = module("\n\ndef f(x):\n    return x.device.type + 1  # here\n")
+    with pytest.raises(TypeError) as caught:
+        user.f(torch.ones(1))
+    last = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert (last.lineno, last.line) == (4, "return x.device.type + 1  # here")
+    assert linecache.getline(user.__file__, 4) == "    return x.device.type + 1  # here\n"
+
+
+def test_nothing_is_parsed_for_nothing():
+    assert not worth_parsing(b"import os\nprint(os.getcwd())\nastype = 1\n")
+    for source in (b"a.type", b"x.is_cuda", b"str (x)", b"torch.version.cuda"):
+        assert worth_parsing(source)
+
+
+def test_a_syntax_error_is_pythons_own(cuda, module):
+    with pytest.raises(SyntaxError) as caught:
+        module("x.type ==\n")
+    assert caught.value.lineno == 1 and caught.value.filename.endswith("user_module.py")
+
+
+def test_encodings_are_respected(cuda, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "latin.py").write_bytes("# -*- coding: latin-1 -*-\ntext = 'é', str(1)\n".encode("latin-1"))
+    assert importlib.import_module("latin").text == ("é", "1")
+    sys.modules.pop("latin")
+
+
+# ---- which modules -------------------------------------------------------------------------------------------
+def test_whose_files_are_the_users(tmp_path):
+    assert import_hook.is_users(str(tmp_path / "train.py"))
+    for path in (torch.__file__, ast.__file__, pytest.__file__, import_hook.__file__, sys.executable):
+        assert not import_hook.is_users(path), path
+    assert not import_hook.is_users(str(tmp_path / "lib" / "site-packages" / "thing.py"))
+
+
+def test_the_hook_loads_the_users_modules_and_leaves_others(cuda, module, tmp_path):
+    user = module("import torch\nanswer = torch.ones(1, device='cuda').is_cuda\n")
+    assert user.answer is True and isinstance(user.__loader__, import_hook.Loader)
+    assert "__isthmus_is_cuda__" not in vars(user)
+    assert not list(tmp_path.rglob("*.pyc")), "rewritten byte code must not be cached"
+    plain = module("answer = 1\n", "plain_module")
+    assert type(plain.__loader__).__name__ == "SourceFileLoader"
+
+
+def test_packages_and_relative_imports(cuda, tmp_path, monkeypatch):
+    package = tmp_path / "user_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .inner import f\n")
+    (package / "inner.py").write_text("def f(x): return x.is_cuda\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert importlib.import_module("user_package").f(torch.ones(1, device="cuda")) is True
+    for name in [name for name in sys.modules if name.startswith("user_package")]:
+        del sys.modules[name]
+
+
+def test_after_the_scope_rewritten_functions_give_plain_answers(module):
+    with shim():
+        user = module("def f(x): return x.device.type, x.is_cuda, str(x.device)\n")
+        x = torch.ones(1, device="cuda")
+        assert user.f(x) == ("cuda", True, "cuda:0")
+    assert user.f(x) == ("chip", False, "chip:0")
+    with shim(rewrite=False):
+        assert module("import torch\na = torch.device('cuda').type\n", "other_module").a == CHIP
+
+
+def test_compiled_functions_with_rewritten_source(cuda, module):
+    user = module("def f(x):\n    return x * 2 if x.is_cuda and x.device.type == 'cuda' else x\n")
+    compiled = torch.compile(user.f, backend="aot_eager", fullgraph=True)
+    assert compiled(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
+
+
+def test_when_imported_calls_once_after_the_module(module, tmp_path):
+    from isthmus.patches import Scope
+
+    seen = []
+    with Scope("test") as scope:
+        import_hook.when_imported(scope, "late_module", lambda: seen.append(sys.modules["late_module"].value))
+        module("value = 1\nvalue = 2\n", "late_module")
+        import_hook.when_imported(scope, "late_module", lambda: seen.append("at once"))
+    assert seen == [2, "at once"]
+
+
+def test_launching_a_triton_kernel_raises_one_line(cuda, tmp_path, monkeypatch):
+    """Against a stand-in with Triton's module and class names; Triton itself is not installed with CPU wheels."""
+    folder = tmp_path / "triton" / "runtime"
+    folder.mkdir(parents=True)
+    (tmp_path / "triton" / "__init__.py").write_text("from triton.runtime.jit import JITFunction as jit\n")
+    (folder / "__init__.py").write_text("")
+    (folder / "jit.py").write_text(
+        "class JITFunction:\n"
+        "    def __init__(self, fn): self.fn = fn\n"
+        "    def __getitem__(self, grid): return lambda *a, **k: self.run(*a, grid=grid, **k)\n"
+        "    def run(self, *args, **kwargs): raise RuntimeError('0 active drivers')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    triton = importlib.import_module("triton")
+
+    @triton.jit
+    def add_kernel(x):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"^Triton kernel 'add_kernel' cannot run on chip[^\n]*$"):
+        add_kernel[(1,)](torch.ones(1, device="cuda"))
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        del sys.modules[name]
