@@ -174,7 +174,7 @@ def _install_device_module() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
-    chip._register_submodules()
+    chip._install()
     graph.install()
     distributed.register()
 

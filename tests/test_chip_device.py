@@ -77,6 +77,26 @@ def test_absent_device_is_named(device):
     assert torch.chip.current_device() == 0
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        torch.chip.current_stream,
+        torch.chip.default_stream,
+        torch.chip.get_device_properties,
+        torch.chip.get_rng_state,
+        torch.chip.mem_get_info,
+        torch.chip.memory_allocated,
+        torch.chip.memory_stats,
+        torch.chip.synchronize,
+        torch.chip.Stream,
+    ],
+)
+@pytest.mark.parametrize("device", [2, "chip:9"])
+def test_absent_device_is_named_by_every_function(ask, device):
+    with pytest.raises(RuntimeError, match=r"chip:\d does not exist: 2 devices are there"):
+        ask(device)
+
+
 def test_tensor_on_absent_device():
     with pytest.raises(RuntimeError, match=r"chip:5"):
         torch.empty(1, device="chip:5")
@@ -107,7 +127,7 @@ def test_driver_describes_itself():
 def test_access_between_devices():
     assert not torch.chip.can_device_access_peer(0, 0)
     assert torch.chip.can_device_access_peer(0, 1) == _C.driver()["functions"]["copy_peer_async"]
-    with pytest.raises(ValueError, match="chip:5 does not exist"):
+    with pytest.raises(RuntimeError, match="chip:5 does not exist: 2 devices"):
         torch.chip.can_device_access_peer(0, 5)
 
 

@@ -168,3 +168,8 @@ def test_accelerator_set_stream():
 
 def test_repr_names_device():
     assert "chip:0" in repr(torch.chip.Stream(device=0))
+
+
+def test_stream_of_another_device_type_is_refused():
+    with pytest.raises(ValueError, match="expected a stream of the chip, got one of 'cpu"):
+        torch.chip.set_stream(torch.Stream("cpu"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from isthmus.chip import _utils, amp, memory, random, streams, types
+from isthmus.chip import _utils, amp, memory, random, sharing, streams, types
 from isthmus.chip._lazy import (
     _is_in_bad_fork,
     _lazy_call,
@@ -181,6 +181,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "sharing",
     "set_strict",
     "ShortStorage",
     "ShortTensor",
@@ -204,11 +205,12 @@ __all__ = [
 has_half = True
 
 
-def _register_submodules() -> None:
-    """Make ``import torch.chip.memory`` and its like work, as they do for ``torch.cuda``."""
+def _install() -> None:
+    """What belongs to the device outside this module: importable submodules, and sending tensors by copy."""
     modules: dict[str, ModuleType] = {"amp": amp, "memory": memory, "random": random, "streams": streams}
     for name, module in modules.items():
         sys.modules[f"torch.chip.{name}"] = module
+    sharing.install()
 
 
 def __getattr__(name: str) -> bool:

@@ -39,5 +39,15 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
 
 
 def _index(device: DeviceLike) -> int:
-    """Index of device; the current one for None, or where it names none."""
-    return _get_device_index(device, optional=True)
+    """Index of device; the current one for None, or where it names none.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    index = _get_device_index(device, optional=True)
+    if device is not None and not 0 <= index < _C.device_count():
+        _C.init()  # says why, where no device can be used at all
+        raise RuntimeError(
+            f"chip:{index} does not exist: {_C.device_count()} devices are there (numbered from 0)"
+        )
+    return index

@@ -23,8 +23,7 @@ class Stream(torch.Stream):
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **triple: int) -> Stream:
         """A new stream, or the one that triple (stream_id, device_index, device_type) names."""
         if not triple:
-            index = _index(device)
-            triple = _as_triple(_C.new_stream(_current(index), priority))
+            triple = _as_triple(_C.new_stream(_index_or_current(device), priority))
         return super().__new__(cls, **triple)
 
     def wait_stream(self, stream: torch.Stream) -> None:
@@ -52,7 +51,7 @@ class ExternalStream(Stream):
     def __new__(cls, stream_ptr: int, device: DeviceLike = None, **triple: int) -> ExternalStream:
         """The stream of the handle."""
         if not triple:
-            triple = _as_triple(_C.external_stream(stream_ptr, _current(_index(device))))
+            triple = _as_triple(_C.external_stream(stream_ptr, _index_or_current(device)))
         stream: ExternalStream = super().__new__(cls, **triple)  # type: ignore[assignment]
         return stream
 
@@ -122,8 +121,14 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make stream and its device current on this thread; a no-op for None."""
+    """Make stream and its device current on this thread; a no-op for None.
+
+    Raises:
+        ValueError: it is a stream of another device type.
+    """
     if stream is not None:
+        if stream.device.type != "chip":
+            raise ValueError(f"expected a stream of the chip, got one of {str(stream.device)!r}")
         _set_stream_by_id(stream.stream_id, stream.device_index, stream.device_type)
 
 
@@ -147,8 +152,8 @@ def is_current_stream_capturing() -> bool:
     return False
 
 
-def _current(device: int) -> int:
-    return _C.current_device() if device < 0 else device
+def _index_or_current(device: DeviceLike) -> int:
+    return _C.current_device() if isinstance(device, int) and device < 0 else _index(device)
 
 
 def _as_triple(stream: tuple[int, int, int]) -> dict[str, Any]:
