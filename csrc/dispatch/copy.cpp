@@ -38,6 +38,17 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   return true;
 }
 
+// Copies the bytes as they are between the host and a chip whose memory the CPU cannot reach; false if they differ
+// in more than their place.
+bool copy_bytes(const at::Tensor& to, const at::Tensor& from) {
+  if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
+  if (on_chip(to))
+    write_device(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), to.device().index());
+  else
+    read_device(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), from.device().index());
+  return true;
+}
+
 // Two devices: by the driver, the bytes as they are.
 void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
   const at::Tensor source = bytewise(to, from) ? from : at::empty_like(to, to.options().device(from.device()));
@@ -88,10 +99,14 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   if (from._is_zerotensor()) return to.zero_();
   if (non_blocking && copy_asynchronously(to, from)) return to;
   const bool reachable = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
-  if (!reachable && on_chip(to) && on_chip(from) && to.device() != from.device())
-    copy_between_chips(to, from);
-  else
-    copy_on_cpu(to, from);
+  if (!reachable) {
+    if (copy_bytes(to, from)) return to;
+    if (on_chip(to) && on_chip(from) && to.device() != from.device()) {
+      copy_between_chips(to, from);
+      return to;
+    }
+  }
+  copy_on_cpu(to, from);
   return to;
 }
 
