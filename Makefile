@@ -74,7 +74,8 @@ opinfo: setup
 	@$(BIN)/python -m pytest -m slow tests/test_opinfo.py
 
 bench: setup
-	@$(BIN)/python -m benchmarks
+	@for name in autoload overhead train_step; do \
+	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	@rm -rf build dist *.egg-info isthmus/_build.py

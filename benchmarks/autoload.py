@@ -1,0 +1,61 @@
+"""What loading the chip adds to `import torch`, in fresh processes. Goal: at most 50 ms.
+
+Peers: with and without the autoload of backends. The limit beside is what PyTorch's own search for backends costs
+when there is none to load.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+from harness import difference, interleave, print_table, ratio, save
+
+MEASURE = "import time; start = time.perf_counter(); import torch; print(time.perf_counter() - start)"
+SEARCH = """
+import time
+from importlib.metadata import entry_points
+start = time.perf_counter()
+entry_points(group="torch.backends")
+print(time.perf_counter() - start)
+"""
+UNFAIR = "A cold page cache or missing .pyc files on the first import; so warm-up rounds, and peers in every round."
+
+
+def in_child(code: str, **environment: str) -> Callable[[], float]:
+    """A peer that runs code in a fresh interpreter and returns the seconds that it prints."""
+
+    def measure() -> float:
+        command = [sys.executable, "-c", code]
+        env = {**os.environ, **environment}
+        return float(subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout)
+
+    return measure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
+    options = parser.parse_args()
+    peers = {
+        "without": in_child(MEASURE, TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
+        "with": in_child(MEASURE, TORCH_DEVICE_BACKEND_AUTOLOAD="1"),
+        "search": in_child(SEARCH),
+    }
+    times = interleave(peers, rounds=options.rounds)
+    added = difference(times["with"], times["without"])
+    row = {
+        "without_ms": times["without"].median * 1e3,
+        "with_ms": times["with"].median * 1e3,
+        "added_ms": added * 1e3,
+        "ratio": ratio(times["with"], times["without"]),
+        "limit_ms": times["search"].median * 1e3,
+    }
+    print_table([row])
+    print(f"added: {added * 1e3:.1f} ms (goal at most 50)")
+    save("autoload", [row], unfair=UNFAIR, settings={"rounds": options.rounds})
+
+
+if __name__ == "__main__":
+    main()
