@@ -56,7 +56,7 @@ def _root(
     epilog="Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py",
 )
-def run(  # noqa: PLR0917 - each is an option
+def run(
     program: Annotated[
         list[str] | None,
         typer.Argument(

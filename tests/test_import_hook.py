@@ -143,7 +143,9 @@ def test_errors_are_the_plain_ones(cuda):
 def test_lines_and_columns_stay():
     source = "import torch\n\nif a.b.type == 'cuda' and x.is_cuda:\n    y = str(\n        z\n    )\n"
     before = {(n.lineno, n.col_offset) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)}
-    after = {(n.lineno, n.col_offset) for n in ast.walk(rewrite(ast.parse(source))) if isinstance(n, ast.stmt)}
+    after = {
+        (n.lineno, n.col_offset) for n in ast.walk(rewrite(ast.parse(source))) if isinstance(n, ast.stmt)
+    }
     assert before == after
 
 

@@ -75,7 +75,9 @@ def test_an_exception_inside_the_scope_undoes():
 
 
 def test_a_changed_signature_is_refused_and_named(scope):
-    with pytest.raises(patches.PatchError, match=r"takes \(self, first, second\).*written for \(self, other\)"):
+    with pytest.raises(
+        patches.PatchError, match=r"takes \(self, first, second\).*written for \(self, other\)"
+    ):
         scope.replace(f"{__name__}.Target.method", lambda o: o, "x", expects=("self", "other"))
     assert scope.patches == []
 
@@ -87,7 +89,9 @@ def test_an_absent_owner_is_refused_and_named(scope):
 
 def test_replace_new_keeps_the_type_and_its_errors():
     kind, original = torch.device, vars(torch.device)["__new__"]
-    undo = ctype.replace_new(kind, lambda new: lambda cls, *a, **k: new(cls, *a, **k) if a or k else new(cls, "cpu"))
+    undo = ctype.replace_new(
+        kind, lambda new: lambda cls, *a, **k: new(cls, *a, **k) if a or k else new(cls, "cpu")
+    )
     try:
         assert kind() == kind("cpu") and type(kind()) is kind
         assert kind(type="meta") == kind("meta") and kind("cpu", 0).index == 0

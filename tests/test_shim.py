@@ -102,7 +102,8 @@ def test_no_function_with_a_device_is_left_out():
     takes_device = {
         f"torch.{schema.name[6:]}"
         for schema in torch._C._jit_get_all_schemas()
-        if schema.name.startswith("aten::") and any(argument.name == "device" for argument in schema.arguments)
+        if schema.name.startswith("aten::")
+        and any(argument.name == "device" for argument in schema.arguments)
         if hasattr(torch, schema.name[6:]) and not schema.name.startswith("aten::_")
     }
     assert takes_device - set(rules.FACTORIES) == {"torch.Generator"}
@@ -124,7 +125,14 @@ def test_factories_accept_every_way_to_name_a_device(cuda, device):
 
 def test_tensor_methods(cuda):
     x = torch.ones(2)
-    for moved in (x.cuda(), x.cuda(0), x.cuda("cuda:0"), x.to("cuda"), x.to(device="cuda"), x.to(torch.device("cuda"))):
+    for moved in (
+        x.cuda(),
+        x.cuda(0),
+        x.cuda("cuda:0"),
+        x.to("cuda"),
+        x.to(device="cuda"),
+        x.to(torch.device("cuda")),
+    ):
         assert moved.device == CHIP0
     assert x.cuda(1).device.index == 1 and x.to("cuda", torch.float16).dtype == torch.float16
     assert x.cuda().cuda().data_ptr() != 0 and (y := x.cuda()).cuda() is y and y.to("cuda") is y
@@ -185,11 +193,22 @@ def test_default_tensor_type(cuda, kind):
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
 def test_every_public_name_of_torch_cuda_answers_or_refuses(cuda):
     left = []
-    with_meaning = {"CudaError", "cudaStatus", "DeferredCudaCallError", "CUDAGraph", "graph", "caching_allocator_enable"}
+    with_meaning = {
+        "CudaError",
+        "cudaStatus",
+        "DeferredCudaCallError",
+        "CUDAGraph",
+        "graph",
+        "caching_allocator_enable",
+    }
     for name in torch.cuda.__all__:
         value = getattr(torch.cuda, name)
         module = getattr(value, "__module__", "") or ""
-        if module.startswith("torch.cuda") and name not in with_meaning and not name.endswith(("Storage", "Tensor")):
+        if (
+            module.startswith("torch.cuda")
+            and name not in with_meaning
+            and not name.endswith(("Storage", "Tensor"))
+        ):
             left.append(name)
     assert left == []
 
@@ -218,7 +237,9 @@ def test_memory_and_current_device(cuda):
     torch.cuda.reset_peak_memory_stats()
     x = torch.empty(1 << 20, device="cuda")
     assert torch.cuda.memory_allocated() >= x.nbytes and torch.cuda.max_memory_allocated(0) >= x.nbytes
-    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == torch.cuda.memory.memory_allocated("cuda:0")
+    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == torch.cuda.memory.memory_allocated(
+        "cuda:0"
+    )
     assert torch.cuda.max_memory_cached() >= x.nbytes and "chip" in torch.cuda.memory_summary()
     with torch.cuda.device("cuda:1"):
         assert torch.cuda.current_device() == 1 and torch.empty(1, device="cuda").get_device() == 1
@@ -228,7 +249,11 @@ def test_memory_and_current_device(cuda):
 
 
 def test_streams_and_events(cuda):
-    stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    stream, start, end = (
+        torch.cuda.Stream(),
+        torch.cuda.Event(enable_timing=True),
+        torch.cuda.Event(enable_timing=True),
+    )
     start.record()
     with torch.cuda.stream(stream):
         assert torch.cuda.current_stream() == stream
@@ -293,7 +318,9 @@ def test_autocast_and_scaler_in_their_old_and_new_spellings(cuda):
         (torch.cuda.amp.autocast(dtype=torch.bfloat16), torch.bfloat16),
     ):
         with context:
-            assert (x @ x).dtype == dtype == torch.get_autocast_dtype("cuda") == torch.get_autocast_gpu_dtype()
+            assert (
+                (x @ x).dtype == dtype == torch.get_autocast_dtype("cuda") == torch.get_autocast_gpu_dtype()
+            )
             assert torch.is_autocast_enabled("cuda") and torch.is_autocast_enabled()
     assert not torch.is_autocast_enabled("cuda")
     for scaler in (torch.amp.GradScaler("cuda"), torch.amp.GradScaler(), torch.cuda.amp.GradScaler()):
@@ -430,7 +457,9 @@ def test_backend_strings(cuda):
     ours = accelerator.collective_backend()
     assert accelerator.backend("nccl") == ours and accelerator.backend("gloo") == "gloo"
     assert accelerator.backend("cuda:nccl,cpu:gloo") == f"chip:{ours},cpu:gloo"
-    assert accelerator.key("CUDA") == "PrivateUse1" and accelerator.key("AutogradCUDA") == "AutogradPrivateUse1"
+    assert (
+        accelerator.key("CUDA") == "PrivateUse1" and accelerator.key("AutogradCUDA") == "AutogradPrivateUse1"
+    )
     assert accelerator.key("CPU") == "CPU" and accelerator.name("cuda_like") == "cuda_like"
     assert torch.distributed.is_nccl_available() and torch.distributed.is_backend_available("nccl")
 
@@ -462,4 +491,3 @@ def test_data_parallel_on_two_devices(cuda):
     weight, bias = model.module.weight, model.module.bias
     assert torch.allclose(output.cpu(), x @ weight.cpu().T + bias.cpu(), atol=1e-6)
     assert torch.allclose(weight.grad.cpu(), x.sum(0).expand(2, 4), atol=1e-5)
-

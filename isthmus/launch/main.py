@@ -11,15 +11,17 @@ import os
 import runpy
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from isthmus.launch import lines, process
-from isthmus.migrate import import_hook
-from isthmus.migrate.rewrite import compile_source, worth_parsing
+from isthmus.migrate import answers, import_hook, rewrite
+
+_HIDDEN = {__file__, answers.__file__, rewrite.__file__, import_hook.__file__, runpy.__file__}
+_FROZEN = ("<frozen runpy>", "<frozen importlib.")  # Python hides the latter itself, except from our loader
 
 _former_main = sys.modules["__main__"]  # kept alive: it may be the module that this code runs in
 
@@ -48,7 +50,7 @@ def _run_module(name: str) -> None:
 
 def _run_command(command: str) -> None:
     _set_first_path("")
-    code = compile_source(command, "<string>")
+    code = rewrite.compile_source(command, "<string>")
     exec(code, vars(_new_main()))
 
 
@@ -75,8 +77,8 @@ def _run_as_main(*arguments: Any) -> None:
 
 def _compile(path: str) -> CodeType:
     source = Path(path).read_bytes()
-    if import_hook.is_users(path) and worth_parsing(source):
-        return compile_source(source, path)
+    if import_hook.is_users(path) and rewrite.worth_parsing(source):
+        return rewrite.compile_source(source, path)
     return compile(source, path, "exec", dont_inherit=True)
 
 
@@ -94,28 +96,42 @@ def _set_first_path(entry: str) -> None:
 
 
 def _with_users_traceback(run: Callable[[str], None], target: str) -> None:
-    """Run; an exception is reported without the frames above the user's code, then ends the process as usual."""
+    """Run; an exception is reported with the frames of the user's code only, then ends the process as usual."""
     try:
         run(target)
     except SystemExit:
         raise
     except BaseException as error:
-        error.__traceback__ = _users_part(error.__traceback__)
+        error.__traceback__ = _users_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
         sys.excepthook = lambda *_: None  # reported; the interpreter still chooses the exit status
         raise
 
 
-def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is neither ours nor runpy's; all of it if there is none."""
-    part = trace
-    while part is not None and _is_launcher(part.tb_frame.f_code.co_filename):
-        part = part.tb_next
-    return part or trace
+def _users_frames(error: BaseException) -> TracebackType | None:
+    """The traceback without the launcher, the compiler of rewritten source and what such source calls."""
+    frames = list(_frames(error.__traceback__))
+    if isinstance(error, SyntaxError):  # what follows the compiler is Python's own parser
+        compiling = [index for index, frame in enumerate(frames) if _file(frame) == rewrite.__file__]
+        frames = frames[: min(compiling, default=len(frames))]
+    trace: TracebackType | None = None
+    for frame in reversed([frame for frame in frames if not _is_hidden(_file(frame))]):
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return trace
 
 
-def _is_launcher(path: str) -> bool:
-    return path in {__file__, "<frozen runpy>", runpy.__file__}
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_hidden(path: str) -> bool:
+    return path in _HIDDEN or path.startswith(_FROZEN)
+
+
+def _file(frame: TracebackType) -> str:
+    return frame.tb_frame.f_code.co_filename
 
 
 if __name__ == "__main__":

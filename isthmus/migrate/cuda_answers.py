@@ -16,7 +16,7 @@ from isthmus.migrate.accelerator import Accelerator
 def called_by_pytorch(depth: int = 2) -> bool:
     """Whether the caller of the caller is a module of PyTorch itself, which must hear the truth about CUDA."""
     name: str = sys._getframe(depth).f_globals.get("__name__", "")
-    return name == "torch" or name.startswith("torch.")
+    return (name == "torch" or name.startswith("torch.")) and name not in rules.PYTORCH_FOR_USERS
 
 
 def nvtx(*args: Any, **kwargs: Any) -> int:
@@ -124,7 +124,9 @@ class _Answers:
 
     def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
         """Ignored with a warning: a process may fill the device."""
-        warnings.warn(f"the memory fraction {fraction} is not enforced on {self._accelerator.type}", stacklevel=2)
+        warnings.warn(
+            f"the memory fraction {fraction} is not enforced on {self._accelerator.type}", stacklevel=2
+        )
 
     def get_arch_list(self) -> list[str]:
         """The architecture of the capability above."""

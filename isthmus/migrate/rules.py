@@ -108,6 +108,9 @@ CAPABILITY_WITHOUT = (7, 0)
 CUDA_VERSION = "12.8"  # torch.version.cuda, as read in the user's own modules
 NCCL_VERSION = (2, 27, 0)  # scripts ask `>= (2, 10)` before they reduce bfloat16
 
+# PyTorch's own modules hear that there is no CUDA, so that they do not call into it; these ask for the user.
+PYTORCH_FOR_USERS = ("torch.distributed.run", "torch.distributed.distributed_c10d")
+
 TENSOR_TYPES = {
     "BFloat16Tensor": "bfloat16",
     "BoolTensor": "bool",

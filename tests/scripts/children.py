@@ -1,0 +1,32 @@
+"""Starts Python children in every usual way; each must see a GPU."""
+
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import torch
+import torch.multiprocessing
+
+
+def on_gpu(value):
+    x = torch.full((1,), float(value), device="cuda")
+    return x.is_cuda and x.device.type == "cuda", x.item()
+
+
+def spawned(rank, results):
+    results[rank] = on_gpu(rank)
+
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        print("pool", list(pool.map(on_gpu, [3])))
+    results = multiprocessing.get_context("spawn").Manager().dict()
+    torch.multiprocessing.spawn(spawned, args=(results,), nprocs=1)
+    print("spawn", dict(results))
+    script = [sys.executable, "-u", __file__.replace("children.py", "facts.py"), "child"]
+    print("script", subprocess.run(script, capture_output=True, text=True, check=True).stdout, end="")
+    code = "import torch; print(torch.ones(1).cuda().get_device())"
+    print(
+        "command", subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout, end=""
+    )
