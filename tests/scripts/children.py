@@ -1,4 +1,5 @@
 """Starts Python children in every usual way; each must see a GPU."""
+# ruff: noqa - written as its author would
 
 import multiprocessing
 import subprocess

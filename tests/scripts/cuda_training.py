@@ -1,4 +1,5 @@
 """An ordinary CUDA training script, as its author wrote it for a GPU."""
+# ruff: noqa - written as its author would
 
 import argparse
 import copy

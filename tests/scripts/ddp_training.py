@@ -1,4 +1,5 @@
 """An ordinary DistributedDataParallel script for GPUs."""
+# ruff: noqa - written as its author would
 
 import os
 

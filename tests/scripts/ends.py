@@ -1,4 +1,5 @@
 """Ends in the way that its argument says."""
+# ruff: noqa - written as its author would
 
 import os
 import signal
