@@ -1,0 +1,126 @@
+"""The ``isthmus`` command: env, doctor, ops, and how it says that something is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import isthmus
+from isthmus import doctor
+from isthmus.cli import app
+
+
+def command(*arguments, **environment):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
+    return subprocess.run(
+        [sys.executable, "-m", "isthmus", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**kept, "ISTHMUS_HOST_MEMORY": "1GiB", **environment},
+    )
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_version_and_help():
+    assert invoke("--version").output == f"isthmus {isthmus.__version__}\n"
+    listing = invoke("--help").output
+    assert all(name in listing for name in ("run", "env", "doctor", "ops"))
+    assert "--nproc" in invoke("run", "--help").output
+
+
+def test_env_lists_and_checks():
+    done = command("env", ISTHMUS_STRICT="1")
+    rows = {line.split("\t")[0]: line.split("\t") for line in done.stdout.splitlines() if "\t" in line}
+    assert done.returncode == 0 and rows["ISTHMUS_STRICT"][1] == "1 *" and rows["ISTHMUS_STRICT"][2] == "0"
+    assert rows["ISTHMUS_DRIVER"][1] == ""
+    done = command("env", "--json", ISTHMUS_STRICT="perhaps", ISTHMUS_STRIKT="1")
+    assert done.returncode == 1
+    assert {entry["variable"]: entry["value"] for entry in json.loads(done.stdout)}[
+        "ISTHMUS_STRICT"
+    ] == "perhaps"
+    assert "isthmus: ISTHMUS_STRICT=perhaps: not a switch; set it to 0 or 1\n" in done.stderr
+    assert "isthmus: ISTHMUS_STRIKT: no such option" in done.stderr
+
+
+def test_env_imports_no_torch():
+    code = "import sys\nfrom isthmus.cli import app\nimport isthmus.config\nprint('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_doctor_finds_a_sound_installation():
+    done = command("doctor")
+    assert done.returncode == 0, done.stdout
+    subjects = [line.split()[1] for line in done.stdout.splitlines()]
+    assert {"python", "torch", "drivers", "chip", "accelerator", "device", "computation", "routes"} <= set(
+        subjects
+    )
+    assert "FAIL" not in done.stdout and "bit for bit" in done.stdout
+    assert "of 1.0 GiB free" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"ISTHMUS_DRIVER": "none"}, "ISTHMUS_DRIVER=none switches it off"),
+        ({"ISTHMUS_DRIVER": "/no/such/driver.so"}, "/no/such/driver.so"),
+        ({"ISTHMUS_HOST_MEMORY": "lots"}, "ISTHMUS_HOST_MEMORY"),
+        ({"ISTHMUS_HOST_DEVICES": "0"}, "none is usable"),
+        ({"ISTHMUS_HOST_DEVICE": "2"}, "ISTHMUS_HOST_DEVICE is set, but there is no such option"),
+    ],
+)
+def test_doctor_says_what_is_wrong(environment, expected):
+    done = command("doctor", **environment)
+    failures = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert done.returncode == 1 and any(expected in line for line in failures), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_does_not_trust_a_wrong_result(monkeypatch):
+    monkeypatch.setattr(doctor, "_product", lambda first, second: (first + first.is_cpu, second))
+    findings = [finding for finding in doctor.examine() if finding.subject == "computation"]
+    assert [finding.ok for finding in findings] == [False] and "do not trust it" in findings[0].text
+
+
+def test_a_failing_check_does_not_hide_the_others(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", broken)
+    findings = {finding.subject: finding for finding in doctor.examine()}
+    assert findings["devices"].text == "RuntimeError: first line" and findings["routes"].ok
+
+
+def test_ops():
+    lines = invoke("ops", "add.Tensor").output.splitlines()
+    assert lines[0] == "operator\troute\treason" and lines[1].startswith("aten::add.Tensor\t")
+    assert lines[-1] == "1 operators: 1 delegate"
+    assert len(invoke("ops", "add").output.splitlines()) >= 4
+    found = json.loads(invoke("ops", "*", "--route", "none", "--json").output)
+    assert found and all(entry["route"] == "none" and entry["reason"] for entry in found.values())
+    everything = json.loads(invoke("ops", "--json").output)
+    assert len(everything) == len(torch.chip.routes()) > 2500
+
+
+def test_ops_refuses_an_unknown_route():
+    done = command("ops", "--route", "magic")
+    assert done.returncode == 2 and done.stderr.startswith(
+        "isthmus: --route magic: no such route; there are "
+    )
+
+
+def test_ops_without_a_chip():
+    done = command("ops", ISTHMUS_DRIVER="none")
+    assert done.returncode == 1 and done.stderr.startswith("isthmus: the chip is not registered: ")
+
+
+def test_run_explain():
+    done = command("run", "--explain")
+    assert done.returncode == 0 and "torch.cuda.is_available" in done.stdout and "device-type" in done.stdout
