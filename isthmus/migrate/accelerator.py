@@ -68,6 +68,15 @@ class Accelerator:
         """A c10d backend string: ``nccl``, also as ``cuda:nccl,cpu:gloo``, becomes this accelerator's."""
         return ",".join(self._pair(pair) for pair in name.lower().split(","))
 
+    def cuda_backend(self, name: str) -> str:
+        """The inverse of :meth:`backend`; gloo, where it stands in for NCCL, stays gloo."""
+        return ",".join(self._cuda_pair(pair) for pair in name.split(","))
+
+    def _cuda_pair(self, pair: str) -> str:
+        device, separator, backend = pair.rpartition(":")
+        is_ours = backend == self.collective_backend() != "gloo"
+        return self.cuda_name(device) + separator + ("nccl" if is_ours else backend)
+
     def _pair(self, pair: str) -> str:
         device, separator, backend = pair.rpartition(":")
         return self.name(device) + separator + (self.collective_backend() if backend == "nccl" else backend)

@@ -13,7 +13,6 @@ from isthmus.migrate.accelerator import Accelerator
 from isthmus.migrate.cuda_answers import called_by_pytorch
 from isthmus.patches import Scope
 
-_NCCL = "nccl"
 _TAKES_BACKEND = (
     "init_process_group",
     "new_group",
@@ -67,9 +66,7 @@ def _takes_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Ca
 def _get_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_backend(group: Any = None) -> str:
-        backend = original(group)
-        ours = accelerator.collective_backend()
-        return _NCCL if backend == ours != "gloo" else backend
+        return accelerator.cuda_backend(original(group))
 
     return get_backend
 
