@@ -52,7 +52,7 @@ def test_env_lists_and_checks():
 
 def test_env_imports_no_torch():
     code = "import sys\nfrom isthmus.cli import app\nimport isthmus.config\nprint('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
 def test_doctor_finds_a_sound_installation():

@@ -465,6 +465,13 @@ def test_backend_strings(cuda):
     assert torch.distributed.is_nccl_available() and torch.distributed.is_backend_available("nccl")
 
 
+def test_backends_read_as_cudas(cuda):
+    accelerator = current()
+    ours = accelerator.collective_backend()
+    assert accelerator.cuda_backend(f"cpu:gloo,chip:{ours}") == "cpu:gloo,cuda:nccl" and ours != "gloo"
+    assert accelerator.cuda_backend(ours) == "nccl" and accelerator.cuda_backend("gloo") == "gloo"
+
+
 def test_custom_operators_registered_for_cuda(cuda):
     @torch.library.custom_op("shim_test::twice", mutates_args=(), device_types="cuda")
     def twice(x: torch.Tensor) -> torch.Tensor:
