@@ -18,7 +18,9 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -84,9 +86,8 @@ def build_optimizer(model: torch.nn.Module, args: argparse.Namespace) -> torch.o
     matrices = [weight for weight in model.parameters() if weight.ndim >= 2]
     vectors = [weight for weight in model.parameters() if weight.ndim < 2]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(
-        groups, lr=args.lr, betas=(0.9, 0.95), weight_decay=args.weight_decay, fused=True
-    )
+    decay = args.weight_decay
+    return torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), weight_decay=decay, fused=True)
 
 
 def learning_rate(iteration: int, args: argparse.Namespace) -> float:
@@ -212,8 +213,10 @@ def say(message: str) -> None:
         sys.stdout.flush()
 
 
-def evaluation_line(iteration: int, loss: float) -> str:
-    return f" evaluation at iteration {iteration} | lm loss: {loss:.6E} | perplexity: {math.exp(loss):.2f}"
+def model_line(model: LlamaForCausalLM, args: argparse.Namespace) -> str:
+    size = sum(weight.numel() for weight in model.parameters()) / 1e6
+    precision = "bfloat16 autocast" if args.bf16 else "float32"
+    return f"model: {size:.1f} M parameters, {WORLD_SIZE} x {torch.cuda.get_device_name()}, {precision}"
 
 
 def flops_per_token(model: LlamaForCausalLM, args: argparse.Namespace) -> float:
@@ -253,6 +256,18 @@ def iteration_line(
 # ---- The run -------------------------------------------------------------------------------------------
 
 
+@dataclass
+class Run:
+    """What the iterations work on; `wrapped` is the model itself, or its DistributedDataParallel."""
+
+    args: argparse.Namespace
+    model: LlamaForCausalLM
+    wrapped: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    held_out: Windows
+    journal: Journal
+
+
 def train(args: argparse.Namespace) -> None:
     train_windows, held_out = prepare_data(args)
     seed_everything(args.seed)
@@ -260,62 +275,60 @@ def train(args: argparse.Namespace) -> None:
     optimizer = build_optimizer(model, args)
     seed_everything(args.seed + RANK)
     first = resume(model, optimizer, args) if args.resume is not None else 0
-    if args.overwrite and RANK == 0:
-        remove_earlier_run(args.output)
-    checkpoint.barrier()
     last = min(args.iterations, args.exit_iteration or args.iterations)
     if first >= last:
         raise RunError(f"nothing to do: the checkpoint is of iteration {first}, the run ends at {last}")
+    if args.overwrite and RANK == 0:
+        remove_earlier_run(args.output)
+    checkpoint.barrier()
+    journal = Journal(args.output / "metrics.jsonl", writes=RANK == 0)
     wrapped = DistributedDataParallel(model, device_ids=[LOCAL_RANK]) if WORLD_SIZE > 1 else model
     order: Any = sample_order(len(train_windows), first * args.global_batch_size, args)
     # The loader gets a generator of its own, lest it draw from the one that was just restored.
-    batches = iter(
-        DataLoader(train_windows, batch_sampler=order, pin_memory=True, generator=torch.Generator())
-    )
-    journal = Journal(args.output / "metrics.jsonl", writes=RANK == 0)
+    generator = torch.Generator()
+    loader = DataLoader(train_windows, batch_sampler=order, pin_memory=True, generator=generator)
+    run = Run(args, model, wrapped, optimizer, held_out, journal)
+    iterate(run, iter(loader), first, last)
+    finish(journal, args)
+
+
+def iterate(run: Run, batches: Iterator[Any], first: int, last: int) -> None:
+    """Iterations first + 1 to last: train, log, evaluate, save."""
+    args, journal = run.args, run.journal
     repeated = min(last, max(journal.earlier, default=0))
     if args.verify_resume and repeated <= first:
         raise RunError(f"{journal.path}: no iteration after {first} to verify against; run past it first")
-    flops = flops_per_token(model, args)
-    size = sum(weight.numel() for weight in model.parameters()) / 1e6
-    precision = "bfloat16 autocast" if args.bf16 else "float32"
-    say(f"model: {size:.1f} M parameters, {WORLD_SIZE} x {torch.cuda.get_device_name()}, {precision}")
-
+    say(model_line(run.model, args))
+    show = RANK == 0 and args.progress
     times: list[float] = []
-    for iteration in tqdm(
-        range(first + 1, last + 1),
-        initial=first,
-        total=args.iterations,
-        disable=RANK > 0 or not args.progress,
-    ):
+    for iteration in tqdm(range(first + 1, last + 1), initial=first, total=args.iterations, disable=not show):
         start = time.perf_counter()
         rate = learning_rate(iteration, args)
-        for group in optimizer.param_groups:
+        for group in run.optimizer.param_groups:
             group["lr"] = rate
-        loss, norm = train_step(wrapped, optimizer, batches, args)
+        loss, norm = train_step(run.wrapped, run.optimizer, batches, args)
         times.append(time.perf_counter() - start)
         if not math.isfinite(loss):
-            raise RunError(
-                f"iteration {iteration}: the loss is {loss}; lower --lr, or resume from a checkpoint"
-            )
+            raise RunError(f"iteration {iteration}: the loss is {loss}; lower --lr and resume or start again")
         journal.add(iteration, loss, lr=rate, grad_norm=norm, milliseconds=1000 * times[-1])
         if iteration % args.log_interval == 0 or iteration == last:
-            say(
-                iteration_line(iteration, loss, norm, seconds=sum(times) / len(times), flops=flops, args=args)
-            )
+            flops = flops_per_token(run.model, args)
+            say(iteration_line(iteration, loss, norm, seconds=mean(times), flops=flops, args=args))
             times.clear()
-        if len(held_out) and (iteration % args.eval_interval == 0 or iteration == last):
-            say(
-                evaluation_line(
-                    iteration, journal.add_evaluation(iteration, evaluate(wrapped, held_out, args))
-                )
-            )
-        if iteration % args.save_interval == 0 or iteration == last:
-            path = checkpoint.save(args.output, iteration, model, optimizer, recorded_flags(args))
-            say(f"checkpoint: {path}")
+        evaluate_and_save(run, iteration, last)
         if args.resume is not None and iteration == repeated:
             report_repetition(journal, first + 1, repeated, args.verify_resume)
-    finish(journal, args)
+
+
+def evaluate_and_save(run: Run, iteration: int, last: int) -> None:
+    args = run.args
+    if len(run.held_out) and (iteration % args.eval_interval == 0 or iteration == last):
+        loss = evaluate(run.wrapped, run.held_out, args)
+        run.journal.add_evaluation(iteration, loss)
+        say(f" evaluation at iteration {iteration} | lm loss: {loss:.6E} | perplexity: {math.exp(loss):.2f}")
+    if iteration % args.save_interval == 0 or iteration == last:
+        path = checkpoint.save(args.output, iteration, run.model, run.optimizer, recorded_flags(args))
+        say(f"checkpoint: {path}")
 
 
 def report_repetition(journal: Journal, first: int, last: int, strict: bool) -> None:
@@ -329,10 +342,13 @@ def finish(journal: Journal, args: argparse.Namespace) -> None:
     """Draw the loss curve and sum the run up."""
     if RANK == 0:
         journal.plot(args.output / "loss.png")
-    losses = [loss for _, loss in sorted(journal.losses.items())]
+    losses, curve = journal.losses, args.output / "loss.png"
+    first, last = min(losses), max(losses)
     peak = torch.cuda.max_memory_allocated() / 2**20
-    curve = args.output / "loss.png"
-    say(f"done: loss {losses[0]:.3f} -> {losses[-1]:.3f}, peak memory {peak:.0f} MiB, curve in {curve}")
+    say(
+        f"done: loss {losses[first]:.3f} at iteration {first}, {losses[last]:.3f} at {last}; "
+        f"peak memory {peak:.0f} MiB; curve in {curve}"
+    )
 
 
 def earlier_run(folder: Path) -> list[Path]:
@@ -344,9 +360,7 @@ def earlier_run(folder: Path) -> list[Path]:
 def prepare_output(args: argparse.Namespace) -> None:
     make_folder(args.output)
     if earlier_run(args.output) and args.resume is None and not args.overwrite:
-        raise RunError(
-            f"{args.output}: holds an earlier run; add --resume or --overwrite, or change --output"
-        )
+        raise RunError(f"{args.output}: holds an earlier run; add --resume, --overwrite or another --output")
 
 
 def remove_earlier_run(folder: Path) -> None:
@@ -367,6 +381,7 @@ def main() -> None:
             dist.init_process_group(backend="nccl")
         if RANK == 0:
             prepare_output(args)
+        checkpoint.barrier()
         train(args)
     except (RunError, CorpusError, CheckpointError, OSError) as error:
         if LOCAL_RANK == 0:

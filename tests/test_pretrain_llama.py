@@ -29,9 +29,12 @@ TINY = [
 
 def run_script(*flags: str, run_flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "isthmus", "run", *run_flags, str(SCRIPT), *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # the model is tiny, and ranks share the cores
     umask = os.umask(0o077)
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=300, env=environment
+        )
     finally:
         os.umask(umask)
 
@@ -117,7 +120,7 @@ def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> No
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "holds an earlier run; add --resume or --overwrite"),
+        ((), "holds an earlier run; add --resume, --overwrite or another --output"),
         (("--resume", "5"), "no checkpoint of iteration 5 to resume from (there are: [3, 6, 8])"),
         (("--resume", "--num-layers", "3"), "written with --num-layers 2, not 3"),
         (("--overwrite", "--data", "absent.txt"), "absent.txt: cannot be read (No such file or directory)"),
@@ -247,6 +250,27 @@ def test_too_little_text(corpus: ModuleType, tokens: int, fraction: float, part:
         corpus.CorpusError, match=f"a.txt: {tokens} tokens are too few to {part} on.*; give more"
     ):
         corpus.split_windows(torch.arange(tokens), 10, fraction, "a.txt")
+
+
+def test_journal_survives_a_run_that_was_killed_while_it_wrote(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from pretraining.journal import Journal
+
+    path = tmp_path / "metrics.jsonl"
+    journal = Journal(path, writes=True)
+    for step in (1, 2, 3):
+        journal.add(step, 1 / step)
+    path.write_text(path.read_text()[:-20])
+    resumed = Journal(path, writes=True)
+    assert resumed.earlier == {1: 1.0, 2: 0.5}
+    resumed.add(2, 0.5)
+    resumed.add(3, 0.25)
+    assert resumed.compare(2, 3) == (True, "iterations 2-2 bit-equal to the earlier run")
+    assert Journal(path, writes=False).losses == {1: 1.0, 2: 0.5, 3: 0.25}
+    equal, message = Journal(path, writes=False).compare(1, 3)
+    assert equal and "iterations 1-3" in message
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def add_model_flags(group: Any) -> None:
     add(group, "--num-heads", count, 4, "attention heads")
     add(group, "--num-kv-heads", count, None, "key and value heads (default: --num-heads)")
     add(group, "--ffn-hidden-size", count, None, "width of the SwiGLU block (default: 8/3 of --hidden-size)")
-    add(group, "--vocab-size", count, 4096, "rows of the embedding, and BPE tokens at most")
+    add(group, "--vocab-size", count, 2048, "rows of the embedding, and BPE tokens at most")
     add(group, "--dropout", float, 0.0, "of attention probabilities")
 
 
@@ -47,8 +47,8 @@ def add_training_flags(group: Any) -> None:
     add(group, "--iterations", count, 300, "length of the run and of the learning-rate schedule")
     add(group, "--micro-batch-size", count, 8, "samples per rank and forward pass")
     add(group, "--global-batch-size", count, 16, "samples per iteration, over all ranks and passes")
-    add(group, "--lr", float, 1e-3, "peak learning rate")
-    add(group, "--min-lr", float, 1e-4, "learning rate at the end of the cosine")
+    add(group, "--lr", float, 3e-3, "peak learning rate")
+    add(group, "--min-lr", float, 3e-4, "learning rate at the end of the cosine")
     add(group, "--warmup", int, 20, "iterations of linear warm-up")
     add(group, "--weight-decay", float, 0.1, "of the matrices")
     add(group, "--clip-grad", float, 1.0, "largest norm of the gradient")
@@ -89,7 +89,9 @@ def add_output_flags(group: Any) -> None:
     add(group, "--log-interval", count, 10, "iterations per line of the log")
     add(group, "--peak-tflops", float, None, "of one device; adds its utilisation (MFU) to the log")
     switch, terminal = argparse.BooleanOptionalAction, sys.stderr.isatty()
-    group.add_argument("--progress", action=switch, default=terminal, help="bar (default: on a terminal)")
+    group.add_argument(
+        "--progress", action=switch, default=terminal, help="progress bar (default: on a terminal)"
+    )
 
 
 def add(group: Any, name: str, kind: Any, default: Any, meaning: str, *, metavar: str = "") -> None:

@@ -39,10 +39,9 @@ class Journal:
         self._remember(True, iteration, loss)
         self._write({"iteration": iteration, "loss": loss, "hex": loss.hex(), **others})
 
-    def add_evaluation(self, iteration: int, loss: float) -> float:
+    def add_evaluation(self, iteration: int, loss: float) -> None:
         self._remember(False, iteration, loss)
         self._write({"iteration": iteration, "eval_loss": loss, "hex": loss.hex()})
-        return loss
 
     def _remember(self, training: bool, iteration: int, loss: float) -> None:
         (self.losses if training else self.eval_losses)[iteration] = loss
