@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 START = r"isthmus: cuda -> chip:0 \(driver host, 1 device, 1\.0 GiB\)\n"
 END = (
     r"isthmus: \d+ operators?: \d+ delegate, \d+ kernel, \d+ decomposed, \d+ fallback"
-    r" · peak \d+\.\d of 1\.0 GiB · set_device \d+\n"
+    r" · peak \d+\.\d( MiB)? of 1\.0 GiB · set_device \d+\n"
 )
 
 

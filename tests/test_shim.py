@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -231,6 +232,7 @@ def test_pytorch_itself_hears_the_truth(cuda):
     namespace = {"__name__": "torch.some.module", "torch": torch}
     exec("answer = torch.cuda.is_available()", namespace)
     assert namespace["answer"] is False
+    assert torch.backends.cuda.is_built()
     assert torch._utils._get_available_device_type() == "chip"
 
 
@@ -290,6 +292,7 @@ def test_random_numbers(cuda):
         "utilization()",
         "MemPool()",
         "cudart().cudaMalloc",
+        "memory._record_memory_history()",
     ],
 )
 def test_what_has_no_meaning_raises_one_clear_line(cuda, call):
@@ -499,3 +502,18 @@ def test_data_parallel_on_two_devices(cuda):
     weight, bias = model.module.weight, model.module.bias
     assert torch.allclose(output.cpu(), x @ weight.cpu().T + bias.cpu(), atol=1e-6)
     assert torch.allclose(weight.grad.cpu(), x.sum(0).expand(2, 4), atol=1e-5)
+
+
+def test_every_documented_answer_is_in_the_documentation():
+    from isthmus.migrate.cuda_answers import answers
+
+    text = (Path(__file__).parent.parent / "docs" / "cuda-answers.md").read_text()
+    for name in [*answers(current()), *rules.CUDA_GRAPHS[:2]]:
+        assert f"{name}" in text, f"docs/cuda-answers.md does not say what torch.cuda.{name} answers"
+    for value in (
+        rules.CUDA_VERSION,
+        rules.CAPABILITY_WITH_BFLOAT16,
+        rules.CAPABILITY_WITHOUT,
+        rules.NCCL_VERSION,
+    ):
+        assert str(value) in text

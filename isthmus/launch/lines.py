@@ -83,10 +83,15 @@ def print_end() -> None:
     if found:
         parts.append(_operators(found["operators"]))
     peak = max(torch.accelerator.max_memory_allocated(i) for i in range(torch.accelerator.device_count()))
-    parts.append(f"peak {peak / _GIB:.1f} of {_total_bytes() / _GIB:.1f} GiB")
+    parts.append(f"peak {_size(peak)} of {_total_bytes() / _GIB:.1f} GiB")
     if found:
         parts.append(f"set_device {found['set_device']}")
     _print(" · ".join(parts))
+
+
+def _size(count: int) -> str:
+    """Bytes in GiB without the unit, which follows; in MiB where that would read 0.0."""
+    return f"{count / _GIB:.1f}" if count >= 0.05 * _GIB else f"{count / (1 << 20):.1f} MiB"
 
 
 def _operators(operators: dict[str, dict[str, Any]]) -> str:

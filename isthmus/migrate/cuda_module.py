@@ -31,7 +31,13 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     scope.replace(
         "torch.cuda._utils._get_device_index", _device_index(accelerator), "a device may be 'cuda:1'"
     )
+    scope.replace(
+        "torch.backends.cuda.is_built",
+        lambda original: lambda: not cuda_answers.called_by_pytorch() or original(),
+        "scripts ask it before torch.cuda",
+    )
     _install_nvtx(scope)
+    _install_memory_history(scope, accelerator)
     _install_profiler(scope)
     _install_graphs(scope, accelerator)
     scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "no NCCL is needed")
@@ -109,6 +115,15 @@ def _install_nvtx(scope: Scope) -> None:
         scope.replace(
             f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX marks are for NVIDIA's profiler"
         )
+
+
+def _install_memory_history(scope: Scope, accelerator: Accelerator) -> None:
+    theirs = getattr(accelerator.module, "memory", None)
+    why = "the accelerator's allocator keeps no history"
+    for name in rules.MEMORY_HISTORY:
+        target = f"torch.cuda.memory.{name}"
+        found = getattr(theirs, name, None) or refuse(accelerator, target, why)
+        scope.replace(target, functools.partial(_instead, found), why)
 
 
 def _install_profiler(scope: Scope) -> None:

@@ -99,6 +99,8 @@ CUDA_REFUSED = {
     "_compile_kernel": "it compiles CUDA C++",
 }
 
+MEMORY_HISTORY = ("_record_memory_history", "_snapshot", "_dump_snapshot")
+
 # NVTX ranges mark work for NVIDIA's profiler; elsewhere they do nothing.
 NVTX_NO_OPS = ("range_push", "range_pop", "range_start", "range_end", "mark")
 
