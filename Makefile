@@ -71,7 +71,7 @@ format: $(STAMPS)/packages
 	@$(BIN)/clang-format -i $(FORMATTED)
 
 opinfo: setup
-	@$(BIN)/python -m pytest -m slow tests/test_opinfo.py
+	@$(BIN)/python -m tests.opinfo
 
 bench: setup
 	@for name in autoload overhead train_step; do \

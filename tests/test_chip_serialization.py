@@ -120,8 +120,8 @@ def test_numpy_is_refused():
         torch.ones(3, device="chip").numpy()
 
 
-def test_file_of_an_absent_device_says_what_to_do():
-    path = "/tmp/isthmus-test-absent-device.pt"
+def test_file_of_an_absent_device_says_what_to_do(tmp_path):
+    path = str(tmp_path / "two.pt")
     torch.save(torch.ones(2, device="chip:1"), path)
     found = output(
         f"""
