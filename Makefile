@@ -55,7 +55,10 @@ $(STAMPS)/install: pyproject.toml | $(STAMPS)/build
 setup build: $(STAMPS)/install $(STAMPS)/build
 
 train: setup
-	@$(BIN)/isthmus run examples/pretrain_llama.py
+	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --overwrite --save-interval 150
+	@echo "make: resuming at iteration 150; the losses must be those of the run above, bit for bit"
+	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --save-interval 150 \
+	  --resume 150 --exit-iteration 160 --verify-resume
 
 test: setup lint
 	@$(BIN)/python -m pytest
