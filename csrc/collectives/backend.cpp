@@ -30,16 +30,12 @@ ReduceOp reduce_op(const ReduceOp& op, const at::Tensor& tensor, const char* col
   return op;
 }
 
-// The options for the transport: those given, with the operation for this tensor.
+// The options for the transport: those given, with the operation for these tensors.
 template <typename Given>
-Given reducing(Given options, const at::Tensor& tensor, const char* collective) {
-  if (tensor.defined() && !tensor.is_cpu())
-    options.reduceOp = reduce_op(options.reduceOp, tensor, collective);
+Given reducing(Given options, const HostViews& views) {
+  if (views.on_chip()) options.reduceOp = reduce_op(options.reduceOp, views.first(), views.collective());
   return options;
 }
-
-at::Tensor first(const Tensors& tensors) { return tensors.empty() ? at::Tensor() : tensors[0]; }
-at::Tensor first(const std::vector<Tensors>& lists) { return lists.empty() ? at::Tensor() : first(lists[0]); }
 
 // Where only the number of elements counts, gloo is given no shape to disagree about.
 at::Tensor flat(const at::Tensor& host) { return host.view({-1}); }
@@ -95,9 +91,9 @@ ChipBackend::WorkPtr ChipBackend::endCoalescing() {
   return c10::make_intrusive<CoalescedWork>(std::exchange(coalesced_, {}));
 }
 
-ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews views) {
+ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews&& views) {
   WorkPtr work = std::move(inner);
-  if (views.any()) {
+  if (views.on_chip()) {
     if (c10d::isP2POp(type))
       work = c10::make_intrusive<PointToPointWork>(type, std::move(work), std::move(views));
     else
@@ -116,26 +112,21 @@ ChipBackend::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::Broadc
 ChipBackend::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   HostViews views("all_reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(OpType::ALLREDUCE,
-                transport_->allreduce(hosts, reducing(options, first(tensors), "all_reduce")),
-                std::move(views));
+  return follow(OpType::ALLREDUCE, transport_->allreduce(hosts, reducing(options, views)), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
                                                       const c10d::AllreduceCoalescedOptions& options) {
   HostViews views("all_reduce_coalesced", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(
-      OpType::ALLREDUCE_COALESCED,
-      transport_->allreduce_coalesced(hosts, reducing(options, first(tensors), "all_reduce_coalesced")),
-      std::move(views));
+  return follow(OpType::ALLREDUCE_COALESCED, transport_->allreduce_coalesced(hosts, reducing(options, views)),
+                std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   HostViews views("reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(OpType::REDUCE, transport_->reduce(hosts, reducing(options, first(tensors), "reduce")),
-                std::move(views));
+  return follow(OpType::REDUCE, transport_->reduce(hosts, reducing(options, views)), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -191,38 +182,54 @@ ChipBackend::WorkPtr ChipBackend::scatter(Tensors& outputs, std::vector<Tensors>
   return follow(OpType::SCATTER, transport_->scatter(host_outputs, host_inputs, options), std::move(views));
 }
 
+// Gloo has no reduce-scatter of its own: it reduces everything everywhere. Done here, the work completes by
+// itself and the tensors may have any shape and, in a list, different sizes.
+ChipBackend::WorkPtr ChipBackend::reduce_scatter_part(OpType type, const char* collective,
+                                                      const at::Tensor& output, const Tensors& inputs,
+                                                      int64_t start,
+                                                      const c10d::ReduceScatterOptions& options) {
+  HostViews views(collective, Elements::kReduced);
+  Tensors sum = {views.concatenated(inputs)};
+  views.deliver(output, sum[0].narrow(0, start, output.numel()));
+  c10d::AllreduceOptions reduction;
+  reduction.reduceOp = reducing(options, views).reduceOp;
+  reduction.timeout = options.timeout;
+  return follow(type, transport_->allreduce(sum, reduction), std::move(views));
+}
+
 ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                  const c10d::ReduceScatterOptions& options) {
-  HostViews views("reduce_scatter", Elements::kReduced);
-  auto host_inputs = views.map(inputs, Access::kRead);
-  auto host_outputs = views.map(outputs, Access::kWrite);
-  return follow(OpType::REDUCE_SCATTER,
-                transport_->reduce_scatter(host_outputs, host_inputs,
-                                           reducing(options, first(inputs), "reduce_scatter")),
-                std::move(views));
+  const auto size = static_cast<size_t>(getSize()), rank = static_cast<size_t>(getRank());
+  TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1 && inputs[0].size() == size,
+                    "reduce_scatter takes one output and a list of ", size, " inputs, one for each rank.");
+  const Tensors& parts = inputs[0];
+  if (outputs[0].is_cpu() && parts[rank].is_cpu())
+    return transport_->reduce_scatter(outputs, inputs, options);
+  TORCH_CHECK_VALUE(parts[rank].numel() == outputs[0].numel(), "reduce_scatter: the output has ",
+                    outputs[0].numel(), " elements, input ", rank, " has ", parts[rank].numel(), ".");
+  int64_t start = 0;
+  for (size_t i = 0; i < rank; ++i) start += parts[i].numel();
+  return reduce_scatter_part(OpType::REDUCE_SCATTER, "reduce_scatter", outputs[0], parts, start, options);
 }
 
 ChipBackend::WorkPtr ChipBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
-  HostViews views("reduce_scatter_tensor", Elements::kReduced);
-  auto host_input = flat(views.map(input, Access::kRead));
-  auto host_output = flat(views.map(output, Access::kWrite));
-  return follow(OpType::_REDUCE_SCATTER_BASE,
-                transport_->_reduce_scatter_base(host_output, host_input,
-                                                 reducing(options, input, "reduce_scatter_tensor")),
-                std::move(views));
+  if (output.is_cpu() && input.is_cpu()) return transport_->_reduce_scatter_base(output, input, options);
+  TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter_tensor: the input has ",
+                    input.numel(), " elements, not ", getSize(), " times the output's ", output.numel(), ".");
+  return reduce_scatter_part(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", output, {input},
+                             getRank() * output.numel(), options);
 }
 
 ChipBackend::WorkPtr ChipBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::ReduceScatterOptions& options) {
-  HostViews views("reduce_scatter_tensor_coalesced", Elements::kReduced);
-  auto host_inputs = flat(views.map(inputs, Access::kRead));
-  auto host_outputs = flat(views.map(outputs, Access::kWrite));
-  return follow(
-      OpType::REDUCE_SCATTER_TENSOR_COALESCED,
-      transport_->reduce_scatter_tensor_coalesced(
-          host_outputs, host_inputs, reducing(options, first(inputs), "reduce_scatter_tensor_coalesced")),
-      std::move(views));
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
+                    "reduce_scatter_tensor_coalesced takes one output for each input, not ", outputs.size(),
+                    " for ", inputs.size(), ".");
+  std::vector<WorkPtr> works;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    works.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+  return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
 
 ChipBackend::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& input,

@@ -76,7 +76,10 @@ class ChipBackend final : public c10d::Backend {
   void shutdown() override { transport_->shutdown(); }
 
  private:
-  WorkPtr follow(c10d::OpType type, WorkPtr inner, HostViews views);
+  WorkPtr reduce_scatter_part(c10d::OpType type, const char* collective, const at::Tensor& output,
+                              const Tensors& inputs, int64_t start,
+                              const c10d::ReduceScatterOptions& options);
+  WorkPtr follow(c10d::OpType type, WorkPtr inner, HostViews&& views);
 
   OptionsPtr options_;
   MakeTransport make_transport_;

@@ -24,6 +24,7 @@ void bind_collectives(py::module_& m) {
                                                      std::move(make_transport));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), py::arg("make_transport"))
+      .def_property_readonly("options", &ChipBackend::getBackendOptions)
       // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
       .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));
 }

@@ -5,6 +5,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/DimVector.h>
 
+#include <cstring>
+
 #include "core/runtime.h"
 #include "core/stream.h"
 #include "memory/memory.h"
@@ -34,11 +36,24 @@ bool can_alias(const at::Tensor& tensor) {
          !tensor.is_neg() && !tensor._is_zerotensor();
 }
 
+// Without autograd and the Python object of the tensor, whose release would make the transport's thread take
+// the interpreter's lock, and end the process if that happened while Python exits.
+at::Tensor detached(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return at::Tensor(
+      impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
+}
+
 // A contiguous CPU tensor over bytes that keep lives for.
 template <typename Keep>
 at::Tensor over(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep keep) {
   return at::from_blob(
       data, sizes, [keep = std::move(keep)](void*) {}, at::TensorOptions().dtype(dtype).device(at::kCPU));
+}
+
+at::Tensor alias(const at::Tensor& tensor) {
+  return over(memory::host_address(tensor.mutable_data_ptr()), tensor.sizes(), tensor.scalar_type(),
+              tensor.storage());
 }
 
 // The same bytes with the size of an element as the last dimension: the first, which is split, stays.
@@ -50,39 +65,38 @@ at::Tensor as_bytes(const at::Tensor& host) {
 
 }  // namespace
 
-void HostViews::check_chip_tensor(const at::Tensor& tensor) {
-  const at::ScalarType dtype = tensor.scalar_type();
-  if (!dtype_) dtype_ = dtype;
-  TORCH_CHECK(tensor.is_privateuseone(), collective_, ": the chip backend takes chip and CPU tensors, not ",
-              tensor.device(), "; move the tensor with .to(\"chip\").");
+void HostViews::check(const at::Tensor& tensor) {
+  if (!first_.defined()) first_ = detached(tensor);
+  TORCH_CHECK(tensor.device() == first_.device(), collective_, " takes tensors of one device, not ",
+              first_.device(), " and ", tensor.device(), ".");
+  TORCH_CHECK(tensor.is_privateuseone() || tensor.is_cpu(), collective_,
+              ": the chip backend takes chip and CPU tensors, not ", tensor.device(), "; use .to(\"chip\").");
+  if (tensor.is_cpu()) return;
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided, collective_,
                               " does not take a tensor of layout ", tensor.layout(),
                               " on chip; use .to_dense().");
-  TORCH_CHECK_TYPE(
-      elements_ == Elements::kMoved || gloo_has(dtype), collective_, " does not reduce ", dtype,
-      " on chip; convert the tensor to float32, float64, float16, bfloat16, int8, uint8, int32, int64 "
-      "or bool.");
-  TORCH_CHECK_TYPE(dtype == *dtype_ || (gloo_has(dtype) && gloo_has(*dtype_)), collective_,
-                   " takes tensors of one dtype, not ", *dtype_, " and ", dtype, ".");
+  const at::ScalarType dtype = tensor.scalar_type(), first = first_.scalar_type();
+  TORCH_CHECK_TYPE(elements_ == Elements::kMoved || gloo_has(dtype), collective_, " does not reduce ", dtype,
+                   " on chip; convert the tensor to float32, float64, float16, bfloat16, int8, uint8, int32, "
+                   "int64 or bool.");
+  TORCH_CHECK_TYPE(dtype == first || (gloo_has(dtype) && gloo_has(first)), collective_,
+                   " takes tensors of one dtype, not ", first, " and ", dtype, ".");
 }
 
 at::Tensor HostViews::copy(const at::Tensor& tensor, Access access) {
   at::Tensor host = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
   if (access != Access::kWrite) host.copy_(tensor);
-  if (access != Access::kRead) copies_.push_back({tensor, host});
+  if (access != Access::kRead) copies_.push_back({detached(tensor), host});
   return host;
 }
 
 at::Tensor HostViews::map(const at::Tensor& tensor, Access access) {
-  if (access != Access::kRead) results_.push_back(tensor);
+  check(tensor);
+  if (access != Access::kRead) results_.push_back(detached(tensor));
   if (tensor.is_cpu()) return tensor;
-  check_chip_tensor(tensor);
-  any_ = true;
   drain(current_stream(tensor.device().index()));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const at::Tensor host = can_alias(tensor) ? over(memory::host_address(tensor.mutable_data_ptr()),
-                                                   tensor.sizes(), tensor.scalar_type(), tensor.storage())
-                                            : copy(tensor, access);
+  const at::Tensor host = can_alias(tensor) ? alias(tensor) : copy(tensor, access);
   return gloo_has(tensor.scalar_type()) ? host : as_bytes(host);
 }
 
@@ -101,9 +115,41 @@ std::vector<std::vector<at::Tensor>> HostViews::map(const std::vector<std::vecto
   return hosts;
 }
 
+at::Tensor HostViews::concatenated(const std::vector<at::Tensor>& tensors) {
+  const std::vector<at::Tensor> hosts = map(tensors, Access::kRead);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  int64_t total = 0;
+  for (const at::Tensor& host : hosts) total += host.numel();
+  at::Tensor result = at::empty({total}, at::TensorOptions().dtype(first_.dtype()).device(at::kCPU));
+  int64_t start = 0;
+  for (const at::Tensor& host : hosts) {
+    result.narrow(0, start, host.numel()).copy_(host.view({-1}));
+    start += host.numel();
+  }
+  return result;
+}
+
+void HostViews::deliver(const at::Tensor& tensor, const at::Tensor& host) {
+  check(tensor);
+  TORCH_CHECK_TYPE(tensor.scalar_type() == host.scalar_type(), collective_,
+                   " takes tensors of one dtype, not ", host.scalar_type(), " and ", tensor.scalar_type(),
+                   ".");
+  drain(current_stream(tensor.device().index()));
+  results_.push_back(detached(tensor));
+  copies_.push_back({results_.back(), host.view(tensor.sizes())});
+}
+
 void HostViews::write_back() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  for (Copy& copy : copies_) copy.original.copy_(copy.host);
+  for (const Copy& copy : copies_) {
+    if (can_alias(copy.original) && copy.host.is_contiguous()) {
+      // Not copy_(): this is the transport's thread, which should not start a pool of OpenMP threads.
+      std::memcpy(memory::host_address(copy.original.mutable_data_ptr()), copy.host.const_data_ptr(),
+                  copy.host.nbytes());
+    } else {
+      copy.original.copy_(copy.host);
+    }
+  }
   copies_.clear();
 }
 

@@ -6,7 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <vector>
 
 namespace isthmus {
@@ -20,19 +19,29 @@ class HostViews {
 
   HostViews(const char* collective, Elements elements) : collective_(collective), elements_(elements) {}
 
-  // Waits for the work on the tensor's current stream first. CPU tensors stay what they are; sparse tensors,
-  // other devices, dtypes that cannot be reduced and a mixture of dtypes that would go as bytes raise.
+  // Waits for the work on the tensor's current stream first. CPU tensors stay what they are; a mixture of
+  // devices, sparse tensors, dtypes that cannot be reduced and a mixture of dtypes that go as bytes raise.
   at::Tensor map(const at::Tensor& tensor, Access access);
   std::vector<at::Tensor> map(const std::vector<at::Tensor>& tensors, Access access);
   std::vector<std::vector<at::Tensor>> map(const std::vector<std::vector<at::Tensor>>& lists, Access access);
 
-  // Whether any tensor was the chip's; if none was, there is nothing to do when the collective is done.
-  bool any() const { return any_; }
+  // The elements of the tensors, one after the other, in memory that the transport may overwrite.
+  at::Tensor concatenated(const std::vector<at::Tensor>& tensors);
 
-  // The tensors that the collective writes, in the order of map().
+  // Lets the tensor have these elements of host, which the transport writes, when the collective is done.
+  void deliver(const at::Tensor& tensor, const at::Tensor& host);
+
+  const char* collective() const { return collective_; }
+  const at::Tensor& first() const { return first_; }  // undefined before map()
+
+  // Whether the tensors are the chip's; if not, there is nothing to do when the collective is done.
+  bool on_chip() const { return first_.defined() && !first_.is_cpu(); }
+
+  // The tensors that the collective writes, in the order of map(): the same memory, without the caller's
+  // Python objects, which a thread of the transport should not release.
   const std::vector<at::Tensor>& results() const { return results_; }
 
-  // Carries the copies of written tensors back; the chip has them when this returns.
+  // Carries what was not written in place to the chip, which has it when this returns.
   void write_back();
 
  private:
@@ -40,13 +49,12 @@ class HostViews {
     at::Tensor original, host;
   };
 
-  void check_chip_tensor(const at::Tensor& tensor);
+  void check(const at::Tensor& tensor);
   at::Tensor copy(const at::Tensor& tensor, Access access);
 
   const char* collective_;
   Elements elements_;
-  bool any_ = false;
-  std::optional<at::ScalarType> dtype_;  // of the first tensor
+  at::Tensor first_;
   std::vector<Copy> copies_;
   std::vector<at::Tensor> results_;
 };

@@ -8,27 +8,58 @@ by name where they would be reduced.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from isthmus import _C
+from isthmus.patches import Scope
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend, Store, _DistributedBackendOptions
 
 NAME = "chip"
 
+_scope = Scope("distributed")
+
 
 def register() -> None:
-    """Make ``chip`` a backend of ``torch.distributed``, which ``import torch`` has imported; the default for chips."""
+    """Make ``chip`` a backend of ``torch.distributed``, and the one of groups made without naming any.
+
+    ``import torch`` has imported ``torch.distributed``, so this imports nothing.
+    """
     from torch.distributed import Backend as Names
 
     Names.register_backend(NAME, _create, extended_api=True, devices=["chip", "cpu"])
+    if not _scope.patches:
+        for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
+            _scope.replace(
+                f"{module}.init_process_group",
+                _with_default_backend,
+                "without a backend PyTorch takes the accelerator's but calls it gloo, and DDP does not find it",
+                expects=("backend",),
+            )
+
+
+def unregister_default() -> None:
+    """Leave groups made without naming a backend to PyTorch again."""
+    _scope.undo()
+
+
+def _with_default_backend(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+        original(NAME if backend is None else backend, *args, **kwargs)
+
+    return init_process_group
 
 
 def _create(group: _DistributedBackendOptions, _: Backend.Options | None) -> Backend:
+    from torch.distributed.distributed_c10d import GroupName
+
     options = _C.ChipBackendOptions()
     options._timeout = group.timeout
-    options.group_name = group.group_id
+    options.group_name = GroupName(group.group_id)
     options.global_ranks_in_group = group.global_ranks_in_group
     return _C.ChipBackend(group.store, group.group_rank, group.group_size, options, _make_gloo)
 

@@ -1,0 +1,489 @@
+"""Checks that two ranks run together, each on its own chip: ``python collective_checks.py RANK SIZE STORE CHECK...``.
+
+Prints one line of JSON per check: ``{"check": name, "error": traceback or null}``; the first error ends the run,
+for the ranks are then no longer at the same collective.
+"""
+
+import copy
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+TIMEOUT = timedelta(seconds=20)
+CHECKS: dict[str, Callable[[int, torch.device], None]] = {}
+Check = Callable[[int, torch.device], None]
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def equal(result: Tensor, expected: object) -> None:
+    assert result.device.type == "chip", result.device
+    torch.testing.assert_close(result.cpu(), torch.as_tensor(expected, dtype=result.dtype), rtol=0, atol=0)
+
+
+def raises(kind: type[Exception], text: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), str(error)
+    else:
+        raise AssertionError(f"did not raise {kind.__name__}")
+
+
+def numbers(rank: int, device: torch.device, count: int = 4, dtype: torch.dtype = torch.float32) -> Tensor:
+    """0, 1, 2, ... on rank 0 and 10, 11, 12, ... on rank 1."""
+    return (torch.arange(count, device=device) + 10 * rank).to(dtype)
+
+
+@check
+def broadcast(rank: int, device: torch.device) -> None:
+    for source in (0, 1):
+        tensor = numbers(rank, device)
+        dist.broadcast(tensor, source)
+        equal(tensor, [10.0 * source + i for i in range(4)])
+
+
+@check
+def all_reduce(rank: int, device: torch.device) -> None:
+    expected = {
+        "SUM": [10.0, 12.0],
+        "AVG": [5.0, 6.0],
+        "PRODUCT": [0.0, 11.0],
+        "MIN": [0.0, 1.0],
+        "MAX": [10.0, 11.0],
+    }
+    for name, values in expected.items():
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32):
+            if name == "AVG" and not dtype.is_floating_point:
+                continue
+            tensor = numbers(rank, device, 2, dtype)
+            dist.all_reduce(tensor, getattr(dist.ReduceOp, name))
+            equal(tensor, values)
+    for name, value in {"BAND": 2 & 12, "BOR": 2 | 12, "BXOR": 2 ^ 12}.items():
+        tensor = torch.tensor([2 + 10 * rank], device=device)
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, name))
+        equal(tensor, [value])
+
+
+@check
+def all_reduce_of_booleans(rank: int, device: torch.device) -> None:
+    for op, expected in (
+        (dist.ReduceOp.SUM, [True, True, False]),
+        (dist.ReduceOp.PRODUCT, [True, False, False]),
+    ):
+        tensor = torch.tensor([True, rank == 0, False], device=device)
+        dist.all_reduce(tensor, op)
+        equal(tensor.view(torch.uint8), [int(value) for value in expected])  # no byte but 0 and 1
+
+
+@check
+def refusals(rank: int, device: torch.device) -> None:
+    floating = "ReduceOp.AVG takes floating-point tensors on chip, not Int"
+    raises(
+        TypeError, floating, lambda: dist.all_reduce(numbers(rank, device, 2, torch.int32), dist.ReduceOp.AVG)
+    )
+    short = numbers(rank, device, 2, torch.int16)
+    raises(TypeError, "all_reduce does not reduce Short on chip", lambda: dist.all_reduce(short))
+    mixed = [torch.zeros(2, device=device), torch.zeros(2)]
+    raises(
+        RuntimeError,
+        "takes tensors of one device",
+        lambda: dist.all_gather(mixed, torch.zeros(2, device=device)),
+    )
+    short_input = torch.zeros(3, device=device)
+    raises(
+        ValueError,
+        "not 2 times",
+        lambda: dist.reduce_scatter_tensor(torch.zeros(2, device=device), short_input),
+    )
+    premultiplied = dist._make_nccl_premul_sum(2.0)
+    raises(RuntimeError, "PREMUL_SUM", lambda: dist.all_reduce(torch.ones(2, device=device), premultiplied))
+
+
+@check
+def reduce(rank: int, device: torch.device) -> None:
+    tensor = numbers(rank, device)
+    dist.reduce(tensor, 1, dist.ReduceOp.AVG)
+    if rank == 1:
+        equal(tensor, [5.0, 6.0, 7.0, 8.0])
+
+
+@check
+def all_gather(rank: int, device: torch.device) -> None:
+    # The last four are moved as bytes: gloo has no such types.
+    types = (
+        torch.float32,
+        torch.bfloat16,
+        torch.bool,
+        torch.int16,
+        torch.complex64,
+        torch.float8_e4m3fn,
+        torch.uint16,
+    )
+    for dtype in types:
+        parts = [torch.zeros(3, dtype=dtype, device=device) for _ in range(2)]
+        dist.all_gather(parts, numbers(rank, device, 3, dtype))
+        whole = torch.zeros(6, dtype=dtype, device=device)
+        dist.all_gather_into_tensor(whole, numbers(rank, device, 3, dtype))
+        for source, part in enumerate(parts):
+            expected = numbers(source, torch.device("cpu"), 3, dtype)
+            assert torch.equal(part.cpu().view(torch.uint8), expected.view(torch.uint8)), (dtype, part)
+            assert torch.equal(
+                whole[3 * source : 3 * source + 3].cpu().view(torch.uint8), expected.view(torch.uint8)
+            )
+
+
+@check
+def all_gather_in_place_and_stacked(rank: int, device: torch.device) -> None:
+    whole = torch.zeros(8, device=device)
+    mine = whole[4 * rank : 4 * rank + 4]
+    mine.copy_(numbers(rank, device))
+    dist.all_gather_into_tensor(whole, mine)
+    equal(whole, [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0])
+    stacked = torch.zeros(2, 4, device=device)
+    dist.all_gather_into_tensor(stacked, numbers(rank, device))
+    equal(stacked, [[0.0, 1.0, 2.0, 3.0], [10.0, 11.0, 12.0, 13.0]])
+
+
+@check
+def gather_and_scatter(rank: int, device: torch.device) -> None:
+    parts = [torch.zeros(2, device=device) for _ in range(2)]
+    dist.gather(numbers(rank, device, 2), parts if rank == 0 else None, 0)
+    if rank == 0:
+        equal(torch.stack(parts), [[0.0, 1.0], [10.0, 11.0]])
+    out = torch.zeros(2, device=device)
+    dist.scatter(out, [numbers(0, device, 2), numbers(1, device, 2)] if rank == 1 else None, 1)
+    equal(out, [10.0 * rank, 10.0 * rank + 1])
+
+
+@check
+def reduce_scatter(rank: int, device: torch.device) -> None:
+    expected = [[10.0, 12.0], [14.0, 16.0]][rank]
+    for op, scale in ((dist.ReduceOp.SUM, 1.0), (dist.ReduceOp.AVG, 0.5)):
+        out = torch.zeros(2, device=device)
+        dist.reduce_scatter(out, list(numbers(rank, device).split(2)), op)
+        equal(out, [value * scale for value in expected])
+        out = torch.zeros(2, device=device)
+        dist.reduce_scatter_tensor(out, numbers(rank, device), op)
+        equal(out, [value * scale for value in expected])
+    source = numbers(rank, device)
+    dist.reduce_scatter_tensor(source[2 * rank : 2 * rank + 2], source)  # in place, as FSDP does it
+    equal(source[2 * rank : 2 * rank + 2], expected)
+    sizes = (1, 3)
+    out = torch.zeros(sizes[rank], device=device)
+    dist.reduce_scatter(out, list(numbers(rank, device).split(sizes)))
+    equal(out, [[10.0], [12.0, 14.0, 16.0]][rank])
+
+
+@check
+def all_to_all(rank: int, device: torch.device) -> None:
+    out = torch.zeros(4, device=device)
+    dist.all_to_all_single(out, numbers(rank, device))
+    equal(out, [2.0 * rank, 2.0 * rank + 1, 10.0 + 2 * rank, 11.0 + 2 * rank])
+    send, receive = ([1, 3], [1, 2]) if rank == 0 else ([2, 2], [3, 2])
+    for dtype in (torch.float32, torch.int16):
+        out = torch.zeros(sum(receive), 2, dtype=dtype, device=device)
+        rows = numbers(rank, device, 4, dtype)[:, None].expand(4, 2).contiguous()
+        dist.all_to_all_single(out, rows, receive, send)
+        equal(out[:, 1], [0, 10, 11] if rank == 0 else [1, 2, 3, 12, 13])
+    parts = [torch.zeros(2, device=device), torch.zeros(2, device=device)]
+    dist.all_to_all(parts, list(numbers(rank, device).split(2)))
+    equal(torch.cat(parts), [2.0 * rank, 2.0 * rank + 1, 10.0 + 2 * rank, 11.0 + 2 * rank])
+
+
+@check
+def send_and_receive(rank: int, device: torch.device) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.int16):
+        out = torch.zeros(4, dtype=dtype, device=device)
+        if rank == 0:
+            dist.send(numbers(0, device, 4, dtype), 1)
+            assert dist.recv(out) == 1  # from any source
+            equal(out, [10, 11, 12, 13])
+        else:
+            dist.recv(out, 0)
+            equal(out, [0, 1, 2, 3])
+            dist.send(numbers(1, device, 4, dtype), 0)
+
+
+@check
+def batched_point_to_point(rank: int, device: torch.device) -> None:
+    out = torch.zeros(4, device=device)
+    operations = [
+        dist.P2POp(dist.isend, numbers(rank, device), 1 - rank),
+        dist.P2POp(dist.irecv, out, 1 - rank),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    equal(out, numbers(1 - rank, torch.device("cpu")))
+
+
+@check
+def any_layout(rank: int, device: torch.device) -> None:
+    """Ranks may differ in the strides of a tensor, and what lies between its elements stays."""
+    base = torch.full((3, 8), -1.0, device=device)
+    strided = base[:, ::2] if rank == 0 else torch.empty(4, 3, device=device).t()
+    strided.copy_(numbers(rank, device, 12).view(3, 4))
+    dist.all_reduce(strided)
+    equal(strided, (2 * torch.arange(12.0) + 10).view(3, 4))
+    if rank == 0:
+        equal(base[:, 1::2], torch.full((3, 4), -1.0))
+    parts = [torch.zeros(2, 2, device=device).t() for _ in range(2)]
+    dist.all_gather(parts, numbers(rank, device).view(2, 2).t())
+    equal(torch.stack(parts), [[[0.0, 2.0], [1.0, 3.0]], [[10.0, 12.0], [11.0, 13.0]]])
+    dist.all_reduce(torch.zeros(0, device=device))
+    scalar = torch.tensor(1.0 + rank, device=device)
+    dist.all_reduce(scalar)
+    equal(scalar, 3.0)
+
+
+@check
+def coalesced(rank: int, device: torch.device) -> None:
+    first, second = numbers(rank, device), numbers(rank, device, 2)
+    with dist._coalescing_manager(async_ops=True) as manager:
+        dist.all_reduce(first)
+        dist.all_reduce(second)
+    manager.wait()
+    equal(first, [10.0, 12.0, 14.0, 16.0])
+    equal(second, [10.0, 12.0])
+    whole, share = torch.zeros(4, device=device), torch.zeros(2, device=device)
+    with dist._coalescing_manager(device=device):
+        dist.all_gather_into_tensor(whole, numbers(rank, device, 2))
+    with dist._coalescing_manager(device=device):
+        dist.reduce_scatter_tensor(share, numbers(rank, device))
+    equal(whole, [0.0, 1.0, 10.0, 11.0])
+    equal(share, [[10.0, 12.0], [14.0, 16.0]][rank])
+
+
+@check
+def asynchronous_work(rank: int, device: torch.device) -> None:
+    for start in (
+        lambda tensor: dist.all_reduce(tensor, async_op=True),
+        lambda tensor: dist.broadcast(tensor, 0, async_op=True),
+        lambda tensor: dist.reduce_scatter_tensor(tensor, tensor.repeat(2), async_op=True),
+    ):
+        tensor = torch.ones(1 << 16, device=device)
+        work = start(tensor)
+        future = work.get_future().then(lambda done: done.value()[0] * 2)
+        doubled = future.wait()
+        work.wait()
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.result()[0].data_ptr() == tensor.data_ptr()
+        assert doubled.device == device
+        assert torch.equal(doubled, tensor * 2)
+    dist.all_reduce(
+        torch.ones(1 << 16, device=device), async_op=True
+    )  # dropped: the work keeps what it needs
+    dist.barrier()
+
+
+@check
+def side_stream(rank: int, device: torch.device) -> None:
+    tensor = torch.zeros(1 << 20, device=device)
+    source = torch.ones(1 << 20).pin_memory()
+    stream = torch.chip.Stream(device)
+    with torch.chip.stream(stream):
+        tensor.copy_(source, non_blocking=True)
+        dist.all_reduce(tensor)
+    torch.chip.current_stream().wait_stream(stream)
+    assert torch.all(tensor == 2)
+
+
+@check
+def cpu_tensors(rank: int, device: torch.device) -> None:
+    tensor = torch.ones(3) + rank
+    dist.all_reduce(tensor)
+    assert tensor.device.type == "cpu"
+    assert tensor.tolist() == [3.0, 3.0, 3.0]
+    objects: list[object] = [None, None]
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": 0}, {"rank": 1}]
+
+
+@check
+def groups(rank: int, device: torch.device) -> None:
+    assert dist.get_backend() == "chip"
+    both = dist.new_group([0, 1], timeout=TIMEOUT)
+    alone = [dist.new_group([i]) for i in range(2)]
+    tensor = torch.ones(2, device=device)
+    dist.all_reduce(tensor, group=both)
+    dist.all_reduce(tensor, group=alone[rank])
+    equal(tensor, [2.0, 2.0])
+    mesh = dist.init_device_mesh("chip", (2,), mesh_dim_names=("dp",))
+    dist.all_reduce(tensor, group=mesh.get_group("dp"))
+    equal(tensor, [4.0, 4.0])
+    dist.barrier(device_ids=[rank])
+    dist.destroy_process_group(both)
+
+
+@check
+def functional(rank: int, device: torch.device) -> None:
+    from torch.distributed import _functional_collectives as functions
+
+    tensor = numbers(rank, device)
+    equal(functions.all_reduce(tensor, "sum", [0, 1]).clone(), [10.0, 12.0, 14.0, 16.0])
+    equal(functions.all_gather_tensor(tensor[:1], 0, [0, 1]).clone(), [0.0, 10.0])
+    equal(functions.reduce_scatter_tensor(tensor, "avg", 0, [0, 1]).clone(), [[5.0, 6.0], [7.0, 8.0]][rank])
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.GELU(), nn.Linear(64, 8))
+
+
+def train(model: nn.Module, rank: int, device: torch.device) -> list[Tensor]:
+    """Losses and final parameters of three steps, on the CPU."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(rank)
+    record = []
+    for _ in range(3):
+        batch = torch.randn(8, 16, generator=generator).to(device)
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        record.append(loss.detach().cpu())
+    return record + [parameter.detach().cpu() for parameter in model.parameters()]
+
+
+@check
+def data_parallel(rank: int, device: torch.device) -> None:
+    """The chip's DDP is bit-equal to the CPU's over gloo."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    gloo = dist.new_group([0, 1], backend="gloo")
+    on_cpu = train(DistributedDataParallel(network(), process_group=gloo), rank, torch.device("cpu"))
+    model = network().to(device)
+    for wrapped in (
+        DistributedDataParallel(copy.deepcopy(model), device_ids=[rank]),
+        DistributedDataParallel(copy.deepcopy(model), bucket_cap_mb=1, gradient_as_bucket_view=True),
+    ):
+        on_chip = train(wrapped, rank, device)
+        assert all(torch.equal(a, b) for a, b in zip(on_cpu, on_chip, strict=True))
+
+
+@check
+def data_parallel_with_hook(rank: int, device: torch.device) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = DistributedDataParallel(network().to(device), device_ids=[rank])
+    model.register_comm_hook(None, fp16_compress_hook)
+    *_, parameter = train(model, rank, device)
+    other = parameter.clone()
+    dist.broadcast(other, 0)
+    assert torch.equal(parameter, other)
+
+
+@check
+def fully_sharded(rank: int, device: torch.device) -> None:
+    """FSDP2 follows DDP to the rounding of another order of additions."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    expected = train(DistributedDataParallel(network().to(device), device_ids=[rank]), rank, device)
+    model = network().to(device)
+    fully_shard(model[0])
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(rank)
+    for step in range(3):
+        loss = model(torch.randn(8, 16, generator=generator).to(device)).square().mean()
+        torch.testing.assert_close(loss.detach().cpu(), expected[step], rtol=1e-5, atol=1e-6)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@check
+def killed_peer(rank: int, device: torch.device) -> None:
+    """Last: rank 1 is gone after it."""
+    tensor = torch.ones(1 << 20, device=device)
+    dist.all_reduce(tensor)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises(RuntimeError, "", lambda: dist.all_reduce(tensor))
+    raises(RuntimeError, "", lambda: dist.all_reduce(tensor, async_op=True).wait())
+
+
+@check
+def default_backend(rank: int, device: torch.device) -> None:
+    """Of a group that was made without naming one; bound to its device it can be split."""
+    assert dist.get_backend() == "chip"
+    mesh = dist.init_device_mesh("chip", (2, 1), mesh_dim_names=("dp", "tp"))
+    tensor = torch.ones(2, device=device)
+    dist.all_reduce(tensor, group=mesh["dp"].get_group())
+    dist.all_reduce(tensor, group=mesh["tp"].get_group())
+    dist.all_reduce(tensor, group=dist.new_group([0, 1]))
+    alone = dist.new_group([1])  # rank 0 is told that it is not in it
+    assert (alone == dist.GroupMember.NON_GROUP_MEMBER) == (rank == 0)
+    half = dist.split_group(split_ranks=[[0], [1]])
+    dist.all_reduce(tensor, group=half)
+    equal(tensor, [4.0, 4.0])
+    cpu = torch.ones(1)
+    dist.all_reduce(cpu, group=half)
+    dist.all_reduce(cpu)
+    assert cpu.tolist() == [2.0]
+    dist.barrier()
+
+
+@check
+def composite_backend(rank: int, device: torch.device) -> None:
+    """As scripts write it: another backend for each type of device."""
+    tensor, cpu = torch.ones(2, device=device), torch.ones(2)
+    dist.all_reduce(tensor)
+    dist.all_reduce(cpu)
+    equal(tensor, [2.0, 2.0])
+    assert cpu.tolist() == [2.0, 2.0]
+    dist.barrier()
+
+
+@check
+def exit_without_destroying(rank: int, device: torch.device) -> None:
+    """As many scripts end. The last work holds tensors that have Python objects."""
+    tensors = [torch.ones(1 << 10, device=device) for _ in range(4)]
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+
+
+BACKENDS = {"default_backend": {}, "composite_backend": {"backend": "cpu:gloo,chip:chip"}}
+STAYS = ("killed_peer", "exit_without_destroying")
+
+
+def main() -> int:
+    rank, size, store, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    torch.set_num_threads(1)
+    device = torch.device("chip", rank)
+    torch.chip.set_device(device)
+    backend = BACKENDS.get(names[0], {"backend": "chip"})
+    bound = {"device_id": device} if names == ["default_backend"] else {}
+    dist.init_process_group(
+        init_method=f"file://{store}", rank=rank, world_size=size, timeout=TIMEOUT, **backend, **bound
+    )
+    for name in names:
+        error = None
+        try:
+            CHECKS[name](rank, device)
+        except Exception:
+            error = traceback.format_exc()
+        print(json.dumps({"check": name, "error": error}), flush=True)
+        if error:
+            return 1
+    if names[0] not in STAYS:
+        dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

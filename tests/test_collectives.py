@@ -1,0 +1,105 @@
+"""The c10d backend "chip": two processes, rank r on chip:r, each collective against its expected values."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import collective_checks
+from tests.test_driver_open import build
+
+SCRIPT = Path(collective_checks.__file__)
+# Those that need a group, or an end, of their own.
+APART = ("default_backend", "composite_backend", "killed_peer", "exit_without_destroying")
+TOGETHER = tuple(name for name in collective_checks.CHECKS if name not in APART)
+# Those in which a tensor that a driver cannot show the CPU takes another path.
+COPIED = (
+    "broadcast",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "send_and_receive",
+    "any_layout",
+)
+WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;"
+
+
+class Ranks:
+    """Two ranks that have run some checks: their exit statuses, and the error of each check by rank."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...], **environment: str) -> None:
+        processes = [start(rank, folder / "store", names, environment) for rank in range(2)]
+        try:
+            self.outputs = [process.communicate(timeout=120)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        self.status = [process.returncode for process in processes]
+        self.errors = [reports(output) for output in self.outputs]
+
+    def assert_passed(self, name: str, rank: int) -> None:
+        error = self.errors[rank].get(name, f"did not run:\n{self.outputs[rank]}")
+        assert error is None, f"rank {rank}: {error}"
+
+
+def start(
+    rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(rank), "2", str(store), *names]
+    settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **settings}
+    )
+
+
+def reports(output: str) -> dict[str, str | None]:
+    lines = (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+    return {line["check"]: line["error"] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(tmp_path_factory.mktemp("ranks"), TOGETHER)
+
+
+@pytest.fixture(scope="module")
+def ranks_with_copies(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    folder = tmp_path_factory.mktemp("copies")
+    return Ranks(folder, COPIED, ISTHMUS_DRIVER=build(folder, WITHOUT_WINDOW))
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_two_ranks(ranks: Ranks, name: str) -> None:
+    for rank in range(2):
+        ranks.assert_passed(name, rank)
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_two_ranks_without_a_host_window(ranks_with_copies: Ranks, name: str) -> None:
+    for rank in range(2):
+        ranks_with_copies.assert_passed(name, rank)
+
+
+@pytest.mark.parametrize("name", ["default_backend", "composite_backend"])
+def test_backend_of_a_group(tmp_path: Path, name: str) -> None:
+    ranks = Ranks(tmp_path, (name,))
+    for rank in range(2):
+        ranks.assert_passed(name, rank)
+
+
+def test_a_killed_peer_is_an_error(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, ("killed_peer",))
+    assert ranks.status[1] == -signal.SIGKILL
+    ranks.assert_passed("killed_peer", 0)
+
+
+def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, ("exit_without_destroying",))
+    assert ranks.status == [0, 0], ranks.outputs
