@@ -493,6 +493,31 @@ def test_custom_operators_registered_for_cuda(cuda):
     assert twice(torch.ones(1)).item() == 3 and twice(x).item() == 2
 
 
+def test_safetensors_takes_the_real_device_too(cuda, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "x.safetensors"
+    safetensors.save_file({"x": torch.arange(3.0, device="cuda")}, path)
+    for device in ("cuda", "cuda:1", "chip:1", "cpu"):
+        loaded = safetensors.load_file(path, device=device)["x"]
+        assert loaded.device == torch.ones(1, device=device).device and loaded.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_accelerate_with_fp16(cuda):
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(mixed_precision="fp16")
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    weight = next(model.parameters())
+    before = weight.detach().clone()
+    accelerator.backward(model(torch.ones(1, 2, device=accelerator.device)).float().sum() * 0.1)
+    optimizer.step()
+    assert accelerator.device.type == weight.device.type == "chip" and not torch.equal(
+        before, weight.detach()
+    )
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def test_data_parallel_on_two_devices(cuda):
     model = nn.DataParallel(nn.Linear(4, 2)).cuda()
     x = torch.randn(6, 4)

@@ -6,6 +6,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import site
 import sys
 import sysconfig
@@ -32,6 +33,8 @@ def _installed() -> tuple[Path, ...]:
 
 def is_users(path: str) -> bool:
     """Whether a source file is the user's own."""
+    if f"{os.sep}site-packages{os.sep}" in path:  # most modules; the rest costs a look at the disk
+        return False
     places = (Path(path).absolute(), Path(path).resolve())
     if any({"site-packages", "dist-packages"} & set(place.parts) for place in places):
         return False
@@ -58,13 +61,12 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the path finder finds, if it is the user's own and has something to rewrite."""
+        """What the path finder finds; the user's own with another loader, if there is something to rewrite."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
-            return None
-        if not is_users(spec.origin) or not worth_parsing(_read(spec.origin)):
-            return None
-        spec.loader = Loader(fullname, spec.origin)
+            return spec
+        if is_users(spec.origin) and worth_parsing(_read(spec.origin)):
+            spec.loader = Loader(fullname, spec.origin)
         return spec
 
 
@@ -129,7 +131,8 @@ def install(scope: Scope) -> None:
     answers.offer()
     scope.record(f"builtins: {', '.join(answers.NAMES)}", "called by rewritten source", answers.withdraw)
     finder = Finder()
-    sys.meta_path.insert(0, finder)
+    place = sys.meta_path.index(importlib.machinery.PathFinder)  # other finders keep their turn
+    sys.meta_path.insert(place, finder)
     scope.record(
         "sys.meta_path: user modules",
         "the user's modules are rewritten",

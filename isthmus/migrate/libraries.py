@@ -12,10 +12,12 @@ from isthmus.patches import Scope
 
 def install(scope: Scope) -> None:
     """Patch each library as soon as it is imported. Imports no torch."""
-    for module, patch in {
+    patches = {
         "triton.runtime.jit": _refuse_triton,
         "accelerate.accelerator": _accelerate,
-    }.items():
+        "safetensors.torch": _safetensors,
+    }
+    for module, patch in patches.items():
         import_hook.when_imported(scope, module, functools.partial(_patch, scope, patch))
 
 
@@ -77,3 +79,21 @@ def _accelerate(scope: Scope, device_type: str) -> None:
         "it allows mixed precision on a list of device types",
         expects=("self",),
     )
+
+
+def _safetensors(scope: Scope, device_type: str) -> None:
+    """``safe_open(device="chip:0")``: its list of devices has CUDA, whose tensors PyTorch then makes for it."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def safe_open(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
+            kind, separator, index = str(device).partition(":")
+            if kind == device_type:
+                device = f"cuda{separator}{index}"
+            return original(filename, framework, device, **kwargs)
+
+        return safe_open
+
+    reason = "it knows the names of some devices only"
+    for module in ("safetensors", "safetensors.torch"):
+        scope.replace(f"{module}.safe_open", make, reason)
