@@ -213,9 +213,26 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&serve_unregistered>());
 }
 
+// Composites of PyTorch that are run whole on the CPU's tensors: in parts they would look for a kernel of this
+// device where no operator asks for it, or ask whether two references are one tensor.
+const std::unordered_set<std::string>& whole_composites() {
+  static const auto& names = *new std::unordered_set<std::string>{
+      "aten::addr_",        "aten::conj_physical_",
+      "aten::kaiser_window", "aten::kaiser_window.beta", "aten::kaiser_window.periodic",
+      "aten::mode.values",
+  };
+  return names;
+}
+
+bool served_by_cpu(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+         whole_composites().count(full_name(op.operator_name())) > 0;
+}
+
 }  // namespace
 
 void register_delegates() {
+  register_overrideable();
   const bool alias = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
   const auto kind = alias ? Mapping::Kind::kAlias : Mapping::Kind::kCopy;
   static auto& library =
@@ -224,9 +241,7 @@ void register_delegates() {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = dispatcher.findSchema(name);
-    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
-      continue;
+    if (!op || !served_by_cpu(*op) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
     library.impl(full_name(name).substr(6).c_str(),
                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CpuKernel>(*op, kind)));
   }

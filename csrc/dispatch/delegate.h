@@ -7,4 +7,7 @@ namespace isthmus {
 // ours; once, when the driver is opened.
 void register_delegates();
 
+// Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_delegates().
+void register_overrideable();
+
 }  // namespace isthmus

@@ -30,7 +30,8 @@ c10::DispatchKeySet bits_of(const c10::TensorImpl& tensor) {
 }
 
 bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
-  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         bits_of(a) == bits_of(b);
 }
 
 }  // namespace
@@ -165,6 +166,8 @@ void Mapping::finish_tensor(TensorPair& pair) {
   if (C10_LIKELY(same_geometry(original, mapped) && original.dtype() == mapped.dtype())) return;
   original.set_storage_and_dtype(original.storage(), mapped.dtype());
   original.set_sizes_and_strides(mapped.sizes(), mapped.strides(), mapped.storage_offset());
+  original._set_conj(mapped.is_conj());
+  original._set_neg(mapped.is_neg());
 }
 
 void Mapping::finish_arguments() {

@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "core/stream.h"
+#include "dispatch/delegate.h"
 #include "dispatch/mapping.h"
 #include "dispatch/routes.h"
 #include "memory/memory.h"
@@ -48,16 +49,21 @@ class CpuCall {
   Mapping mapping_;
 };
 
-Route cpu_route() {
-  return driver_table()->delegate == ISTHMUS_DELEGATE_CPU ? Route::kDelegate : Route::kFallback;
+const std::string kConvolution = "aten::convolution_overrideable";
+const std::string kConvolutionBackward = "aten::convolution_backward_overrideable";
+
+// Counter of an operator served as the CPU kernels are, by whichever of their two routes the driver allows.
+OperatorCalls& cpu_calls(const std::string& name) {
+  const bool alias = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
+  return operator_calls(name, alias ? Route::kDelegate : Route::kFallback);
 }
 
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                        at::IntArrayRef output_padding, int64_t groups) {
-  static const std::string name = "aten::convolution_overrideable";
-  ISTHMUS_COUNT(name, cpu_route());
-  CpuCall call(name);
+  static OperatorCalls& calls = cpu_calls(kConvolution);
+  calls.count();
+  CpuCall call(kConvolution);
   const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
   const std::optional<at::Tensor> cpu_bias = call.argument(bias);
   return call.result(call.run([&] {
@@ -70,9 +76,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
     at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
     int64_t groups, std::array<bool, 3> output_mask) {
-  static const std::string name = "aten::convolution_backward_overrideable";
-  ISTHMUS_COUNT(name, cpu_route());
-  CpuCall call(name);
+  static OperatorCalls& calls = cpu_calls(kConvolutionBackward);
+  calls.count();
+  CpuCall call(kConvolutionBackward);
   const at::Tensor cpu_grad = call.argument(grad_output), cpu_input = call.argument(input),
                    cpu_weight = call.argument(weight);
   const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
@@ -84,6 +90,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
           call.result(std::move(grad_bias))};
 }
 
+// A tensor over the same bytes that requires a gradient, which those of a mapping cannot.
+at::Tensor with_gradient(const at::Tensor& tensor) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
+      c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}),
+      tensor.dtype());
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return at::Tensor(std::move(impl)).set_requires_grad(true);
+}
+
 // Which attention kernel scaled_dot_product_attention takes: the one that CPU would.
 int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& mask, double dropout, bool causal,
@@ -92,7 +108,7 @@ int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const a
   CpuCall call(name);
   const at::Tensor cpu_query = call.argument(query), cpu_key = call.argument(key), cpu_value = call.argument(value);
   std::optional<at::Tensor> cpu_mask = call.argument(mask);
-  if (cpu_mask && mask->requires_grad()) cpu_mask->set_requires_grad(true);  // some kernels have no gradient for it
+  if (cpu_mask && mask->requires_grad()) cpu_mask = with_gradient(*cpu_mask);  // not all have a gradient for it
   return call.run([&] {
     return at::_fused_sdp_choice(cpu_query, cpu_key, cpu_value, cpu_mask, dropout, causal, scale, enable_gqa);
   });
@@ -104,6 +120,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
+
+void register_overrideable() {
+  cpu_calls(kConvolution);
+  cpu_calls(kConvolutionBackward);
+}
+
 }  // namespace isthmus
 
 namespace at::native {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/operator_name.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -27,12 +28,16 @@ struct OperatorCalls {
 // The counter of an overload ("aten::add.Tensor"); made on first use.
 OperatorCalls& operator_calls(const std::string& name, Route route);
 
-// Counts the call of a kernel that is registered by hand; name and route are constants of the call site.
-#define ISTHMUS_COUNT(name, route)                                            \
-  do {                                                                        \
-    static ::isthmus::OperatorCalls& calls = ::isthmus::operator_calls(name, route); \
-    calls.count();                                                            \
-  } while (false)
+// Counts the call of a kernel that is registered by hand: ISTHMUS_COUNT("aten::view", Route::kNative). The counter is
+// made when the library is loaded, so that all_routes() knows it before the first call.
+template <size_t N>
+struct Literal {
+  constexpr Literal(const char (&from)[N]) { std::copy_n(from, N, text); }
+  char text[N];
+};
+template <Literal kName, Route kRoute>
+inline OperatorCalls& counter = operator_calls(kName.text, kRoute);
+#define ISTHMUS_COUNT(name, route) ::isthmus::counter<name, route>.count()
 
 // Bytes that the fallback route copied, both ways.
 void add_fallback_bytes(int64_t bytes) noexcept;
