@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests import collective_checks
+from tests.run_rank import CHECKS
 from tests.test_driver_open import build
 
-SCRIPT = Path(collective_checks.__file__)
+ROOT = Path(__file__).resolve().parent.parent
 # Those that need a group, or an end, of their own.
 APART = ("default_backend", "composite_backend", "killed_peer", "exit_without_destroying")
-TOGETHER = tuple(name for name in collective_checks.CHECKS if name not in APART)
+TOGETHER = tuple(name for name in CHECKS if name not in APART)
 # Those in which a tensor that a driver cannot show the CPU takes another path.
 COPIED = (
     "broadcast",
@@ -52,10 +52,15 @@ class Ranks:
 def start(
     rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
 ) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(rank), "2", str(store), *names]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.run_rank", str(rank), str(store), *names]
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **settings}
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **settings},
     )
 
 

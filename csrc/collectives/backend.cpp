@@ -81,7 +81,7 @@ c10::intrusive_ptr<c10d::Backend> ChipBackend::split(const StorePtr& store, cons
 }
 
 void ChipBackend::startCoalescing() {
-  TORCH_CHECK(!coalescing_, "the chip backend is already coalescing; end that block first.");
+  coalesced_.clear();  // of a block that an exception ended
   coalescing_ = true;
 }
 

@@ -1,11 +1,11 @@
-// Times of DistributedDataParallel's iterations, for its log: events on the current stream of the module's chip.
+// Times of DistributedDataParallel's iterations, for its log: events on the current stream of the chip.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include <array>
 #include <cmath>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include "core/stream.h"
 
