@@ -74,6 +74,8 @@ def host_view_blocks() -> int:
 
 # ---- random numbers
 def default_generator(device: int) -> torch.Generator: ...
+def seed_default_generators(seed: int) -> None:
+    """Seed the default generator of every device, those not made yet included; does not initialise."""
 
 # ---- dispatch
 def dispatch_stats() -> dict[str, Any]:

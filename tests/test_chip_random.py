@@ -130,3 +130,19 @@ def test_seed_before_first_use_holds():
     found = output("import torch; torch.manual_seed(4); print(torch.rand(3, device='chip').tolist())")
     torch.manual_seed(4)
     assert found == str(torch.rand(3).tolist())
+
+
+def test_seeding_does_not_initialise_the_driver():
+    assert output("import torch; torch.manual_seed(4); print(torch.chip.is_initialized())") == "False"
+
+
+def test_unseeded_numbers_differ_between_processes():
+    code = "import torch; print(torch.rand(3, device='chip').tolist())"
+    assert output(code) != output(code)
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**63, 2**64 - 1, -(2**63)])
+def test_extreme_seeds_are_those_of_the_cpu(seed):
+    torch.manual_seed(seed)
+    assert torch.equal(torch.rand(3, device="chip").cpu(), torch.rand(3))
+    assert torch.chip.initial_seed() == torch.initial_seed()

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 namespace isthmus {
 
@@ -21,15 +23,53 @@ ChipGenerator* ChipGenerator::clone_impl() const {
   return copy;
 }
 
+namespace {
+
+// Default generators are made at first use, since counting devices initialises the driver; seeding does not.
+struct Defaults {
+  std::mutex mutex;
+  std::array<at::Generator, kMaxDevices> generators;
+  std::array<std::once_flag, kMaxDevices> once;
+  std::optional<uint64_t> seed;  // of those that are not made yet
+};
+
+Defaults& defaults() {
+  static auto& instance = *new Defaults;
+  return instance;
+}
+
+void make_default_generator(c10::DeviceIndex device) {
+  Defaults& d = defaults();
+  at::Generator made = at::make_generator<ChipGenerator>(device);
+  std::lock_guard<std::mutex> lock(d.mutex);
+  if (d.seed) {
+    made.set_current_seed(*d.seed);
+  } else {
+    made.seed();
+  }
+  d.generators[device] = std::move(made);
+}
+
+}  // namespace
+
 const at::Generator& default_generator(c10::DeviceIndex device) {
-  static std::array<std::once_flag, kMaxDevices> once;
-  static auto& generators = *new std::array<at::Generator, kMaxDevices>;
   if (device < 0) device = current_device();
-  TORCH_CHECK(device < device_count(), "chip:", static_cast<int>(device), " does not exist: ",
-              static_cast<int>(device_count()), " devices are there.");
-  std::call_once(once[device],
-                 [device] { generators[device] = at::make_generator<ChipGenerator>(device); });
-  return generators[device];
+  check_device(device);
+  Defaults& d = defaults();
+  std::call_once(d.once[device], make_default_generator, device);
+  return d.generators[device];
+}
+
+void seed_default_generators(uint64_t seed) {
+  Defaults& d = defaults();
+  std::lock_guard<std::mutex> lock(d.mutex);
+  d.seed = seed;
+  for (at::Generator& generator : d.generators) {
+    if (!generator.defined()) continue;
+    at::Generator engine = engine_of(generator);
+    std::lock_guard<std::mutex> engine_lock(engine.mutex());
+    generator.set_current_seed(seed);
+  }
 }
 
 const at::Generator& engine_of(const at::Generator& generator) {

@@ -31,6 +31,9 @@ class ChipGenerator final : public c10::GeneratorImpl {
 // Generator of the device that operators use when none is given.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
+// Seeds the default generator of every device, those not made yet included. Does not initialise the driver.
+void seed_default_generators(uint64_t seed);
+
 // The engine of a chip generator, or of the device's default one.
 const at::Generator& engine_of(const at::Generator& generator);
 

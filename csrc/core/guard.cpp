@@ -28,6 +28,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   // Autograd asks for it before it chooses the thread that runs a node.
   c10::Stream getStream(c10::Device device) const override {
     keep_backward_in_thread();
+    if (device.index() > 0) check_device(device.index());
     return current_stream(device.index());
   }
   c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device.index()); }
@@ -60,6 +61,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return elapsed_ms(start, end);
   }
+
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }  // every dtype
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     memory::device_allocator().recordStream(data, stream);

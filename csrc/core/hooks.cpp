@@ -39,7 +39,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return default_generator(device);
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return at::make_generator<ChipGenerator>(device < 0 ? current_device() : device);
+    if (device < 0) device = current_device();
+    check_device(device);
+    return at::make_generator<ChipGenerator>(device);
   }
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {

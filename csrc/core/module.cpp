@@ -182,7 +182,7 @@ void bind_dispatch(py::module_& m) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("open_driver", [](const std::string& path) {
     open_driver(path);
-    c10::SetAllocator(kChip, &memory::device_allocator());
+    memory::register_allocators();
     register_delegates();
   });
   m.def("driver", &describe_driver);
@@ -193,6 +193,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("host_empty_cache", &memory::host_empty_cache, Release());
   m.def("host_view_blocks", &memory::host_view_blocks);
   m.def("default_generator", [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
+  m.def("seed_default_generators", [](int64_t seed) { seed_default_generators(static_cast<uint64_t>(seed)); });
   bind_device(m);
   bind_streams(m);
   bind_dispatch(m);

@@ -136,13 +136,6 @@ void initialize_driver(State& s) {
   s.initialized.store(true, std::memory_order_release);
 }
 
-void check_device(c10::DeviceIndex device) {
-  if (state().forked.load(std::memory_order_relaxed)) driver();  // says why there are none
-  const int count = device_count();
-  TORCH_CHECK(device >= 0 && device < count, "chip:", static_cast<int>(device), " does not exist: ", count,
-              count == 1 ? " device is" : " devices are", " there (numbered from 0).");
-}
-
 }  // namespace
 
 void open_driver(const std::string& path) {
@@ -204,6 +197,13 @@ c10::DeviceIndex device_count() noexcept {
 const std::string& device_error() noexcept { return state().error; }
 
 c10::DeviceIndex current_device() noexcept { return tls_device; }
+
+void check_device(c10::DeviceIndex device) {
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // says why there are none
+  const int count = device_count();
+  TORCH_CHECK(device >= 0 && device < count, "chip:", static_cast<int>(device), " does not exist: ", count,
+              count == 1 ? " device is" : " devices are", " there (numbered from 0).");
+}
 
 void set_current_device(c10::DeviceIndex device) {
   if (device != tls_device || device == 0) check_device(device);

@@ -39,6 +39,9 @@ void check(isthmus_status status, const char* what);
 c10::DeviceIndex device_count() noexcept;
 const std::string& device_error() noexcept;
 
+// Throws unless the device exists; in a process forked after the first use, says that.
+void check_device(c10::DeviceIndex device);
+
 // PyTorch's current device of this thread. The driver is told only when a call needs it: use_device().
 c10::DeviceIndex current_device() noexcept;
 void set_current_device(c10::DeviceIndex device);  // throws if out of range

@@ -67,11 +67,6 @@ c10::StreamId add_entry(isthmus_stream handle, c10::DeviceIndex device, bool ext
   return r.used++;
 }
 
-void check_device_index(c10::DeviceIndex device) {
-  TORCH_CHECK(device >= 0 && device < device_count(), "chip:", static_cast<int>(device), " does not exist: ",
-              static_cast<int>(device_count()), " devices are there.");
-}
-
 }  // namespace
 
 c10::Stream default_stream(c10::DeviceIndex device) {
@@ -90,7 +85,7 @@ void set_current_stream(c10::Stream stream) {
 
 c10::Stream new_stream(c10::DeviceIndex device, int priority) {
   if (device < 0) device = current_device();
-  check_device_index(device);
+  check_device(device);
   Registry& r = registry();
   std::lock_guard<std::mutex> lock(r.mutex);
   Pool& pool = r.pools[(static_cast<int64_t>(device) << 32) | static_cast<uint32_t>(priority)];
@@ -113,7 +108,7 @@ c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority) {
 
 c10::Stream external_stream(void* native, c10::DeviceIndex device) {
   if (device < 0) device = current_device();
-  check_device_index(device);
+  check_device(device);
   if (native == nullptr) return default_stream(device);
   Registry& r = registry();
   std::lock_guard<std::mutex> lock(r.mutex);
@@ -153,7 +148,7 @@ void synchronize_stream(c10::Stream stream) {
 
 void synchronize_device(c10::DeviceIndex device) {
   if (device < 0) device = current_device();
-  check_device_index(device);
+  check_device(device);
   use_device(device);
   check(driver().device_synchronize(), "synchronize device");
 }

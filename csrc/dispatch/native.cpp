@@ -16,8 +16,7 @@ namespace {
 
 c10::Device chip_device(std::optional<at::Device> device) {
   const c10::DeviceIndex index = device && device->index() >= 0 ? device->index() : current_device();
-  TORCH_CHECK(index < device_count(), "chip:", static_cast<int>(index), " does not exist: ",
-              static_cast<int>(device_count()), " devices are there (numbered from 0).");
+  check_device(index);
   return c10::Device(kChip, index);
 }
 

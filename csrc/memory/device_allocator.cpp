@@ -21,11 +21,6 @@ StatArray to_stats(const Tally& tally) {
   return {to_stat(tally.all), to_stat(tally.small), to_stat(tally.large)};  // in the order of StatType
 }
 
-void check_index(c10::DeviceIndex device) {
-  TORCH_CHECK(device >= 0 && device < device_count(), "chip ", int{device}, " does not exist: there are ",
-              int{device_count()}, " chips");
-}
-
 // The context of a DataPtr is its Block, not its address: a driver need not let us find one from the other.
 // So raw_deleter() stays null, which tells callers that raw_allocate() is not to be had.
 class ChipAllocator final : public c10::DeviceAllocator {
@@ -67,7 +62,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
   }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    check_index(device);
+    check_device(device);
     c10::CachingDeviceAllocator::DeviceStats stats;
     DeviceMemory* const memory = used_device_memory(device);
     if (memory == nullptr) return stats;
@@ -90,17 +85,17 @@ class ChipAllocator final : public c10::DeviceAllocator {
   }
 
   void resetAccumulatedStats(c10::DeviceIndex device) override {
-    check_index(device);
+    check_device(device);
     if (DeviceMemory* memory = used_device_memory(device)) memory->reset_accumulated();
   }
 
   void resetPeakStats(c10::DeviceIndex device) override {
-    check_index(device);
+    check_device(device);
     if (DeviceMemory* memory = used_device_memory(device)) memory->reset_peaks();
   }
 
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    check_index(device);
+    check_device(device);
     uint64_t free_bytes = 0, total_bytes = 0;
     use_device(device);
     check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");

@@ -249,8 +249,7 @@ void after_fork_in_child() {
 DeviceMemory& open_device_memory(c10::DeviceIndex device) {
   static std::mutex* const mutex = new std::mutex;
   driver();
-  TORCH_CHECK(device >= 0 && device < device_count(), "chip ", int{device}, " does not exist: there are ",
-              int{device_count()}, " chips");
+  check_device(device);
   std::lock_guard<std::mutex> guard(*mutex);
   if (DeviceMemory* memory = detail::device_memories[device].load()) return *memory;
   static const int hooked = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);

@@ -1,4 +1,6 @@
 // Pinned host memory: kept and used again once the streams that read or write it have passed.
+#include <ATen/core/CachingHostAllocator.h>
+
 #include <deque>
 #include <map>
 #include <mutex>
@@ -38,7 +40,7 @@ struct WaitingBlock {
 void release_pinned(void* pointer) noexcept;
 
 // The context of a DataPtr is its address. mutex_ is never held while the driver is called.
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     driver();  // initialises it: pinning may be a script's first use of the chip
@@ -88,12 +90,31 @@ class PinnedAllocator final : public c10::Allocator {
     if (HostBlock* block = find(pointer)) add_stream(block->streams, stream);
   }
 
+  // What at::HostAllocator adds: torch.accelerator asks for it.
+  bool record_event(void* pointer, void*, c10::Stream stream) override {
+    record(pointer, stream);
+    return true;
+  }
+  at::HostStats get_stats() override {
+    const HostStats now = stats();
+    at::HostStats result;
+    result.active_bytes.current = now.allocated_bytes;
+    result.allocated_bytes.current = now.reserved_bytes;
+    result.allocations.allocated = now.allocations;
+    return result;
+  }
+  void reset_accumulated_stats() override {
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    stats_.allocations = stats_.reused = 0;
+  }
+  void reset_peak_stats() override {}  // none is kept
+
   HostStats stats() {
     std::shared_lock<std::shared_mutex> guard(mutex_);
     return stats_;
   }
 
-  void empty_cache() {
+  void empty_cache() override {
     if (!driver_initialized() || in_bad_fork()) return;
     collect_finished(/*wait=*/true);
     std::vector<char*> pointers;
@@ -192,6 +213,11 @@ PinnedAllocator& instance() {
 void release_pinned(void* pointer) noexcept { instance().release(pointer); }
 
 }  // namespace
+
+void register_allocators() {
+  c10::SetAllocator(kChip, &device_allocator());
+  at::setHostAllocator(kChip, &instance());
+}
 
 c10::Allocator& pinned_allocator() { return instance(); }
 

@@ -11,6 +11,9 @@
 
 namespace isthmus::memory {
 
+// Makes the two allocators PyTorch's for the chip; once, when the driver is opened.
+void register_allocators();
+
 // ---- device memory (device_allocator.cpp)
 
 // The allocator registered for the chip; allocate() uses the current device and its current stream.

@@ -60,9 +60,9 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed every device. ``torch.manual_seed`` calls this."""
-    for generator in default_generators:
-        generator.manual_seed(int(seed))
+    """Seed every device. ``torch.manual_seed`` calls this, so it does not initialise the driver."""
+    seed = int(seed)
+    _C.seed_default_generators(seed if seed < 1 << 63 else seed - (1 << 64))
 
 
 def seed() -> None:
