@@ -57,6 +57,8 @@ def host_driver() -> Extension:
         depends=headers(),
         include_dirs=[str(ROOT / "csrc")],
         extra_compile_args=["-std=c++17", "-O3", *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        # One symbol goes out, and worker threads may outlive a dlclose().
+        extra_link_args=[f"-Wl,--version-script={ROOT / 'csrc/drivers/host/exports.map'}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt"],
         language="c++",
     )

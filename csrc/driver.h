@@ -192,8 +192,9 @@ typedef struct isthmus_driver {
   const char* (*last_error)(void);
 
   /* ---- Device ---- */
-  /* [M] Number of devices visible to this process; 0 is not an error. acl: aclrtGetDeviceCount.
-   * cuda: cudaGetDeviceCount. */
+  /* [M] Number of devices visible to this process; 0 is not an error. May be called before initialize(): a driver
+   * that can count without it does, so that asking does not rule out a later fork, and otherwise returns
+   * ISTHMUS_NOT_READY. acl: aclrtGetDeviceCount. cuda: cudaGetDeviceCount, nvmlDeviceGetCount. */
   isthmus_status (*device_count)(int32_t* count);
   /* [M] acl: aclrtGetSocName, aclrtGetMemInfo. cuda: cudaGetDeviceProperties. */
   isthmus_status (*device_properties)(int32_t device, isthmus_device_properties* properties);

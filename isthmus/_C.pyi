@@ -40,7 +40,8 @@ def in_bad_fork() -> bool: ...
 
 # ---- device
 def device_count() -> int:
-    """Initialises the driver; 0 when that fails (device_error() then says why) or in a bad fork. Never raises."""
+    """0 when the driver cannot be used (device_error() then says why) or in a bad fork. Never raises, and
+    does not initialise a driver that can count without."""
 
 def device_error() -> str: ...
 def current_device() -> int: ...

@@ -174,7 +174,7 @@ def test_a_cpu_tensor_that_outlives_its_call_keeps_the_bytes() -> None:
 
 def test_an_operator_with_only_a_cuda_kernel_is_refused_by_name() -> None:
     value = torch.ones(2, 2, device="chip")
-    with pytest.raises(NotImplementedError, match=r"aten::_fused_moving_avg|aten::_cslt_compress.*not available on chip"):
+    with pytest.raises(NotImplementedError, match=r"aten::_cslt_compress is not available on chip"):
         torch.ops.aten._cslt_compress(value)
 
 

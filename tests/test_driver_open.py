@@ -20,6 +20,7 @@ SOURCE = r"""
 
 static isthmus_driver table;
 static isthmus_status fail_to_start(void) { return ISTHMUS_DEVICE_ERROR; }
+static isthmus_status cannot_count_yet(int32_t *count) { (void)count; return ISTHMUS_NOT_READY; }
 static const char *reason(void) { return "the board is not powered; switch it on"; }
 
 __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(uint32_t version) {
@@ -29,6 +30,7 @@ __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(
   memcpy(&table, original, original->struct_size);
   table.name = "outside";
   (void)fail_to_start;
+  (void)cannot_count_yet;
   (void)reason;
   EDIT
   return &table;
@@ -80,7 +82,10 @@ def test_a_library_that_is_no_driver_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_cannot_start_leaves_no_device(tmp_path: Path) -> None:
-    library = build(tmp_path, "table.initialize = fail_to_start; table.last_error = reason;")
+    library = build(
+        tmp_path,
+        "table.initialize = fail_to_start; table.device_count = cannot_count_yet; table.last_error = reason;",
+    )
     script = """
 import torch
 print(torch.chip.device_count(), torch.chip.is_available())

@@ -130,10 +130,21 @@ void initialize_driver(State& s) {
   const isthmus_status status = s.table->initialize();
   if (status != ISTHMUS_OK) {
     s.error = s.table->last_error();
+    s.count.store(0, std::memory_order_release);
     TORCH_CHECK(false, "driver ", s.table->name, " cannot be initialised: ", s.error);
   }
   pthread_atfork(nullptr, nullptr, [] { state().forked.store(true); });
   s.initialized.store(true, std::memory_order_release);
+}
+
+// A driver that can be asked before it is initialised leaves the process free to fork after the question.
+int count_devices(State& s) {
+  TORCH_CHECK(s.table != nullptr, "no chip driver is open; `isthmus doctor` says why.");
+  int32_t count = 0;
+  isthmus_status status = s.table->device_count(&count);
+  if (status == ISTHMUS_NOT_READY) status = driver().device_count(&count);
+  check(status, "device count");
+  return count < kMaxDevices ? count : kMaxDevices;
 }
 
 }  // namespace
@@ -179,12 +190,11 @@ void check(isthmus_status status, const char* what) {
 
 c10::DeviceIndex device_count() noexcept {
   State& s = state();
+  if (s.forked.load(std::memory_order_relaxed)) return 0;
   const int known = s.count.load(std::memory_order_acquire);
-  if (C10_LIKELY(known >= 0)) return s.forked.load() ? 0 : static_cast<c10::DeviceIndex>(known);
+  if (C10_LIKELY(known >= 0)) return static_cast<c10::DeviceIndex>(known);
   try {
-    int32_t count = 0;
-    check(driver().device_count(&count), "device count");
-    if (count > kMaxDevices) count = kMaxDevices;
+    const int count = count_devices(s);
     s.count.store(count, std::memory_order_release);
     return static_cast<c10::DeviceIndex>(count);
   } catch (const std::exception& error) {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus.graph.after_import import AfterImport
+from isthmus.after_import import AfterImport
 from isthmus.patches import Scope
 
 if TYPE_CHECKING:

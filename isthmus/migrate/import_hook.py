@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from isthmus.after_import import AfterImport
 from isthmus.migrate import answers
 from isthmus.migrate.rewrite import compile_source, worth_parsing
 from isthmus.patches import Scope
@@ -77,47 +78,12 @@ def _read(path: str) -> bytes:
         return b""
 
 
-class WhenImported(importlib.abc.MetaPathFinder):
-    """Calls a function right after a module has been imported, once."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self.name = name
-        self._then = then
-        self._searching = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Where the module is, its loader wrapped; None for every other module."""
-        if fullname != self.name or self._searching:
-            return None
-        self._searching = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._searching = False
-        if spec is not None and spec.loader is not None:
-            self._follow(spec.loader)
-        return spec
-
-    def _follow(self, loader: Any) -> None:
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-            self._then()
-
-        loader.exec_module = exec_module
-
-
 def when_imported(scope: Scope, name: str, then: Callable[[], None]) -> None:
     """Call then() once the module is imported; at once if it is."""
     if name in sys.modules:
         then()
         return
-    finder = WhenImported(name, then)
+    finder = AfterImport(name, then)
     sys.meta_path.insert(0, finder)
     scope.record(
         f"sys.meta_path: {name}",

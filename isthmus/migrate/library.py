@@ -17,7 +17,6 @@ _FACTORIES = ("empty.memory_format", "empty_strided", "tril_indices", "triu_indi
 def install(scope: Scope, accelerator: Accelerator) -> None:
     """Register for the accelerator what a script registers for CUDA; catch factories that no proxy saw."""
     _cuda_key(scope, accelerator)
-    _set_data(scope, accelerator)
     scope.replace(
         "torch.library.Library.impl",
         functools.partial(_impl, accelerator),
@@ -46,27 +45,6 @@ def _cuda_key(scope: Scope, accelerator: Accelerator) -> None:
         reason = "TorchScript and C++ create tensors on 'cuda' unseen by any proxy"
         scope.record(f"aten::{name} [CUDA]", reason, lambda: None)
     scope.record("torch.library: aten [CUDA]", "holds the four registrations above", library._destroy)
-
-
-def _set_data(scope: Scope, accelerator: Accelerator) -> None:
-    """Let ``parameter.data = ...`` change the device, as it does between CPU and CUDA.
-
-    Without it ``model.cuda()`` makes new parameters, and an optimizer built before it trains the old ones.
-    PyTorch's list of devices that may exchange data leaves out plugins; strided tensors of theirs are no different.
-    """
-    library: Any = torch.library.Library("aten", "IMPL")
-    key = torch._C._dispatch_key_for_device(accelerator.type)
-    for name in (key, f"Autograd{key}"):
-        library.impl("_has_compatible_shallow_copy_type", _same_layout, name, allow_override=True)
-    scope.record(
-        f"aten::_has_compatible_shallow_copy_type [{key}]",
-        "model.cuda() keeps the parameters that an optimizer already has",
-        library._destroy,
-    )
-
-
-def _same_layout(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    return tensor.layout == other.layout
 
 
 def _on_accelerator(accelerator: Accelerator, operator: Callable[..., Any]) -> Callable[..., Any]:

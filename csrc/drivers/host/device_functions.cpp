@@ -45,14 +45,10 @@ isthmus_status initialize() {
   if (state != State::kNew) return refuse_call();
   const std::lock_guard<std::mutex> lock(mutex);
   if (driver_state.load(std::memory_order_acquire) == State::kReady) return ISTHMUS_OK;
-  try {
+  return guarded([] {
     make_runtime();
     return ISTHMUS_OK;
-  } catch (const Failure& failure) {
-    return set_last_error(failure.status, failure.message.c_str());
-  } catch (const std::exception& error) {
-    return set_last_error(ISTHMUS_INTERNAL, error.what());
-  }
+  });
 }
 
 isthmus_status finalize() {
@@ -102,12 +98,15 @@ int32_t usable_processors() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+// Before initialize() the environment is all there is to ask.
 isthmus_status device_count(int32_t* count) {
-  return call([&] {
+  const auto body = [&] {
     require_not_null(count, "device_count", "count");
-    *count = static_cast<int32_t>(runtime().devices.size());
+    const bool ready = driver_state.load(std::memory_order_acquire) == State::kReady;
+    *count = ready ? static_cast<int32_t>(runtime().devices.size()) : read_config().devices;
     return ISTHMUS_OK;
-  });
+  };
+  return driver_state.load(std::memory_order_acquire) == State::kNew ? guarded(body) : call(body);
 }
 
 isthmus_status device_properties(int32_t index, isthmus_device_properties* properties) {

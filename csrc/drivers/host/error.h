@@ -32,10 +32,9 @@ extern std::atomic<State> driver_state;
 // Sets last_error() to why the driver cannot be called in its present state.
 isthmus_status refuse_call() noexcept;
 
-// Runs the body of a driver function: only while the driver is usable, and with no exception leaving it.
+// Runs the body of a driver function with no exception leaving it.
 template <typename Body>
-isthmus_status call(Body&& body) noexcept {
-  if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();
+isthmus_status guarded(Body&& body) noexcept {
   try {
     return body();
   } catch (const Failure& failure) {
@@ -46,6 +45,13 @@ isthmus_status call(Body&& body) noexcept {
   } catch (const std::exception& error) {
     return set_last_error(ISTHMUS_INTERNAL, error.what());
   }
+}
+
+// The same, only while the driver is usable.
+template <typename Body>
+isthmus_status call(Body&& body) noexcept {
+  if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();
+  return guarded(body);
 }
 
 // Fails with ISTHMUS_INVALID_ARGUMENT if an output or a handle of a driver function is null.
