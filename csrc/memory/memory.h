@@ -79,18 +79,6 @@ class PoolScope {
   detail::Scope outer_;
 };
 
-// While it lives, CPU allocations of this thread are plain CPU memory again.
-class PlainScope {
- public:
-  PlainScope() noexcept : outer_active_(detail::scope.active) { detail::scope.active = false; }
-  ~PlainScope() { detail::scope.active = outer_active_; }
-  PlainScope(const PlainScope&) = delete;
-  PlainScope& operator=(const PlainScope&) = delete;
-
- private:
-  bool outer_active_;
-};
-
 // If the CPU storage's bytes came from a chip's pool, makes it a storage of that chip, in place, and returns
 // true: same bytes, chip device, chip allocator. Decided by address. A storage without bytes is left alone.
 bool adopt(c10::StorageImpl& storage);
