@@ -1,0 +1,142 @@
+"""Bit-equality of two outcomes: what the chip returned or raised, against the CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from .twin import CHIP, to_cpu
+
+# What of two results has to agree: every bit, the numbers to a tolerance, or dtypes, shapes and strides alone.
+Compared = Literal["bits", "close", "metadata"]
+
+
+@dataclass
+class Outcome:
+    """What a call returned, or the exception that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def attempt(function: Callable[[], Any], seed: int = 0) -> Outcome:
+    """Call function after seeding every generator."""
+    torch.manual_seed(seed)
+    try:
+        return Outcome(value=function())
+    except Exception as error:
+        return Outcome(error=error)
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of an exception."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+
+
+def same_message(chip: BaseException, cpu: BaseException) -> bool:
+    """Whether two messages say the same, whatever device they name."""
+
+    def normal(error: BaseException) -> str:
+        text = str(error).lower().split("exception raised from")[0]
+        text = re.sub(r"chip(:\d+)?|privateuse(one|1)", "cpu", text)
+        return re.sub(r"0x[0-9a-f]+|\s+", " ", text)
+
+    return normal(chip) == normal(cpu)
+
+
+def _geometry(tensor: torch.Tensor) -> dict[str, Any]:
+    facts: dict[str, Any] = {"dtype": tensor.dtype, "shape": tuple(tensor.shape), "layout": tensor.layout}
+    if tensor.layout == torch.strided:
+        facts["stride"] = tensor.stride()
+        facts["offset"] = tensor.storage_offset()
+    facts["conj"], facts["neg"] = tensor.is_conj(), tensor.is_neg()
+    facts["zero tensor"] = tensor._is_zerotensor()
+    facts["requires_grad"] = tensor.requires_grad
+    return facts
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a CPU tensor as bytes, in logical order."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if plain._is_zerotensor():
+        plain = torch.zeros(plain.shape, dtype=plain.dtype)
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    flat = torch.empty(
+        plain.numel(), dtype=plain.dtype
+    )  # whose stride is 1 even where a dimension has one element
+    return flat.copy_(plain.reshape(-1)).view(torch.uint8)
+
+
+def _largest_difference(chip: torch.Tensor, cpu: torch.Tensor) -> str:
+    wide = torch.complex128 if chip.is_complex() else torch.float64
+    a, b = chip.detach().to(wide), cpu.detach().to(wide)
+    unequal = int((a != b).sum())
+    return (
+        f"{unequal} of {a.numel()} elements differ, by up to {float((a - b).abs().nan_to_num(0).max()):.3g}"
+    )
+
+
+def tensor_difference(chip: torch.Tensor, cpu: torch.Tensor, values: Compared = "bits") -> str:
+    """Empty if both are the same to the bit, else what differs."""
+    here, there = _geometry(chip), _geometry(cpu)
+    for key in there:
+        if here[key] != there[key]:
+            return f"{key} is {here[key]}, on CPU {there[key]}"
+    if values == "metadata" or cpu.device.type == "meta":
+        return ""
+    moved = to_cpu(chip)
+    if torch.equal(raw(moved), raw(cpu)):
+        return ""
+    if values == "close" and torch.allclose(moved, cpu, rtol=1e-3, atol=1e-3, equal_nan=True):
+        return ""
+    return _largest_difference(moved, cpu)
+
+
+def value_difference(chip: Any, cpu: Any, values: Compared = "bits", placed: bool = True) -> str:
+    """Empty if two nested results are the same.
+
+    Args:
+        chip: result of the call on the chip.
+        cpu: result of the same call on the CPU.
+        values: what of the tensors has to agree.
+        placed: whether every tensor of the first has to be on the chip.
+    """
+    if isinstance(chip, torch.Tensor) and isinstance(cpu, torch.Tensor):
+        if placed and cpu.device.type == "cpu" and chip.device.type != CHIP:
+            return f"result is on {chip.device}, not on chip"
+        return tensor_difference(chip, cpu, values)
+    if type(chip).__name__ != type(cpu).__name__:
+        return f"result is a {type(chip).__name__}, on CPU a {type(cpu).__name__}"
+    if isinstance(cpu, dict):
+        chip, cpu = list(chip.items()), list(cpu.items())
+    if isinstance(cpu, list | tuple):
+        if len(chip) != len(cpu):
+            return f"{len(chip)} results, on CPU {len(cpu)}"
+        for index, (a, b) in enumerate(zip(chip, cpu, strict=True)):
+            if found := value_difference(a, b, values, placed):
+                return f"[{index}] {found}"
+        return ""
+    if isinstance(cpu, torch.device) or cpu is None or values != "bits":
+        return ""
+    both_nan = isinstance(cpu, float) and chip != chip and cpu != cpu
+    return "" if both_nan or chip == cpu else f"result is {chip!r}, on CPU {cpu!r}"
+
+
+def outcome_difference(chip: Outcome, cpu: Outcome, values: Compared = "bits", placed: bool = True) -> str:
+    """Empty if both returned the same or raised the same type of exception."""
+    if chip.error is None and cpu.error is None:
+        return value_difference(chip.value, cpu.value, values, placed)
+    if chip.error is None:
+        assert cpu.error is not None
+        return f"returned where CPU raises {one_line(cpu.error)}"
+    if cpu.error is None:
+        return f"raised {one_line(chip.error)}"
+    if type(chip.error) is type(cpu.error):
+        return ""
+    return f"raised {one_line(chip.error)}, on CPU {one_line(cpu.error)}"

@@ -1,0 +1,127 @@
+"""Judges operators in worker processes, so that a crash or a hang costs one operator and is attributed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from .runner import Verdict, judge
+
+Job = tuple[int, torch.dtype]  # position in the list of operators, dtype
+
+
+def operators() -> list[Any]:
+    """op_db, whose import takes seconds."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return list(op_db)
+
+
+def _work(asked: Namespace, pipe: Connection) -> None:
+    """A worker: jobs in, what is about to be done and verdicts out, until None comes."""
+    torch.set_num_threads(asked.threads)
+    known = operators()
+    while (job := pipe.recv()) is not None:
+        pipe.send(judge(known[job[0]], job[1], asked.cap, pipe.send, asked.reference))
+
+
+class Worker:
+    """One process and the job that it is at."""
+
+    def __init__(self, start: Callable[[Connection], Any]) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.process = start(theirs)
+        theirs.close()
+        self.job: Job | None = None
+        self.doing = "start"
+        self.deadline = 0.0
+
+    def give(self, job: Job, seconds: float) -> None:
+        self.job, self.doing, self.deadline = job, "start", time.monotonic() + seconds
+        self.pipe.send(job)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _end_of(process: Any) -> str:
+    """How a process ended, in words."""
+    process.join(5)
+    code = process.exitcode
+    if code is None:
+        return "closed its pipe"
+    return f"died of {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
+
+
+class Pool:
+    """Worker processes; names holds the full name of every operator of op_db, in its order."""
+
+    def __init__(self, names: list[str], asked: Namespace) -> None:
+        self.names, self.asked, self.seconds = names, asked, asked.seconds
+        self.context = multiprocessing.get_context("spawn")
+        self.workers = [self._worker() for _ in range(asked.workers)]
+
+    def _worker(self) -> Worker:
+        def start(pipe: Connection) -> Any:
+            process = self.context.Process(target=_work, args=(self.asked, pipe), daemon=True)
+            process.start()
+            return process
+
+        return Worker(start)
+
+    def run(self, jobs: list[Job]) -> Iterator[Verdict]:
+        """Yield a verdict for every job, in the order in which they end."""
+        waiting = list(reversed(jobs))
+        for worker in self.workers:
+            if waiting:
+                worker.give(waiting.pop(), self.seconds)
+        while any(worker.job for worker in self.workers):
+            for index, worker in enumerate(self.workers):
+                if worker.job is None:
+                    continue
+                verdict = self._poll(worker)
+                if verdict is None:
+                    continue
+                if not worker.process.is_alive() or worker.doing == "ended":
+                    worker.stop()
+                    worker = self.workers[index] = self._worker()
+                worker.job = None
+                if waiting:
+                    worker.give(waiting.pop(), self.seconds)
+                yield verdict
+            wait([worker.pipe for worker in self.workers if worker.job], timeout=1)
+        for worker in self.workers:
+            worker.stop()
+
+    def _poll(self, worker: Worker) -> Verdict | None:
+        """Read what the worker sent: its verdict, or one that says how it ended."""
+        try:
+            while worker.pipe.poll():
+                message = worker.pipe.recv()
+                if isinstance(message, Verdict):
+                    return message
+                worker.doing = message
+        except (EOFError, OSError):
+            return self._ended(worker, _end_of(worker.process))
+        if time.monotonic() < worker.deadline:
+            return None
+        os.kill(worker.process.pid, signal.SIGKILL)
+        return self._ended(worker, f"took more than {self.seconds:g} s")
+
+    def _ended(self, worker: Worker, how: str) -> Verdict:
+        assert worker.job is not None
+        position, dtype = worker.job
+        verdict = Verdict(self.names[position], str(dtype).removeprefix("torch."))
+        verdict.part("crash").fail(f"the process {how} at: {worker.doing}")
+        worker.doing = "ended"
+        return verdict

@@ -1,0 +1,362 @@
+"""Judges one OpInfo with one dtype: everything that it can do, on the chip against the CPU."""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import isthmus._C as core
+
+from .compare import Compared, Outcome, attempt, one_line, outcome_difference, same_message, value_difference
+from .data import compared, placed_on_cpu
+from .twin import CHIP, Copier, devices_of, tensors_of, tree_map
+
+PARTS = ("forward", "no_grad", "backward", "inplace", "out", "errors", "state")
+Report = Callable[[str], None]
+
+
+@dataclass
+class Part:
+    """One thing that was judged: calls that agreed, of these the ones that raised on both, and the rest."""
+
+    agreed: int = 0
+    raised: int = 0
+    failed: int = 0
+    messages_differ: int = 0
+    first: str = ""  # the first disagreement
+
+    def fail(self, message: str) -> None:
+        self.failed += 1
+        self.first = self.first or message
+
+    def judge(
+        self, chip: Outcome, cpu: Outcome, where: str, values: Compared = "bits", placed: bool = True
+    ) -> bool:
+        """Compare two outcomes; True if both returned the same."""
+        try:
+            difference = outcome_difference(chip, cpu, values, placed)
+        except Exception as error:  # a result that cannot be read back
+            difference = f"comparison: {one_line(error)}"
+        if difference:
+            self.fail(f"{where}: {difference}")
+            return False
+        self.agreed += 1
+        if chip.error is None or cpu.error is None:
+            return True
+        self.raised += 1
+        if not same_message(chip.error, cpu.error):
+            self.messages_differ += 1
+            self.first = self.first or f"{where}: says {one_line(chip.error)}, on CPU {one_line(cpu.error)}"
+        return False
+
+
+@dataclass
+class Verdict:
+    """What one operator with one dtype showed."""
+
+    op: str
+    dtype: str
+    samples: int = 0
+    judged: int = 0
+    parts: dict[str, Part] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def part(self, name: str) -> Part:
+        return self.parts.setdefault(name, Part())
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Part -> its first disagreement, of the parts that failed."""
+        return {name: part.first for name, part in self.parts.items() if part.failed}
+
+    @property
+    def runs_on_cpu(self) -> bool:
+        """Whether a sample returned on the CPU at all."""
+        forward = self.parts.get("forward")
+        return forward is not None and (forward.failed > 0 or forward.agreed > forward.raised)
+
+
+def evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
+    """At most limit of the items with their positions, first and last among them."""
+    if len(items) <= limit:
+        return list(enumerate(items))
+    if limit == 1:
+        return [(0, items[0])]
+    picks = sorted({round(i * (len(items) - 1) / (limit - 1)) for i in range(limit)})
+    return [(i, items[i]) for i in picks]
+
+
+def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Gradients of all differentiable outputs with respect to leaves, from grad_outputs drawn on the CPU."""
+    differentiable = [t for t in tensors_of(outputs) if t.requires_grad]
+    generator = torch.Generator().manual_seed(1)
+    upstream = []
+    for tensor in differentiable:
+        drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
+        upstream.append(drawn.to(tensor.dtype).to(tensor.device))
+    return list(torch.autograd.grad(differentiable, leaves, upstream, allow_unused=True))
+
+
+class Judge:
+    """The state of judging one operator with one dtype."""
+
+    def __init__(self, op: Any, dtype: torch.dtype, cap: int, report: Report, reference: bool) -> None:
+        self.op, self.dtype, self.cap, self.report = op, dtype, cap, report
+        self.make_samples = op.reference_inputs if reference else op.sample_inputs
+        self.verdict = Verdict(op.full_name, str(dtype).removeprefix("torch."))
+        self.values = compared(op.full_name)
+        self.placed = not placed_on_cpu(op.full_name)
+
+    def run(self) -> Verdict:
+        """Judge every part."""
+        start = time.monotonic()
+        core.reset_dispatch_stats()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for index, sample in self.samples():
+                self.forward_backward(index, sample)
+            for index, sample in self.samples(limit=max(2, self.cap // 3)):
+                self.no_grad(index, sample)
+                self.inplace(index, sample)
+                self.out(index, sample)
+            self.errors()
+        self.state()
+        self.verdict.seconds = round(time.monotonic() - start, 2)
+        return self.verdict
+
+    def samples(self, limit: int | None = None) -> list[tuple[int, Any]]:
+        """The capped samples, made on the chip by OpInfo; made once."""
+        if not hasattr(self, "_samples"):
+            self.report("samples")
+            wants_grad = self.op.supports_autograd and (self.dtype.is_floating_point or self.dtype.is_complex)
+            torch.manual_seed(0)
+            try:
+                made = list(self.make_samples(CHIP, self.dtype, requires_grad=wants_grad))
+            except Exception as error:
+                self.verdict.part("forward").fail(f"samples: {one_line(error)}")
+                made = []
+            self.verdict.samples = len(made)
+            self._samples = evenly(made, self.cap)
+            self.verdict.judged = len(self._samples)
+        return self._samples if limit is None else [s for _, s in evenly(self._samples, limit)]
+
+    def both(
+        self, sample: Any, function: Callable[[Any, Any, Any], Any]
+    ) -> tuple[Outcome, Outcome, tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+        """Call function(input, args, kwargs) on the chip and on the CPU, on fresh copies of the sample."""
+        arguments = (sample.input, sample.args, sample.kwargs)
+        ours, theirs = Copier(CHIP)(arguments), Copier("cpu")(arguments)
+        return attempt(lambda: function(*ours)), attempt(lambda: function(*theirs)), ours, theirs
+
+    def judge_arguments(self, part: Part, where: str, ours: Any, theirs: Any) -> None:
+        """What the call wrote into its arguments has to agree as well."""
+        difference = value_difference(tensors_of(ours), tensors_of(theirs), self.values, placed=False)
+        if difference:
+            part.fail(f"{where}: argument {difference}")
+
+    def belongs_on_chip(self, arguments: Any) -> bool:
+        """Whether the results of a call belong on the chip: a device is named, or an argument is there."""
+        if not self.placed:
+            return False
+        named = devices_of(arguments)
+        return named[0] == CHIP if named else any(t.device.type == CHIP for t in tensors_of(arguments))
+
+    def forward_backward(self, index: int, sample: Any) -> None:
+        """The operator under autograd, then its gradients."""
+        where = f"sample {index}"
+        self.report(f"forward {where}")
+
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.op(input, *args, **kwargs)
+
+        chip, cpu, ours, theirs = self.both(sample, call)
+        part = self.verdict.part("forward")
+        returned = part.judge(chip, cpu, where, self.values, self.belongs_on_chip(ours))
+        self.judge_arguments(part, where, ours, theirs)
+        if returned:
+            self.backward("backward", where, sample, (chip.value, ours), (cpu.value, theirs))
+
+    def backward(
+        self, name: str, where: str, sample: Any, chip: tuple[Any, Any], cpu: tuple[Any, Any]
+    ) -> None:
+        """Gradients of (outputs, arguments) on either side."""
+        outputs = [sample.output_process_fn_grad(side[0]) for side in (chip, cpu)]
+        leaves = [[t for t in tensors_of(side[1]) if t.requires_grad and t.is_leaf] for side in (chip, cpu)]
+        if not leaves[1] or not any(t.requires_grad for t in tensors_of(outputs[1])):
+            return
+        self.report(f"{name} {where}")
+        self.verdict.part(name).judge(
+            attempt(lambda: gradients(outputs[0], leaves[0])),
+            attempt(lambda: gradients(outputs[1], leaves[1])),
+            f"{where} gradients",
+            self.values,
+        )
+
+    def no_grad(self, index: int, sample: Any) -> None:
+        """The operator as inference calls it, where some take other paths."""
+        self.report(f"no_grad sample {index}")
+
+        @torch.no_grad()
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.op(input, *args, **kwargs)
+
+        chip, cpu, ours, _ = self.both(sample, call)
+        self.verdict.part("no_grad").judge(
+            chip, cpu, f"sample {index}", self.values, self.belongs_on_chip(ours)
+        )
+
+    def inplace(self, index: int, sample: Any) -> None:
+        """The in-place variant on a copy of the input, and its gradients."""
+        variant = self.op.inplace_variant
+        if variant is None or not isinstance(sample.input, torch.Tensor):
+            return
+        where = f"in place, sample {index}"
+        self.report(where)
+
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return variant(input.clone(), *args, **kwargs)
+
+        chip, cpu, ours, theirs = self.both(sample, call)
+        part = self.verdict.part("inplace")
+        if part.judge(chip, cpu, where, self.values) and self.op.supports_inplace_autograd:
+            self.backward("inplace", where, sample, (chip.value, ours), (cpu.value, theirs))
+
+    def out(self, index: int, sample: Any) -> None:
+        """out= with tensors that fit, that are laid out otherwise, that are resized and that are refused."""
+        if not self.op.supports_out:
+            return
+
+        @torch.no_grad()
+        def expected(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.op(input, *args, **kwargs)
+
+        cpu = self.both(sample, expected)[1]
+        if cpu.error is not None or not tensors_of(cpu.value):
+            return
+        for style, make in OUT_STYLES.items():
+            where = f"out {style}, sample {index}"
+            self.report(where)
+
+            @torch.no_grad()
+            def call(input: Any, args: Any, kwargs: Any, make: Callable[..., Any] = make) -> Any:
+                device = CHIP if self.belongs_on_chip((input, args, kwargs)) else "cpu"
+                out = tree_map(lambda t: make(t, device), cpu.value)
+                result = self.op(input, *args, **kwargs, out=out)
+                same = all(a is b for a, b in zip(tensors_of(result), tensors_of(out), strict=False))
+                return out, same
+
+            ours, theirs, *_ = self.both(sample, call)
+            self.verdict.part("out").judge(ours, theirs, where, self.values, placed=False)
+
+    def errors(self) -> None:
+        """What OpInfo knows to be wrong has to raise what it raises on the CPU."""
+        if self.op.error_inputs_func is None or self.dtype != self.error_dtype():
+            return
+        part = self.verdict.part("errors")
+        self.report("error inputs")
+        try:
+            cases = list(self.op.error_inputs(CHIP))
+        except Exception as error:
+            part.fail(f"error inputs: {one_line(error)}")
+            return
+        for index, case in enumerate(cases):
+            self.error_input(index, case, part)
+
+    def error_input(self, index: int, case: Any, part: Part) -> None:
+        """One wrong input; where it mixes devices, which the CPU cannot, it has to raise as OpInfo says."""
+        where = f"error input {index}"
+        self.report(where)
+        sample = case.sample_input
+
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.op(input, *args, **kwargs)
+
+        ours, theirs, arguments, _ = self.both(sample, call)
+        devices = {t.device.type for t in tensors_of((sample.input, sample.args, sample.kwargs))}
+        if len(devices) > 1 and theirs.error is None and isinstance(ours.error, case.error_type):
+            part.agreed += 1
+            part.raised += 1
+        else:
+            part.judge(ours, theirs, where, self.values, self.belongs_on_chip(arguments))
+
+    def error_dtype(self) -> torch.dtype:
+        """The one dtype under which error inputs, which choose their own, are judged."""
+        return dtypes_of(self.op)[0]
+
+    def state(self) -> None:
+        """No fallback was taken and no CPU tensor holds the chip's memory."""
+        part = self.verdict.part("state")
+        self._samples = []
+        operators = core.dispatch_stats()["operators"]
+        copied = [name for name, row in operators.items() if row["route"] == "fallback"]
+        held = core.host_view_blocks()
+        if held:
+            gc.collect()
+            held = core.host_view_blocks()
+        if copied:
+            part.fail(f"fallback taken by {', '.join(copied)}")
+        elif held:
+            part.fail(f"{held} blocks of the chip's memory are held by CPU tensors")
+        else:
+            part.agreed += 1
+
+
+def _fitting(like: torch.Tensor, device: str) -> torch.Tensor:
+    out = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device)
+    return out.fill_(1)
+
+
+def _laid_out_otherwise(like: torch.Tensor, device: str) -> torch.Tensor:
+    wide = torch.ones([*like.shape, 2], dtype=like.dtype, device=device)
+    return wide[..., 0]
+
+
+def _empty(like: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.empty(0, dtype=like.dtype, device=device)
+
+
+def _wrong_size(like: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.ones([*like.shape, 3], dtype=like.dtype, device=device)
+
+
+def _wrong_dtype(like: torch.Tensor, device: str) -> torch.Tensor:
+    dtype = torch.int32 if like.dtype.is_floating_point or like.dtype.is_complex else torch.bool
+    return torch.ones(like.size(), dtype=dtype, device=device)
+
+
+OUT_STYLES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
+    "fitting": _fitting,
+    "laid out otherwise": _laid_out_otherwise,
+    "empty": _empty,
+    "of wrong size": _wrong_size,
+    "of wrong dtype": _wrong_dtype,
+}
+
+JUDGED_DTYPES = (torch.float32, torch.bfloat16, torch.int64)
+
+
+def dtypes_of(op: Any, wanted: Iterable[torch.dtype] = JUDGED_DTYPES) -> list[torch.dtype]:
+    """Those of the wanted dtypes that op has on CPU, in order; its first one where it has none of them."""
+    supported = op.supported_dtypes("cpu")
+    return [d for d in wanted if d in supported] or sorted(supported, key=str)[:1]
+
+
+def judge(
+    op: Any, dtype: torch.dtype, cap: int = 30, report: Report = lambda _: None, reference: bool = False
+) -> Verdict:
+    """Judge one operator.
+
+    Args:
+        op: a ``torch.testing._internal.opinfo.core.OpInfo``.
+        dtype: one that op supports on CPU.
+        cap: at most this many samples, spread evenly over those that OpInfo makes.
+        report: called with what is about to be done, so that a crash can be attributed.
+        reference: OpInfo's reference inputs in place of its samples.
+    """
+    return Judge(op, dtype, cap, report, reference).run()

@@ -1,0 +1,119 @@
+"""One sample, twice: the same bytes, strides and bits on the chip and on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+CHIP = "chip"
+
+
+def tree_map(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply function to every leaf of nested lists, tuples and dicts; the containers keep their types."""
+    if isinstance(value, dict):
+        return {key: tree_map(function, item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(tree_map(function, item) for item in value))
+    if isinstance(value, torch.Size):
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(tree_map(function, item) for item in value)
+    return function(value)
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Every tensor in nested containers, in order."""
+    found: list[torch.Tensor] = []
+
+    def look(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        return leaf
+
+    tree_map(look, value)
+    return found
+
+
+def devices_of(value: Any) -> list[str]:
+    """The type of every device that is named in nested containers."""
+    found: list[str] = []
+
+    def look(leaf: Any) -> Any:
+        if isinstance(leaf, torch.device):
+            found.append(leaf.type)
+        elif isinstance(leaf, str) and leaf.split(":")[0] in (CHIP, "cpu"):
+            found.append(leaf.split(":")[0])
+        return leaf
+
+    tree_map(look, value)
+    return found
+
+
+class Copier:
+    """Copies samples to one device.
+
+    Tensors that share a storage share the copy's; sizes, strides, offsets, conjugate and negative bits and
+    ``requires_grad`` are the original's. Every copy is a leaf. Tensors that are not on the chip stay on the CPU.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.storages: dict[int, torch.UntypedStorage] = {}
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.kept: list[Any] = []  # keeps what the ids above stand for
+
+    def __call__(self, value: Any) -> Any:
+        return tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, torch.nn.Module):
+            return copy.deepcopy(value).to(self.device)
+        if isinstance(value, torch.Generator):
+            generator = torch.Generator(self.device if value.device.type == CHIP else "cpu")
+            return generator.set_state(value.get_state())
+        if isinstance(value, torch.device) and value.type == CHIP:
+            return torch.device(self.device)
+        if isinstance(value, str) and (value == CHIP or value.startswith(CHIP + ":")):
+            return self.device
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in self.tensors:
+            self.kept.append(tensor)
+            with torch.no_grad():
+                twin = self._copy(tensor.detach())
+            self.tensors[id(tensor)] = twin.requires_grad_(tensor.requires_grad)
+        return self.tensors[id(tensor)]
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        device = self.device if tensor.device.type == CHIP else "cpu"
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            return tensor.to(device, copy=True)
+        if tensor.device.type == "meta":
+            return tensor.clone()
+        if tensor._is_zerotensor():  # has no bytes
+            return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=device)
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.storages:
+            self.kept.append(storage)
+            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)  # type: ignore[call-overload]
+            self.storages[storage._cdata] = raw.to(device, copy=True).untyped_storage()
+        twin = torch.empty(0, dtype=tensor.dtype, device=device)
+        twin.set_(  # type: ignore[call-overload]
+            self.storages[storage._cdata], tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+        if tensor.is_conj():
+            twin = torch.conj(twin)
+        return torch._neg_view(twin) if tensor.is_neg() else twin
+
+
+def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on the CPU, bits and strides kept."""
+    twin = Copier("cpu")(tensor.detach())
+    assert isinstance(twin, torch.Tensor)
+    return twin

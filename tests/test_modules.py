@@ -1,0 +1,119 @@
+"""torch.nn modules on the chip: PyTorch's own inputs, and the recurrent layers in all their forms."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from opinfo.modules import difference_on, judge_module
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+
+@functools.cache
+def module_infos() -> dict[str, Any]:
+    from torch.testing._internal.common_modules import module_db
+
+    return {info.name: info for info in module_db}
+
+
+def judged_groups() -> list[int]:
+    return list(range(8))
+
+
+@pytest.mark.parametrize("group", judged_groups())
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_module_db(group: int, training: bool) -> None:
+    infos = list(module_infos().values())[group :: len(judged_groups())]
+    differences = {info.name: found for info in infos if (found := judge_module(info, training))}
+    assert not differences
+
+
+def recurrent_inputs(module: nn.RNNBase, packed: bool) -> tuple[Any, ...]:
+    torch.manual_seed(1)
+    steps, batch = 5, 4
+    data = (
+        torch.randn(batch, steps, module.input_size) if module.batch_first else torch.randn(steps, batch, 3)
+    )
+    data = data.to("chip").requires_grad_()
+    if packed:
+        return (pack_padded_sequence(data, torch.tensor([5, 4, 4, 1]), batch_first=module.batch_first),)
+    return (data,)
+
+
+RECURRENT: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "two layers": {"num_layers": 2},
+    "bidirectional": {"num_layers": 2, "bidirectional": True},
+    "batch first": {"batch_first": True},
+    "no bias": {"bias": False, "bidirectional": True},
+    "dropout": {"num_layers": 3, "dropout": 0.4},
+}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("options", RECURRENT.values(), ids=RECURRENT.keys())
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layer(kind: type[nn.RNNBase], options: dict[str, Any], packed: bool) -> None:
+    torch.manual_seed(0)
+    module = kind(3, 6, **options)
+    assert difference_on(module, (recurrent_inputs(module, packed), {})) == ""
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_lstm_with_projection(packed: bool) -> None:
+    module = nn.LSTM(3, 6, num_layers=2, proj_size=2, bidirectional=True)
+    assert difference_on(module, (recurrent_inputs(module, packed), {})) == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layer_in_other_dtypes(kind: type[nn.RNNBase], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = kind(3, 6, num_layers=2).to(dtype)
+    data = torch.randn(5, 4, 3, dtype=dtype, device="chip", requires_grad=True)
+    assert difference_on(module, ((data,), {})) == ""
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layer_without_gradient(kind: type[nn.RNNBase]) -> None:
+    torch.manual_seed(0)
+    module = kind(3, 6).eval()
+    data = torch.randn(5, 4, 3)
+    with torch.inference_mode():
+        expected = module(data)[0]
+        assert torch.equal(module.to("chip")(data.to("chip"))[0].cpu(), expected)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layer_under_autocast(kind: type[nn.RNNBase]) -> None:
+    module = kind(3, 6, num_layers=2, device="chip")
+    data = torch.randn(5, 4, 3, device="chip", requires_grad=True)
+    with torch.autocast("chip", torch.bfloat16):
+        output = module(data)[0]
+    assert output.dtype == torch.bfloat16
+    output.float().sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layer_refuses_two_devices(kind: type[nn.RNNBase]) -> None:
+    with pytest.raises(RuntimeError, match="not at the same device"):
+        kind(3, 6)(torch.randn(5, 4, 3, device="chip"), *_states(kind))
+
+
+def _states(kind: type[nn.RNNBase]) -> tuple[Any, ...]:
+    state = torch.zeros(1, 4, 6, device="chip")
+    return ((state, state),) if kind is nn.LSTM else (state,)
+
+
+def test_transformer_fast_path() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    data = torch.randn(2, 7, 16)
+    with torch.no_grad():
+        expected = layer(data)
+        assert torch.equal(layer.to("chip")(data.to("chip")).cpu(), expected)
+    assert torch.chip.dispatch_stats()["operators"]["aten::_transformer_encoder_layer_fwd"]["calls"] > 0
