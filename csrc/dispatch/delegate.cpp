@@ -122,7 +122,8 @@ void map_results(c10::IValue* results, size_t count, Mapping& mapping) {
       value = mapping.result(std::move(value).toTensor());
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> mapped;
-      for (at::Tensor& tensor : std::move(value).toTensorVector()) mapped.push_back(mapping.result(std::move(tensor)));
+      for (at::Tensor& tensor : std::move(value).toTensorVector())
+        mapped.push_back(mapping.result(std::move(tensor)));
       value = std::move(mapped);
     }
   }
@@ -202,10 +203,16 @@ void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     (*kernel)(op, keys, stack);
     return;
   }
-  const bool cuda_only = op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  // A wheel without CUDA registers no kernel for an operator that has no other.
+  bool other_layout = false;
+  for (const auto key :
+       {c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::QuantizedCPU,
+        c10::DispatchKey::MkldnnCPU, c10::DispatchKey::NestedTensorCPU})
+    other_layout |= op.hasKernelForDispatchKey(key);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, name, " is not available on chip: PyTorch has ",
-      cuda_only ? "only a CUDA kernel and no decomposition for it." : "no dense CPU kernel and no decomposition for it.",
+      false, name, " is not available on chip: ",
+      other_layout ? "it serves sparse, quantized, nested or mkldnn tensors."
+                   : "it has kernels for other accelerators (CUDA) alone and no decomposition.",
       " Call it on CPU tensors, or register a kernel for the dispatch key PrivateUse1.");
 }
 
@@ -213,12 +220,15 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&serve_unregistered>());
 }
 
-// Composites of PyTorch that are run whole on the CPU's tensors: in parts they would look for a kernel of this
-// device where no operator asks for it, or ask whether two references are one tensor.
+// Composites of PyTorch that are run whole on the CPU's tensors: in parts they would look for a kernel of
+// this device where no operator asks for it, or ask whether two references are one tensor.
 const std::unordered_set<std::string>& whole_composites() {
   static const auto& names = *new std::unordered_set<std::string>{
-      "aten::addr_",        "aten::conj_physical_",
-      "aten::kaiser_window", "aten::kaiser_window.beta", "aten::kaiser_window.periodic",
+      "aten::addr_",
+      "aten::conj_physical_",
+      "aten::kaiser_window",
+      "aten::kaiser_window.beta",
+      "aten::kaiser_window.periodic",
       "aten::mode.values",
   };
   return names;

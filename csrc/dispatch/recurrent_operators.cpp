@@ -54,22 +54,22 @@ std::tuple<Tensor, Tensor> run_one_state(Cell cell, const Sequence& sequence, co
   return {std::move(result.output), at::stack(result.h, 0)};
 }
 
-template <Cell cell>
+template <Cell cell, Literal kName>
 std::tuple<Tensor, Tensor> padded(const Tensor& input, const Tensor& hx, at::TensorList parameters,
                                   bool has_biases, int64_t layers, double dropout, bool train,
                                   bool bidirectional, bool batch_first) {
-  ISTHMUS_COUNT("aten::rnn.input", Route::kDecomposition);
+  counter<kName, Route::kDecomposition>.count();
   auto result = run_one_state(cell, {batch_first ? input.transpose(0, 1) : input, std::nullopt}, hx,
                               parameters, {has_biases, layers, dropout, train, bidirectional});
   if (batch_first) std::get<0>(result).transpose_(0, 1);
   return result;
 }
 
-template <Cell cell>
+template <Cell cell, Literal kName>
 std::tuple<Tensor, Tensor> packed(const Tensor& data, const Tensor& batch_sizes, const Tensor& hx,
                                   at::TensorList parameters, bool has_biases, int64_t layers, double dropout,
                                   bool train, bool bidirectional) {
-  ISTHMUS_COUNT("aten::rnn.data", Route::kDecomposition);
+  counter<kName, Route::kDecomposition>.count();
   return run_one_state(cell, {data, batch_sizes}, hx, parameters,
                        {has_biases, layers, dropout, train, bidirectional});
 }
@@ -200,13 +200,13 @@ Tensor gru_cell_once(const Tensor& input, const Tensor& hx, const Tensor& w_ih, 
 }
 
 void register_all(torch::Library& m) {
-  m.impl("rnn_tanh.input", TORCH_FN(padded<tanh_cell>));
-  m.impl("rnn_relu.input", TORCH_FN(padded<relu_cell>));
-  m.impl("gru.input", TORCH_FN(padded<gru_cell>));
+  m.impl("rnn_tanh.input", TORCH_FN((padded<tanh_cell, "aten::rnn_tanh.input">)));
+  m.impl("rnn_relu.input", TORCH_FN((padded<relu_cell, "aten::rnn_relu.input">)));
+  m.impl("gru.input", TORCH_FN((padded<gru_cell, "aten::gru.input">)));
   m.impl("lstm.input", TORCH_FN(lstm_padded));
-  m.impl("rnn_tanh.data", TORCH_FN(packed<tanh_cell>));
-  m.impl("rnn_relu.data", TORCH_FN(packed<relu_cell>));
-  m.impl("gru.data", TORCH_FN(packed<gru_cell>));
+  m.impl("rnn_tanh.data", TORCH_FN((packed<tanh_cell, "aten::rnn_tanh.data">)));
+  m.impl("rnn_relu.data", TORCH_FN((packed<relu_cell, "aten::rnn_relu.data">)));
+  m.impl("gru.data", TORCH_FN((packed<gru_cell, "aten::gru.data">)));
   m.impl("lstm.data", TORCH_FN(lstm_packed));
   m.impl("lstm_cell", TORCH_FN(lstm_cell_once));
   m.impl("gru_cell", TORCH_FN(gru_cell_once));
