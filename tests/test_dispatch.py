@@ -170,6 +170,8 @@ def test_a_cpu_tensor_that_outlives_its_call_keeps_the_bytes() -> None:
     torch.chip.empty_cache()
     other = [torch.zeros(1000, device="chip") for _ in range(4)]
     assert kept[0].device.type == "cpu" and kept[0].eq(7.0).all() and len(other) == 4
+    library._destroy()
+    kept.clear()  # the chip's memory of other tests
 
 
 def test_an_operator_with_only_a_cuda_kernel_is_refused_by_name() -> None:
