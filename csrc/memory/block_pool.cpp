@@ -31,8 +31,7 @@ StreamBlocks& BlockPool::of_other_stream(int64_t stream) {
   return *blocks;
 }
 
-Block* BlockPool::carve(StreamBlocks& blocks, size_t size, size_t requested) {
-  FreeTree& tree = size <= kSmallLimit ? blocks.small : blocks.large;
+Block* BlockPool::carve(FreeTree& tree, size_t size, size_t requested) {
   Block wanted;
   wanted.size = size;
   const auto found = tree.lower_bound(&wanted);

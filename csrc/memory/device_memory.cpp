@@ -61,6 +61,10 @@ Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
   if (segment > size) {
     if (Block* block = grow(stream, bytes, size)) return block;
   }
+  {
+    std::lock_guard<SpinLock> guard(lock_);
+    if (Block* block = pool_.take_large(pool_.of_stream(stream), bytes)) return block;
+  }
   throw_out_of_memory(bytes);
 }
 
