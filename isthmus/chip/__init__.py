@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from isthmus.chip import _utils, amp, memory, random, sharing, streams, types
+from isthmus.chip import _utils, amp, cross_entropy, memory, random, sharing, streams, types
 from isthmus.chip._lazy import (
     _is_in_bad_fork,
     _lazy_call,
@@ -118,6 +118,7 @@ __all__ = [
     "CharTensor",
     "ComplexDoubleStorage",
     "ComplexFloatStorage",
+    "cross_entropy",
     "current_device",
     "current_stream",
     "default_generators",
@@ -211,6 +212,7 @@ def _install() -> None:
     for name, module in modules.items():
         sys.modules[f"torch.chip.{name}"] = module
     sharing.install()
+    cross_entropy.install()
 
 
 def __getattr__(name: str) -> bool:

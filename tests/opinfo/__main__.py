@@ -20,26 +20,21 @@ import torch
 from . import table
 from .data import expected, expected_failures
 from .pool import Job, Pool, operators
-from .runner import Verdict, dtypes_of
+from .runner import JUDGED_DTYPES, Verdict, dtypes_of, short_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "opinfo.md"
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.opinfo", description=__doc__)
-    parser.add_argument(
-        "operators", nargs="*", help="full names, with wildcards; all without, and the page is written"
-    )
-    parser.add_argument("--dtypes", default="float32,bfloat16,int64", help="default: %(default)s")
-    parser.add_argument(
-        "--cap", type=int, default=30, help="samples per operator and dtype (default %(default)s)"
-    )
-    parser.add_argument(
-        "--reference", action="store_true", help="OpInfo's reference inputs in place of its samples"
-    )
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="intra-op threads of each worker")
-    parser.add_argument("--seconds", type=float, default=300, help="limit for one operator with one dtype")
+    add = parser.add_argument
+    add("operators", nargs="*", help="full names, with wildcards; without any, all, and the page is written")
+    add("--dtypes", default=",".join(map(short_name, JUDGED_DTYPES)), help="default: %(default)s")
+    add("--cap", type=int, default=0, help="samples per operator and dtype, spread evenly (default 0: all)")
+    add("--reference", action="store_true", help="OpInfo's reference inputs in place of its samples")
+    add("--workers", type=int, default=2, help="processes (default %(default)s)")
+    add("--threads", type=int, default=1, help="intra-op threads of each (default %(default)s)")
+    add("--seconds", type=float, default=300, help="limit for one operator with one dtype")
     return parser.parse_args()
 
 
@@ -68,6 +63,16 @@ def show(verdict: Verdict, done: int, total: int) -> None:
         print(f"opinfo: {done} of {total}", flush=True)
 
 
+def settings_of(asked: argparse.Namespace, known: list[Any]) -> str:
+    """What the run covered, in a sentence."""
+    samples = f"at most {asked.cap} samples, spread evenly" if asked.cap else "all samples"
+    without = [op.full_name for op in known if not dtypes_of(op)]
+    return (
+        f"\nOf torch {torch.__version__}: {asked.dtypes.replace(',', ', ')} where the CPU has them, {samples}."
+        f" op_db has {len(known)} entries; no dtype on CPU have: {', '.join(without) or 'none'}."
+    )
+
+
 def main() -> int:
     asked = options()
     known = operators()
@@ -81,10 +86,7 @@ def main() -> int:
     failed = [v for v in verdicts if table.unexpected(v)]
     unused = stale(verdicts) if not asked.operators else []
     if not asked.operators:
-        settings = (
-            f"torch {torch.__version__}, at most {asked.cap} samples per operator and dtype, spread evenly."
-        )
-        table.write(PAGE, table.page(verdicts, settings))
+        table.write(PAGE, table.page(verdicts, settings_of(asked, known)))
     for line in table.counts(verdicts):
         print(line)
     for line in unused:

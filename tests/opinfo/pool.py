@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from argparse import Namespace
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .runner import Verdict, judge
+from .runner import Verdict, judge, short_name
 
 Job = tuple[int, torch.dtype]  # position in the list of operators, dtype
 
@@ -43,12 +42,14 @@ class Worker:
         self.job: Job | None = None
         self.doing = "start"
         self.deadline = 0.0
+        self.ended = False
 
     def give(self, job: Job, seconds: float) -> None:
         self.job, self.doing, self.deadline = job, "start", time.monotonic() + seconds
         self.pipe.send(job)
 
     def stop(self) -> None:
+        self.ended = True
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -87,17 +88,14 @@ class Pool:
                 worker.give(waiting.pop(), self.seconds)
         while any(worker.job for worker in self.workers):
             for index, worker in enumerate(self.workers):
-                if worker.job is None:
-                    continue
-                verdict = self._poll(worker)
+                verdict = self._poll(worker) if worker.job else None
                 if verdict is None:
                     continue
-                if not worker.process.is_alive() or worker.doing == "ended":
-                    worker.stop()
-                    worker = self.workers[index] = self._worker()
                 worker.job = None
+                if worker.ended:
+                    self.workers[index] = self._worker()
                 if waiting:
-                    worker.give(waiting.pop(), self.seconds)
+                    self.workers[index].give(waiting.pop(), self.seconds)
                 yield verdict
             wait([worker.pipe for worker in self.workers if worker.job], timeout=1)
         for worker in self.workers:
@@ -115,13 +113,12 @@ class Pool:
             return self._ended(worker, _end_of(worker.process))
         if time.monotonic() < worker.deadline:
             return None
-        os.kill(worker.process.pid, signal.SIGKILL)
         return self._ended(worker, f"took more than {self.seconds:g} s")
 
     def _ended(self, worker: Worker, how: str) -> Verdict:
         assert worker.job is not None
         position, dtype = worker.job
-        verdict = Verdict(self.names[position], str(dtype).removeprefix("torch."))
+        verdict = Verdict(self.names[position], short_name(dtype))
         verdict.part("crash").fail(f"the process {how} at: {worker.doing}")
-        worker.doing = "ended"
+        worker.stop()
         return verdict

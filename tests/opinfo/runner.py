@@ -83,8 +83,8 @@ class Verdict:
 
 
 def evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
-    """At most limit of the items with their positions, first and last among them."""
-    if len(items) <= limit:
+    """At most limit of the items with their positions, first and last among them; all for 0."""
+    if limit == 0 or len(items) <= limit:
         return list(enumerate(items))
     if limit == 1:
         return [(0, items[0])]
@@ -109,7 +109,7 @@ class Judge:
     def __init__(self, op: Any, dtype: torch.dtype, cap: int, report: Report, reference: bool) -> None:
         self.op, self.dtype, self.cap, self.report = op, dtype, cap, report
         self.make_samples = op.reference_inputs if reference else op.sample_inputs
-        self.verdict = Verdict(op.full_name, str(dtype).removeprefix("torch."))
+        self.verdict = Verdict(op.full_name, short_name(dtype))
         self.values = compared(op.full_name)
         self.placed = not placed_on_cpu(op.full_name)
 
@@ -121,7 +121,7 @@ class Judge:
             warnings.simplefilter("ignore")
             for index, sample in self.samples():
                 self.forward_backward(index, sample)
-            for index, sample in self.samples(limit=max(2, self.cap // 3)):
+            for index, sample in self.samples(limit=self.cap and max(2, self.cap // 3)):
                 self.no_grad(index, sample)
                 self.inplace(index, sample)
                 self.out(index, sample)
@@ -338,7 +338,12 @@ OUT_STYLES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "of wrong dtype": _wrong_dtype,
 }
 
-JUDGED_DTYPES = (torch.float32, torch.bfloat16, torch.int64)
+JUDGED_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+
+
+def short_name(dtype: torch.dtype) -> str:
+    """A dtype without the name of its module."""
+    return str(dtype).removeprefix("torch.")
 
 
 def dtypes_of(op: Any, wanted: Iterable[torch.dtype] = JUDGED_DTYPES) -> list[torch.dtype]:
@@ -348,14 +353,14 @@ def dtypes_of(op: Any, wanted: Iterable[torch.dtype] = JUDGED_DTYPES) -> list[to
 
 
 def judge(
-    op: Any, dtype: torch.dtype, cap: int = 30, report: Report = lambda _: None, reference: bool = False
+    op: Any, dtype: torch.dtype, cap: int = 0, report: Report = lambda _: None, reference: bool = False
 ) -> Verdict:
     """Judge one operator.
 
     Args:
         op: a ``torch.testing._internal.opinfo.core.OpInfo``.
         dtype: one that op supports on CPU.
-        cap: at most this many samples, spread evenly over those that OpInfo makes.
+        cap: at most this many samples, spread evenly over those that OpInfo makes; 0 for all.
         report: called with what is about to be done, so that a crash can be attributed.
         reference: OpInfo's reference inputs in place of its samples.
     """

@@ -101,12 +101,10 @@ class Copier:
         storage = tensor.untyped_storage()
         if storage._cdata not in self.storages:
             self.kept.append(storage)
-            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)  # type: ignore[call-overload]
+            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             self.storages[storage._cdata] = raw.to(device, copy=True).untyped_storage()
         twin = torch.empty(0, dtype=tensor.dtype, device=device)
-        twin.set_(  # type: ignore[call-overload]
-            self.storages[storage._cdata], tensor.storage_offset(), tensor.size(), tensor.stride()
-        )
+        twin.set_(self.storages[storage._cdata], tensor.storage_offset(), tensor.size(), tensor.stride())
         if tensor.is_conj():
             twin = torch.conj(twin)
         return torch._neg_view(twin) if tensor.is_neg() else twin

@@ -1,0 +1,105 @@
+"""PyTorch's own operator samples on the chip against the CPU: a fast subset, and the judge itself.
+
+All of them: `make opinfo`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
+from opinfo.data import expected, expected_failures, fast_subset
+from opinfo.runner import dtypes_of, evenly, judge
+from opinfo.twin import Copier
+
+SAMPLES = 8
+
+
+@functools.cache
+def operators() -> dict[str, Any]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.full_name: op for op in op_db}
+
+
+@pytest.mark.parametrize("name", fast_subset())
+def test_operator(name: str) -> None:
+    op = operators()[name]
+    verdicts = [judge(op, dtype, SAMPLES) for dtype in dtypes_of(op)]
+    failures = {
+        (verdict.dtype, part): message
+        for verdict in verdicts
+        for part, message in verdict.failures.items()
+        if expected(name, verdict.dtype, part) is None
+    }
+    assert not failures
+    assert any(verdict.runs_on_cpu for verdict in verdicts)
+
+
+def test_every_expected_failure_names_an_operator() -> None:
+    for entry in expected_failures():
+        assert any(
+            entry.covers(name, dtype, part) for name in operators() for dtype, part in _somewhere(entry)
+        )
+        assert entry.reason
+
+
+def _somewhere(entry: Any) -> list[tuple[str, str]]:
+    return [((entry.dtypes or ("float32",))[0], (entry.parts or ("forward",))[0])]
+
+
+# ---- the judge
+
+
+def chip(values: Any, **options: Any) -> torch.Tensor:
+    return torch.tensor(values, device="chip", **options)
+
+
+def test_a_difference_of_one_bit_is_seen() -> None:
+    one = torch.tensor([1.0, 2.0])
+    next_up = torch.nextafter(one, torch.tensor(9.0))
+    assert tensor_difference(one.to("chip"), one) == ""
+    assert "differ" in tensor_difference(next_up.to("chip"), one)
+    assert "differ" in tensor_difference(chip([-0.0]), torch.tensor([0.0]))
+    assert tensor_difference(chip([float("nan")]), torch.tensor([float("nan")])) == ""
+    assert "differ" in tensor_difference(chip([1.0 + 1e-6]), torch.tensor([1.0]))
+    assert tensor_difference(chip([1.0 + 1e-6]), torch.tensor([1.0]), "close") == ""
+    assert tensor_difference(chip([3.0]), torch.tensor([1.0]), "metadata") == ""
+
+
+def test_metadata_is_compared() -> None:
+    plain = torch.zeros(2, 3)
+    assert "stride" in tensor_difference(torch.zeros(3, 2, device="chip").T, plain)
+    assert "dtype" in tensor_difference(torch.zeros(2, 3, device="chip", dtype=torch.float64), plain)
+    assert "shape" in tensor_difference(torch.zeros(2, 2, device="chip"), plain)
+    assert "requires_grad" in tensor_difference(torch.zeros(2, 3, device="chip", requires_grad=True), plain)
+    assert "conj" in tensor_difference(chip([1j]).conj(), torch.tensor([1j]))
+    assert "not on chip" in value_difference((torch.zeros(1),), (torch.zeros(1),))
+
+
+def test_exceptions_are_compared_by_type() -> None:
+    wrong, other = Outcome(error=RuntimeError("x")), Outcome(error=ValueError("x"))
+    assert outcome_difference(wrong, wrong) == ""
+    assert "on CPU ValueError" in outcome_difference(wrong, other)
+    assert "raised RuntimeError" in outcome_difference(wrong, Outcome(value=1))
+    assert "returned where CPU raises" in outcome_difference(Outcome(value=1), wrong)
+
+
+def test_copies_share_what_the_originals_share() -> None:
+    base = torch.arange(6.0, device="chip")
+    view, turned = base[1:5:2], torch.complex(base, base).conj()
+    copies = Copier("cpu")({"base": base, "rest": [view, turned, base], "device": torch.device("chip:0")})
+    assert copies["device"] == torch.device("cpu")
+    assert copies["rest"][2] is copies["base"]
+    assert copies["rest"][0].stride() == (2,) and copies["rest"][0].storage_offset() == 1
+    copies["base"][1] = 7
+    assert copies["rest"][0][0] == 7 and base[1] == 1
+    assert copies["rest"][1].is_conj() and copies["rest"][1][2] == 2 - 2j
+
+
+def test_samples_are_spread_evenly() -> None:
+    assert [i for i, _ in evenly(list(range(10)), 4)] == [0, 3, 6, 9]
+    assert len(evenly(list(range(3)), 8)) == len(evenly(list(range(3)), 0)) == 3
