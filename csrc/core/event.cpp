@@ -19,7 +19,8 @@ void record_event(void** event, c10::Stream stream, bool timing) {
 
 void wait_event(void* event, c10::Stream stream) {
   if (event == nullptr) return;  // never recorded: nothing to wait for
-  check(driver().stream_wait_event(stream_handle(stream), static_cast<isthmus_event>(event)), "wait for event");
+  check(driver().stream_wait_event(stream_handle(stream), static_cast<isthmus_event>(event)),
+        "wait for event");
   mark_busy(stream);
 }
 
@@ -32,7 +33,8 @@ bool query_event(void* event) {
 }
 
 void synchronize_event(void* event) {
-  if (event != nullptr) check(driver().event_synchronize(static_cast<isthmus_event>(event)), "synchronize event");
+  if (event != nullptr)
+    check(driver().event_synchronize(static_cast<isthmus_event>(event)), "synchronize event");
 }
 
 void destroy_event(void* event) noexcept {
@@ -43,7 +45,8 @@ void destroy_event(void* event) noexcept {
 double elapsed_ms(void* start, void* end) {
   TORCH_CHECK(start != nullptr && end != nullptr, "both events must be recorded before their time is asked.");
   double milliseconds = 0;
-  check(driver().event_elapsed(static_cast<isthmus_event>(start), static_cast<isthmus_event>(end), &milliseconds),
+  check(driver().event_elapsed(static_cast<isthmus_event>(start), static_cast<isthmus_event>(end),
+                               &milliseconds),
         "elapsed time");
   return milliseconds;
 }

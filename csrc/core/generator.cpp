@@ -11,7 +11,9 @@ ChipGenerator::ChipGenerator(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(kChip, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       engine_(at::detail::createCPUGenerator()) {}
 
-void ChipGenerator::set_state(const c10::TensorImpl& state) { engine_.unsafeGetGeneratorImpl()->set_state(state); }
+void ChipGenerator::set_state(const c10::TensorImpl& state) {
+  engine_.unsafeGetGeneratorImpl()->set_state(state);
+}
 
 c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::get_state() const {
   return engine_.unsafeGetGeneratorImpl()->get_state();

@@ -1,4 +1,5 @@
-// Device guard: devices, streams and events for code that knows no backend (autograd, torch.accelerator, c10d).
+// Device guard: devices, streams and events for code that knows no backend (autograd, torch.accelerator,
+// c10d).
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "core/event.h"
@@ -50,7 +51,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
-    TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of chip:", static_cast<int>(device),
+    TORCH_CHECK(device == -1 || device == stream.device_index(),
+                "an event of chip:", static_cast<int>(device),
                 " cannot be recorded on a stream of chip:", static_cast<int>(stream.device_index()), ".");
     record_event(event, stream, flag == c10::EventFlag::BACKEND_DEFAULT);
   }

@@ -27,14 +27,22 @@ struct Member {
 
 #define ISTHMUS_OPTIONAL(member) {#member, offsetof(isthmus_driver, member)}
 const Member kOptional[] = {
-    ISTHMUS_OPTIONAL(device_reset),          ISTHMUS_OPTIONAL(copy_peer_async),
-    ISTHMUS_OPTIONAL(stream_default),        ISTHMUS_OPTIONAL(comm_unique_id),
-    ISTHMUS_OPTIONAL(comm_split),            ISTHMUS_OPTIONAL(all_to_all),
-    ISTHMUS_OPTIONAL(all_to_all_v),          ISTHMUS_OPTIONAL(gather),
-    ISTHMUS_OPTIONAL(scatter),               ISTHMUS_OPTIONAL(host_window),
-    ISTHMUS_OPTIONAL(virtual_granularity),   ISTHMUS_OPTIONAL(memory_export),
-    ISTHMUS_OPTIONAL(stream_priority_range), ISTHMUS_OPTIONAL(stream_wrap),
-    ISTHMUS_OPTIONAL(stream_host_function),  ISTHMUS_OPTIONAL(activity_start),
+    ISTHMUS_OPTIONAL(device_reset),
+    ISTHMUS_OPTIONAL(copy_peer_async),
+    ISTHMUS_OPTIONAL(stream_default),
+    ISTHMUS_OPTIONAL(comm_unique_id),
+    ISTHMUS_OPTIONAL(comm_split),
+    ISTHMUS_OPTIONAL(all_to_all),
+    ISTHMUS_OPTIONAL(all_to_all_v),
+    ISTHMUS_OPTIONAL(gather),
+    ISTHMUS_OPTIONAL(scatter),
+    ISTHMUS_OPTIONAL(host_window),
+    ISTHMUS_OPTIONAL(virtual_granularity),
+    ISTHMUS_OPTIONAL(memory_export),
+    ISTHMUS_OPTIONAL(stream_priority_range),
+    ISTHMUS_OPTIONAL(stream_wrap),
+    ISTHMUS_OPTIONAL(stream_host_function),
+    ISTHMUS_OPTIONAL(activity_start),
     ISTHMUS_OPTIONAL(telemetry),
 };
 #undef ISTHMUS_OPTIONAL
@@ -126,17 +134,16 @@ void bind_device(py::module_& m) {
       .def_readonly("multi_processor_count", &isthmus_device_properties::multi_processor_count)
       .def_readonly("numa_node", &isthmus_device_properties::numa_node)
       .def_readonly("memory_alignment", &isthmus_device_properties::memory_alignment)
-      .def_property_readonly("is_integrated",
-                             [](const isthmus_device_properties& p) {
-                               return (p.flags & ISTHMUS_PROPERTY_INTEGRATED) != 0;
-                             })
-      .def_property_readonly("supports_bfloat16",
-                             [](const isthmus_device_properties& p) {
-                               return (p.flags & ISTHMUS_PROPERTY_BFLOAT16) != 0;
-                             })
+      .def_property_readonly(
+          "is_integrated",
+          [](const isthmus_device_properties& p) { return (p.flags & ISTHMUS_PROPERTY_INTEGRATED) != 0; })
+      .def_property_readonly(
+          "supports_bfloat16",
+          [](const isthmus_device_properties& p) { return (p.flags & ISTHMUS_PROPERTY_BFLOAT16) != 0; })
       .def("__repr__", [](const isthmus_device_properties& p) {
-        return "DeviceProperties(name='" + std::string(p.name) + "', total_memory=" +
-               std::to_string(p.total_memory >> 20) + "MiB, major=" + std::to_string(p.capability_major) +
+        return "DeviceProperties(name='" + std::string(p.name) +
+               "', total_memory=" + std::to_string(p.total_memory >> 20) +
+               "MiB, major=" + std::to_string(p.capability_major) +
                ", minor=" + std::to_string(p.capability_minor) +
                ", multi_processor_count=" + std::to_string(p.multi_processor_count) + ")";
       });
@@ -146,14 +153,19 @@ void bind_device(py::module_& m) {
   m.def("set_device", [](int device) { set_current_device(static_cast<c10::DeviceIndex>(device)); });
   m.def("exchange_device",
         [](int device) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device))); });
-  m.def("device_properties", [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
+  m.def("device_properties",
+        [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
   m.def("memory_info", [](int device) { return memory_info(static_cast<c10::DeviceIndex>(device)); });
-  m.def("synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); }, Release());
+  m.def(
+      "synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); },
+      Release());
 }
 
 void bind_streams(py::module_& m) {
-  m.def("current_stream", [](int device) { return pack(current_stream(static_cast<c10::DeviceIndex>(device))); });
-  m.def("default_stream", [](int device) { return pack(default_stream(static_cast<c10::DeviceIndex>(device))); });
+  m.def("current_stream",
+        [](int device) { return pack(current_stream(static_cast<c10::DeviceIndex>(device))); });
+  m.def("default_stream",
+        [](int device) { return pack(default_stream(static_cast<c10::DeviceIndex>(device))); });
   m.def("new_stream", [](int device, int priority) {
     return pack(new_stream(static_cast<c10::DeviceIndex>(device), priority));
   });
@@ -161,8 +173,8 @@ void bind_streams(py::module_& m) {
     return pack(external_stream(reinterpret_cast<void*>(handle), static_cast<c10::DeviceIndex>(device)));
   });
   m.def("set_stream", [](int64_t id, int64_t device, int64_t type) {
-    set_current_stream(c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device),
-                                            static_cast<c10::DeviceType>(type)));
+    set_current_stream(
+        c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), static_cast<c10::DeviceType>(type)));
   });
   m.def("stream_priority_range", &stream_priority_range);
 }
@@ -192,8 +204,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("host_memory_stats", &host_memory_stats);
   m.def("host_empty_cache", &memory::host_empty_cache, Release());
   m.def("host_view_blocks", &memory::host_view_blocks);
-  m.def("default_generator", [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
-  m.def("seed_default_generators", [](int64_t seed) { seed_default_generators(static_cast<uint64_t>(seed)); });
+  m.def("default_generator",
+        [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
+  m.def("seed_default_generators",
+        [](int64_t seed) { seed_default_generators(static_cast<uint64_t>(seed)); });
   bind_device(m);
   bind_streams(m);
   bind_dispatch(m);

@@ -36,7 +36,8 @@ struct Mandatory {
   size_t offset;
 };
 
-#define ISTHMUS_MANDATORY(member) Mandatory{#member, offsetof(isthmus_driver, member)}
+#define ISTHMUS_MANDATORY(member) \
+  Mandatory { #member, offsetof(isthmus_driver, member) }
 const Mandatory kMandatory[] = {
     ISTHMUS_MANDATORY(name),
     ISTHMUS_MANDATORY(description),
@@ -112,8 +113,8 @@ void check_table(const isthmus_driver& table, const std::string& path) {
               ".", table.version & 0xffff, "; this Isthmus speaks version ", ISTHMUS_DRIVER_VERSION_MAJOR,
               ". Install a driver built for it.");
   for (const Mandatory& function : kMandatory)
-    TORCH_CHECK(member_present(table, function.offset), "driver ", path,
-                " lacks the mandatory function ", function.name, "; see driver.h.");
+    TORCH_CHECK(member_present(table, function.offset), "driver ", path, " lacks the mandatory function ",
+                function.name, "; see driver.h.");
   for (const Group& group : groups())
     for (const Mandatory& function : group.members)
       TORCH_CHECK(member_present(table, function.offset) == member_present(table, group.members[0].offset),
@@ -151,7 +152,8 @@ int count_devices(State& s) {
 
 void open_driver(const std::string& path) {
   State& s = state();
-  TORCH_CHECK(s.table == nullptr, "a chip driver is open already: ", s.path, ". One process uses one driver.");
+  TORCH_CHECK(s.table == nullptr, "a chip driver is open already: ", s.path,
+              ". One process uses one driver.");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library != nullptr, "driver ", path, " cannot be opened: ", dlerror());
   auto get = reinterpret_cast<isthmus_driver_get_fn>(dlsym(library, ISTHMUS_DRIVER_SYMBOL));

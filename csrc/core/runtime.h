@@ -31,8 +31,8 @@ bool in_bad_fork() noexcept;
 void check(isthmus_status status, const char* what);
 
 // Whether the optional member is inside the driver's table and not null.
-#define ISTHMUS_HAS(table, member)                                                        \
-  ((table).struct_size >= offsetof(isthmus_driver, member) + sizeof((table).member) &&    \
+#define ISTHMUS_HAS(table, member)                                                     \
+  ((table).struct_size >= offsetof(isthmus_driver, member) + sizeof((table).member) && \
    (table).member != nullptr)
 
 // Number of devices; 0 with device_error() set when the driver cannot be used. Never throws.
@@ -50,8 +50,8 @@ void restore_device(c10::DeviceIndex device) noexcept;  // to a device that was 
 
 // Makes device the driver's current device on this thread. Calls the driver only on a change, counted.
 void use_device(c10::DeviceIndex device);
-// Keeps backward through the chip in the calling thread, which has the user's thread count and floating-point mode;
-// autograd's device threads have their own.
+// Keeps backward through the chip in the calling thread, which has the user's thread count and floating-point
+// mode; autograd's device threads have their own.
 inline void keep_backward_in_thread() noexcept {
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }

@@ -10,8 +10,8 @@
 namespace isthmus {
 namespace {
 
-constexpr int kPoolSize = 32;        // streams per device and priority, handed out in turn, as CUDA's pool
-constexpr int kMaxStreams = 1 << 14; // of the whole process
+constexpr int kPoolSize = 32;         // streams per device and priority, handed out in turn, as CUDA's pool
+constexpr int kMaxStreams = 1 << 14;  // of the whole process
 
 struct Entry {
   isthmus_stream handle = nullptr;

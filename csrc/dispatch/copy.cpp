@@ -38,8 +38,8 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   return true;
 }
 
-// Copies the bytes as they are between the host and a chip whose memory the CPU cannot reach; false if they differ
-// in more than their place.
+// Copies the bytes as they are between the host and a chip whose memory the CPU cannot reach; false if they
+// differ in more than their place.
 bool copy_bytes(const at::Tensor& to, const at::Tensor& from) {
   if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
   if (on_chip(to))
@@ -51,7 +51,8 @@ bool copy_bytes(const at::Tensor& to, const at::Tensor& from) {
 
 // Two devices: by the driver, the bytes as they are.
 void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
-  const at::Tensor source = bytewise(to, from) ? from : at::empty_like(to, to.options().device(from.device()));
+  const at::Tensor source =
+      bytewise(to, from) ? from : at::empty_like(to, to.options().device(from.device()));
   if (!source.is_same(from)) source.copy_(from);
   if (!bytewise(to, source)) {  // the destination is not dense: through a dense one beside it
     const at::Tensor dense = at::empty_like(to);
@@ -121,8 +122,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }
 
-// The conjugate and negative bits are carried by the CPU tensors; PyTorch's fallbacks for them would resolve the
-// bit by a copy, which comes here again.
+// The conjugate and negative bits are carried by the CPU tensors; PyTorch's fallbacks for them would resolve
+// the bit by a copy, which comes here again.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, ZeroTensor, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }

@@ -1,4 +1,5 @@
-// Route none: the tensor layouts that a chip does not have are refused in one line, whichever operator asks first.
+// Route none: the tensor layouts that a chip does not have are refused in one line, whichever operator asks
+// first.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -6,7 +7,8 @@ namespace isthmus {
 namespace {
 
 void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), ": sparse, quantized and nested tensors are not supported ",
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
+                              ": sparse, quantized and nested tensors are not supported ",
                               "on chip; keep them on CPU.");
 }
 

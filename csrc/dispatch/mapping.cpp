@@ -25,8 +25,7 @@ void own(c10::StorageImpl& mapped, c10::StorageImpl& original) {
 }
 
 c10::DispatchKeySet bits_of(const c10::TensorImpl& tensor) {
-  return tensor.key_set() &
-         c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+  return tensor.key_set() & c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 }
 
 bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
@@ -87,10 +86,11 @@ size_t Mapping::map_storage(c10::StorageImpl& original, bool written) {
     read_device(data, original.data(), nbytes, original.device().index());
     add_fallback_bytes(static_cast<int64_t>(nbytes));
   }
-  storages_.push_back({&original,
-                       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
-                                                             std::move(pointer), c10::GetCPUAllocator(), true),
-                       data, nbytes, written});
+  storages_.push_back(
+      {&original,
+       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(pointer),
+                                             c10::GetCPUAllocator(), true),
+       data, nbytes, written});
   return storages_.size() - 1;
 }
 
@@ -184,9 +184,11 @@ at::Tensor Mapping::result(at::Tensor tensor) {
     if (pair.mapped.get() == impl) return pair.original;
   if (C10_UNLIKELY(!impl->is_cpu())) return tensor;  // made on the chip by a nested call
   TORCH_CHECK_NOT_IMPLEMENTED(
-      impl->layout() == c10::kStrided && impl->has_storage() && !impl->key_set().has(c10::DispatchKey::Quantized) &&
+      impl->layout() == c10::kStrided && impl->has_storage() &&
+          !impl->key_set().has(c10::DispatchKey::Quantized) &&
           !impl->key_set().has(c10::DispatchKey::NestedTensor),
-      operator_name_, ": sparse, quantized, nested and mkldnn tensors are not supported on chip; use .cpu() first.");
+      operator_name_,
+      ": sparse, quantized, nested and mkldnn tensors are not supported on chip; use .cpu() first.");
   c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
   for (StoragePair& pair : storages_)
     if (pair.mapped.get() == &storage) {

@@ -1,8 +1,8 @@
 // CPU tensors in place of chip tensors, for the time of one call.
 //
-// With kAlias the CPU tensors lie over the chip's own bytes (the delegate route); with kCopy over copies of them
-// that are written back (the fallback route). Either way storages that are one on the chip are one on the CPU,
-// so overlap checks, views and in-place operators behave as they do there.
+// With kAlias the CPU tensors lie over the chip's own bytes (the delegate route); with kCopy over copies of
+// them that are written back (the fallback route). Either way storages that are one on the chip are one on
+// the CPU, so overlap checks, views and in-place operators behave as they do there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,7 +42,7 @@ class Mapping {
   struct StoragePair {
     c10::StorageImpl* original;  // kept by the tensors in pairs_
     c10::intrusive_ptr<c10::StorageImpl> mapped;
-    void* data;     // what mapped was made with, to notice a resize
+    void* data;  // what mapped was made with, to notice a resize
     size_t nbytes;
     bool written;
   };

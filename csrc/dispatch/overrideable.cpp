@@ -58,17 +58,18 @@ OperatorCalls& cpu_calls(const std::string& name) {
   return operator_calls(name, alias ? Route::kDelegate : Route::kFallback);
 }
 
-at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
-                       at::IntArrayRef output_padding, int64_t groups) {
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride, at::IntArrayRef padding,
+                       at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+                       int64_t groups) {
   static OperatorCalls& calls = cpu_calls(kConvolution);
   calls.count();
   CpuCall call(kConvolution);
   const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
   const std::optional<at::Tensor> cpu_bias = call.argument(bias);
   return call.result(call.run([&] {
-    return at::convolution(cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed, output_padding,
-                           groups);
+    return at::convolution(cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed,
+                           output_padding, groups);
   }));
 }
 
@@ -83,8 +84,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
                    cpu_weight = call.argument(weight);
   const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
   auto [grad_input, grad_weight, grad_bias] = call.run([&] {
-    return at::convolution_backward(cpu_grad, cpu_input, cpu_weight, at::IntArrayRef(bias_size), stride, padding,
-                                    dilation, transposed, output_padding, groups, output_mask);
+    return at::convolution_backward(cpu_grad, cpu_input, cpu_weight, at::IntArrayRef(bias_size), stride,
+                                    padding, dilation, transposed, output_padding, groups, output_mask);
   });
   return {call.result(std::move(grad_input)), call.result(std::move(grad_weight)),
           call.result(std::move(grad_bias))};
@@ -94,7 +95,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
 at::Tensor with_gradient(const at::Tensor& tensor) {
   auto impl = c10::make_intrusive<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
-      c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}),
+      c10::DispatchKeySet(
+          {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}),
       tensor.dtype());
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   return at::Tensor(std::move(impl)).set_requires_grad(true);
@@ -106,9 +108,11 @@ int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const a
                          std::optional<double> scale, bool enable_gqa) {
   static const std::string name = "aten::_fused_sdp_choice";
   CpuCall call(name);
-  const at::Tensor cpu_query = call.argument(query), cpu_key = call.argument(key), cpu_value = call.argument(value);
+  const at::Tensor cpu_query = call.argument(query), cpu_key = call.argument(key),
+                   cpu_value = call.argument(value);
   std::optional<at::Tensor> cpu_mask = call.argument(mask);
-  if (cpu_mask && mask->requires_grad()) cpu_mask = with_gradient(*cpu_mask);  // not all have a gradient for it
+  if (cpu_mask && mask->requires_grad())
+    cpu_mask = with_gradient(*cpu_mask);  // not all have a gradient for it
   return call.run([&] {
     return at::_fused_sdp_choice(cpu_query, cpu_key, cpu_value, cpu_mask, dropout, causal, scale, enable_gqa);
   });

@@ -50,12 +50,18 @@ std::pair<Route, std::string> unregistered_route(const c10::OperatorHandle& op) 
 
 const char* route_name(Route route) noexcept {
   switch (route) {
-    case Route::kNative: return "native";
-    case Route::kKernel: return "kernel";
-    case Route::kDelegate: return "delegate";
-    case Route::kDecomposition: return "decomposition";
-    case Route::kFallback: return "fallback";
-    case Route::kNone: return "none";
+    case Route::kNative:
+      return "native";
+    case Route::kKernel:
+      return "kernel";
+    case Route::kDelegate:
+      return "delegate";
+    case Route::kDecomposition:
+      return "decomposition";
+    case Route::kFallback:
+      return "fallback";
+    case Route::kNone:
+      return "none";
   }
   return "none";
 }
@@ -115,9 +121,8 @@ std::map<std::string, std::pair<Route, std::string>> all_routes() {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op.has_value()) continue;
     const auto known = ours.find(full_name(name));
-    routes[full_name(name)] = known != ours.end()
-                                  ? std::make_pair(known->second, std::string("registered"))
-                                  : unregistered_route(*op);
+    routes[full_name(name)] = known != ours.end() ? std::make_pair(known->second, std::string("registered"))
+                                                  : unregistered_route(*op);
   }
   return routes;
 }

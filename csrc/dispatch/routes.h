@@ -28,8 +28,8 @@ struct OperatorCalls {
 // The counter of an overload ("aten::add.Tensor"); made on first use.
 OperatorCalls& operator_calls(const std::string& name, Route route);
 
-// Counts the call of a kernel that is registered by hand: ISTHMUS_COUNT("aten::view", Route::kNative). The counter is
-// made when the library is loaded, so that all_routes() knows it before the first call.
+// Counts the call of a kernel that is registered by hand: ISTHMUS_COUNT("aten::view", Route::kNative). The
+// counter is made when the library is loaded, so that all_routes() knows it before the first call.
 template <size_t N>
 struct Literal {
   constexpr Literal(const char (&from)[N]) { std::copy_n(from, N, text); }
@@ -41,7 +41,8 @@ inline OperatorCalls& counter = operator_calls(kName.text, kRoute);
 
 // Bytes that the fallback route copied, both ways.
 void add_fallback_bytes(int64_t bytes) noexcept;
-// Bytes of results that a delegated kernel did not place in the chip's memory, so that they were copied there.
+// Bytes of results that a delegated kernel did not place in the chip's memory, so that they were copied
+// there.
 void add_adopted_copy_bytes(int64_t bytes) noexcept;
 
 struct DispatchStats {
