@@ -15,6 +15,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -279,7 +280,7 @@ def train(args: argparse.Namespace) -> None:
     if first >= last:
         raise RunError(f"nothing to do: the checkpoint is of iteration {first}, the run ends at {last}")
     if args.overwrite and RANK == 0:
-        remove_earlier_run(args.output)
+        set_earlier_run_aside(args.output)
     checkpoint.barrier()
     journal = Journal(args.output / "metrics.jsonl", writes=RANK == 0)
     wrapped = DistributedDataParallel(model, device_ids=[LOCAL_RANK]) if WORLD_SIZE > 1 else model
@@ -289,7 +290,7 @@ def train(args: argparse.Namespace) -> None:
     loader = DataLoader(train_windows, batch_sampler=order, pin_memory=True, generator=generator)
     run = Run(args, model, wrapped, optimizer, held_out, journal)
     iterate(run, iter(loader), first, last)
-    finish(journal, args)
+    finish(journal, first + 1, last, args)
 
 
 def iterate(run: Run, batches: Iterator[Any], first: int, last: int) -> None:
@@ -303,6 +304,7 @@ def iterate(run: Run, batches: Iterator[Any], first: int, last: int) -> None:
     times: list[float] = []
     for iteration in tqdm(range(first + 1, last + 1), initial=first, total=args.iterations, disable=not show):
         start = time.perf_counter()
+        args.reached = iteration
         rate = learning_rate(iteration, args)
         for group in run.optimizer.param_groups:
             group["lr"] = rate
@@ -338,12 +340,11 @@ def report_repetition(journal: Journal, first: int, last: int, strict: bool) -> 
     say(f"resume: {message}")
 
 
-def finish(journal: Journal, args: argparse.Namespace) -> None:
-    """Draw the loss curve and sum the run up."""
+def finish(journal: Journal, first: int, last: int, args: argparse.Namespace) -> None:
+    """Draw the loss curve of all that metrics.jsonl holds and sum up this run, iterations first to last."""
     if RANK == 0:
         journal.plot(args.output / "loss.png")
     losses, curve = journal.losses, args.output / "loss.png"
-    first, last = min(losses), max(losses)
     peak = torch.cuda.max_memory_allocated() / 2**20
     say(
         f"done: loss {losses[first]:.3f} at iteration {first}, {losses[last]:.3f} at {last}; "
@@ -358,21 +359,49 @@ def earlier_run(folder: Path) -> list[Path]:
 
 
 def prepare_output(args: argparse.Namespace) -> None:
+    if args.resume is not None:  # its absence shows before the text is tokenized
+        checkpoint.find(args.output, args.resume or None)
     make_folder(args.output)
     if earlier_run(args.output) and args.resume is None and not args.overwrite:
         raise RunError(f"{args.output}: holds an earlier run; add --resume, --overwrite or another --output")
 
 
-def remove_earlier_run(folder: Path) -> None:
+def set_earlier_run_aside(folder: Path) -> None:
+    """Move it to <folder>.previous in place of an older one; without a checkpoint it is not worth that."""
+    if checkpoint.newest(folder) is None:
+        remove(earlier_run(folder))
+        return
+    previous = folder.resolve().with_name(folder.resolve().name + ".previous")
+    make_folder(previous)
+    remove(earlier_run(previous))
     for path in earlier_run(folder):
+        shutil.move(path, previous / path.name)
+    say(f"overwrite: the earlier run is now in {previous}")
+
+
+def remove(paths: list[Path]) -> None:
+    for path in paths:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
 
 
+def end_by_interrupt(args: argparse.Namespace) -> None:
+    """Say where the run stands, then end as SIGINT ends a program, so that a calling shell stops too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if RANK == 0:
+        where = f"at iteration {args.reached}" if args.reached else "before the first iteration"
+        newest = checkpoint.newest(args.output)
+        then = f"newest checkpoint: {newest}; continue with --resume" if newest else "no checkpoint yet"
+        tqdm.write(f"pretrain_llama.py: interrupted {where}; {then}", file=sys.stderr)
+        sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def main() -> None:
     args = parse_args(WORLD_SIZE)
+    args.reached = 0
     try:
         if not torch.cuda.is_available():
             raise RunError("no CUDA device; install a driver and a PyTorch built for it")
@@ -387,6 +416,8 @@ def main() -> None:
         if LOCAL_RANK == 0:
             print(f"pretrain_llama.py: error: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
+    except KeyboardInterrupt:
+        end_by_interrupt(args)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -106,6 +107,8 @@ def test_resumed_run_repeats_the_losses_to_the_bit(trained: tuple[Path, str]) ->
     result = run_script(*TINY, "--output", str(output), "--resume", "3", "--verify-resume")
     assert result.returncode == 0, result.stderr
     assert "resume: iterations 4-8 bit-equal to the earlier run" in result.stdout
+    done = re.search(r"done: loss \d\.\d+ at iteration (\d), \d\.\d+ at (\d);", result.stdout)
+    assert done and done.groups() == ("4", "8")
     assert losses(output) == before
 
 
@@ -121,7 +124,7 @@ def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> No
     ("flags", "message"),
     [
         ((), "holds an earlier run; add --resume, --overwrite or another --output"),
-        (("--resume", "5"), "no checkpoint of iteration 5 to resume from (there are: [3, 6, 8])"),
+        (("--resume", "5", "--data", "absent.txt"), "no checkpoint of iteration 5 to resume from (there are: [3,"),
         (("--resume", "--num-layers", "3"), "written with --num-layers 2, not 3"),
         (("--overwrite", "--data", "absent.txt"), "absent.txt: cannot be read (No such file or directory)"),
     ],
@@ -169,6 +172,7 @@ def corpus(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', "line 3: not JSON"),
         ("a.jsonl", b'{"text": "x"}\n["x"]\n', "line 2: expected an object, found list"),
         ("a.jsonl", b'{"texts": "x"}\n', "line 1: no text under the keys ['texts']"),
+        ("a.json", b'[{"instruction": 3}]', "line 1: 'instruction' is of type int, not a string"),
         ("a.jsonl", b'{"text": 5}', "line 1: 'text' is of type int, not a string"),
         ("a.jsonl", b'{"text": "\\ud800"}', "line 1: half of a surrogate pair"),
         ("a.jsonl", b"[" * 100_000, "line 1: not JSON"),
@@ -281,6 +285,47 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return pretrain_llama
 
 
+def test_earlier_run_is_set_aside(script: Any, tmp_path: Path) -> None:
+    def write(text: str, *names: str) -> None:
+        for name in names:
+            path = tmp_path / "run" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def found(folder: str) -> dict[str, str]:
+        paths = (path for path in (tmp_path / folder).rglob("*") if path.is_file())
+        return {str(path.relative_to(tmp_path / folder)): path.read_text() for path in paths}
+
+    for text in ("first", "second"):
+        write(text, "metrics.jsonl", "loss.png", "checkpoint-000003/model.safetensors", "tokenizer-1.json")
+        script.set_earlier_run_aside(tmp_path / "run")
+        kept = found("run.previous")
+        assert sorted(kept) == ["checkpoint-000003/model.safetensors", "loss.png", "metrics.jsonl"]
+        assert set(kept.values()) == {text}
+        assert list(found("run")) == ["tokenizer-1.json"]
+    write("third", "metrics.jsonl")
+    script.set_earlier_run_aside(tmp_path / "run")
+    assert found("run.previous") == kept, "a run without a checkpoint replaced one that has some"
+    assert list(found("run")) == ["tokenizer-1.json"]
+
+
+def test_interrupt_ends_in_one_line(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(SCRIPT), *TINY, "--output", str(output)]
+    endless = ("--iterations", "100000", "--eval-interval", "100000")
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *endless, "--save-interval", "1"], **pipes) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("checkpoint: "):
+                break
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=120)[1]
+    assert process.returncode == -signal.SIGINT
+    pattern = r"pretrain_llama.py: interrupted at iteration \d+; newest checkpoint: .+; continue with --resume\n"
+    assert re.fullmatch(pattern, errors), errors
+
+
 def test_order_of_data_does_not_depend_on_batches_ranks_and_resuming(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +366,7 @@ def test_learning_rate_warms_up_and_follows_a_cosine(script: Any) -> None:
         (("--iterations", "0"), "0 is not positive"),
         (("--lr", "nan"), "--lr and --clip-grad must be above 0"),
         (("--warmup", "300"), "--warmup 300 must be at least 0 and below --iterations 300"),
-        (("--overwrite", "--resume"), "--overwrite removes what --resume needs"),
+        (("--overwrite", "--resume"), "--overwrite moves away what --resume needs"),
         (("--verify-resume",), "--verify-resume goes with --resume"),
     ],
 )

@@ -64,7 +64,7 @@ def save(
 
 def find(folder: Path, iteration: int | None) -> Path:
     """The checkpoint of an iteration, or the newest for None."""
-    found = {int(path.name[11:]): path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit()}
+    found = _by_iteration(folder)
     wanted = max(found, default=None) if iteration is None else iteration
     if wanted not in found:
         which = "checkpoint" if iteration is None else f"checkpoint of iteration {iteration}"
@@ -73,6 +73,16 @@ def find(folder: Path, iteration: int | None) -> Path:
             "start without --resume, or name the --output of an earlier run"
         )
     return found[wanted]
+
+
+def newest(folder: Path) -> Path | None:
+    """The checkpoint of the latest iteration; None where there is none."""
+    found = _by_iteration(folder)
+    return found[max(found)] if found else None
+
+
+def _by_iteration(folder: Path) -> dict[int, Path]:
+    return {int(path.name[11:]): path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit()}
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -120,7 +120,9 @@ def _record_text(record: Any, where: str) -> str:
         parts = [("### Instruction:\n", "instruction"), ("### Response:\n", "output")]
         if record.get("input"):
             parts.insert(1, ("### Input:\n", "input"))
-    else:
+    else:  # of what is there, a value that is not text is the first thing to say
+        parts = [("", key) for key in ("instruction", "output") if not isinstance(record.get(key, ""), str)]
+    if not parts:
         raise CorpusError(f"{where}: no text under the keys {sorted(record)}; {_REMEDY}")
     for _, key in parts:
         if not isinstance(record[key], str):

@@ -76,7 +76,7 @@ def add_output_flags(group: Any) -> None:
         metavar="DIR",
     )
     group.add_argument(
-        "--overwrite", action="store_true", help="remove an earlier run from the output folder"
+        "--overwrite", action="store_true", help="start anew; an earlier run moves to DIR.previous"
     )
     newest = "continue from the checkpoint of an iteration, or from the newest"
     group.add_argument("--resume", nargs="?", type=count, const=0, metavar="ITERATION", help=newest)
@@ -136,6 +136,6 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace, world_size:
     if args.seed < 0:
         parser.error(f"--seed {args.seed} must be at least 0")
     if args.overwrite and args.resume is not None:
-        parser.error("--overwrite removes what --resume needs; give one of them")
+        parser.error("--overwrite moves away what --resume needs; give one of them")
     if args.verify_resume and args.resume is None:
         parser.error("--verify-resume goes with --resume")
