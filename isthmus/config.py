@@ -7,9 +7,10 @@ imported; this is where all of them are declared, typed and documented.
 from __future__ import annotations
 
 import os
+import re
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -26,6 +27,13 @@ def _switch(value: Any) -> Any:
     raise ValueError("not a switch; set it to 0 or 1")
 
 
+def _size(value: str) -> str:
+    if re.fullmatch(r"(\d+(\.\d+)?([KMGT]iB|B)?)?", value):
+        return value
+    raise ValueError("not a size; set it to bytes or a number with KiB, MiB, GiB, for example 8GiB")
+
+
+Size = Annotated[str, AfterValidator(_size)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
@@ -51,11 +59,8 @@ class Settings(BaseSettings):
     host_devices: int | None = _option(
         None, "host chip", "number of devices; empty: one, or one for each local rank", ge=0
     )
-    host_memory: str = _option(
-        "",
-        "host chip",
-        "memory of one device: 8GiB, 512MiB, or bytes; empty: 8GiB",
-        pattern=r"^(\d+(\.\d+)?([KMGT]iB|B)?)?$",
+    host_memory: Size = _option(
+        "", "host chip", "memory of one device: 8GiB, 512MiB, or bytes; empty: 8GiB"
     )
     host_strict: Switch = _option(
         False,

@@ -71,7 +71,7 @@ def test_doctor_finds_a_sound_installation():
     [
         ({"ISTHMUS_DRIVER": "none"}, "ISTHMUS_DRIVER=none switches it off"),
         ({"ISTHMUS_DRIVER": "/no/such/driver.so"}, "/no/such/driver.so"),
-        ({"ISTHMUS_HOST_MEMORY": "lots"}, "ISTHMUS_HOST_MEMORY"),
+        ({"ISTHMUS_HOST_MEMORY": "lots"}, "ISTHMUS_HOST_MEMORY=lots: not a size; set it to bytes or a number"),
         ({"ISTHMUS_HOST_DEVICES": "0"}, "none is usable"),
         ({"ISTHMUS_HOST_DEVICE": "2"}, "ISTHMUS_HOST_DEVICE is set, but there is no such option"),
     ],

@@ -172,17 +172,35 @@ def test_device_and_quiet():
     code = "import torch; print(torch.ones(1, device='cuda').device, torch.cuda.current_device())"
     done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2")
     assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
-    done = run("--device", 5, "-c", "import torch")
-    assert done.returncode == 1
-    assert done.stderr == "isthmus: ISTHMUS_DEVICE=5: there are 1 devices, numbered from 0\n"
-    done = run("--device", "xpu", "-c", "import torch")
-    assert done.stderr == "isthmus: ISTHMUS_DEVICE=xpu: the accelerator here is chip\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("5", "there is 1 device, numbered from 0"),
+        ("-1", "not a device; give its number or, for example, chip:0"),
+        ("chip:", "not a device; give its number or, for example, chip:0"),
+        ("xpu", "the accelerator here is chip"),
+    ],
+)
+def test_a_device_that_cannot_be_had(device, message):
+    done = run("--device", device, "-c", "import torch")
+    assert done.returncode == 2
+    assert done.stderr == f"isthmus: --device {device} (or ISTHMUS_DEVICE): {message}\n"
+
+
+def test_a_small_device():
+    done = run("-c", "import torch; torch.ones(1).cuda()", ISTHMUS_HOST_MEMORY="64MiB")
+    assert "1 device, 64.0 MiB)" in done.stderr and re.search(r"peak \d+\.\d of 64\.0 MiB ", done.stderr)
 
 
 def test_no_accelerator_is_one_line():
     done = run("--driver", "none", "-c", "import torch; print('not reached')")
     assert done.returncode == 1 and done.stdout == ""
     assert re.fullmatch(r"isthmus: no accelerator: [^\n]*`isthmus doctor` says why\n", done.stderr)
+    done = run("-c", "import torch", ISTHMUS_HOST_MEMORY="64Mb")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert 'ISTHMUS_HOST_MEMORY="64Mb" is not a device capacity; set it to' in done.stderr
 
 
 @pytest.mark.parametrize(

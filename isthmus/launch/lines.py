@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,14 @@ _SHOWN_ROUTES = {
     "fallback": "fallback",
 }
 
+_DEVICE = re.compile(r"([a-z]\w*)(?::(\d+))?|(\d+)", re.ASCII)
+
 _is_main = False
 _started: Accelerator | None = None
+
+
+class DeviceError(ValueError):
+    """The device that was asked for cannot be had; the message is one line."""
 
 
 def expect() -> None:
@@ -38,19 +45,24 @@ def set_default_device(accelerator: Accelerator) -> None:
     """Make the device that ISTHMUS_DEVICE names current.
 
     Raises:
-        ValueError: it is of another type, or there is no such device.
+        DeviceError: it is no device's name, of another type, or there is no such device.
     """
     asked = os.environ.get("ISTHMUS_DEVICE", "")
     if not asked:
         return
-    kind, _, index = asked.rpartition(":") if asked[-1].isdigit() else (asked, "", "")
-    if kind not in ("", "cuda", accelerator.type):
-        raise ValueError(f"ISTHMUS_DEVICE={asked}: the accelerator here is {accelerator.type}")
+    # isthmus run hands its option on in the variable, so which of the two was used is not known here.
+    given, match = f"--device {asked} (or ISTHMUS_DEVICE)", _DEVICE.fullmatch(asked)
+    if match is None:
+        raise DeviceError(f"{given}: not a device; give its number or, for example, {accelerator.type}:0")
+    kind, index = match[1], match[2] or match[3]
+    if kind not in (None, "cuda", accelerator.type):
+        raise DeviceError(f"{given}: the accelerator here is {accelerator.type}")
     import torch
 
     count = torch.accelerator.device_count()
     if index and int(index) >= count:
-        raise ValueError(f"ISTHMUS_DEVICE={asked}: there are {count} devices, numbered from 0")
+        are = "is 1 device" if count == 1 else f"are {count} devices"
+        raise DeviceError(f"{given}: there {are}, numbered from 0")
     if index:
         torch.accelerator.set_device_index(int(index))
 
@@ -64,7 +76,7 @@ def print_start(accelerator: Accelerator) -> None:
     count = torch.accelerator.device_count()
     facts = [f"driver {name}"] if (name := _driver_name(accelerator)) else []
     facts.append(_plural(count, "device"))
-    facts.append(f"{_total_bytes() / _GIB:.1f} GiB{'' if count == 1 else ' each'}")
+    facts.append(f"{_size(_total_bytes())}{'' if count == 1 else ' each'}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         facts.append(f"world size {os.environ['WORLD_SIZE']}")
     index = torch.accelerator.current_device_index()
@@ -83,15 +95,16 @@ def print_end() -> None:
     if found:
         parts.append(_operators(found["operators"]))
     peak = max(torch.accelerator.max_memory_allocated(i) for i in range(torch.accelerator.device_count()))
-    parts.append(f"peak {_size(peak)} of {_total_bytes() / _GIB:.1f} GiB")
+    total = _size(_total_bytes())
+    parts.append(f"peak {_size(peak).removesuffix(total[-4:])} of {total}")  # a unit that both have, once
     if found:
         parts.append(f"set_device {found['set_device']}")
     _print(" · ".join(parts))
 
 
 def _size(count: int) -> str:
-    """Bytes in GiB without the unit, which follows; in MiB where that would read 0.0."""
-    return f"{count / _GIB:.1f}" if count >= 0.05 * _GIB else f"{count / (1 << 20):.1f} MiB"
+    """Bytes in GiB, and in MiB below one."""
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / (1 << 20):.1f} MiB"
 
 
 def _operators(operators: dict[str, dict[str, Any]]) -> str:

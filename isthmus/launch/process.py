@@ -52,7 +52,10 @@ def _enter() -> None:
         lines.set_default_device(current)
         if not current.is_cuda:
             proxies.enter(_scope, current)
-    except (accelerator.NoAccelerator, PatchError, ValueError) as error:
+    except lines.DeviceError as error:  # wrong usage, of which isthmus run says so by its status
+        print(f"isthmus: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (accelerator.NoAccelerator, PatchError) as error:
         sys.exit(f"isthmus: {error}")
     if lines.expected():
         lines.print_start(current)

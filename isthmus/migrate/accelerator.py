@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+import isthmus
+
 CUDA = "cuda"
 
 
@@ -93,5 +95,15 @@ def current(check: bool = True) -> Accelerator:
     """
     device = torch.accelerator.current_accelerator(check_available=check)
     if device is None:
-        raise NoAccelerator("no accelerator: PyTorch sees no usable device here. `isthmus doctor` says why")
+        reason = _driver_error() or "PyTorch sees no usable device here. `isthmus doctor` says why"
+        raise NoAccelerator(f"no accelerator: {reason}")
     return Accelerator(device.type, torch.get_device_module(device))
+
+
+def _driver_error() -> str:
+    """Why the driver that Isthmus has opened offers no device; "" where it has opened none."""
+    if not isthmus.status().registered:
+        return ""
+    from isthmus import _C
+
+    return _C.device_error()
