@@ -117,3 +117,10 @@ def test_transformer_fast_path() -> None:
         expected = layer(data)
         assert torch.equal(layer.to("chip")(data.to("chip")).cpu(), expected)
     assert torch.chip.dispatch_stats()["operators"]["aten::_transformer_encoder_layer_fwd"]["calls"] > 0
+
+
+def test_lazy_module_moves_before_it_has_a_shape() -> None:
+    module: Any = nn.LazyLinear(3)
+    assert nn.parameter.is_lazy(module.chip().weight)
+    assert module(torch.ones(2, 5, device="chip")).shape == (2, 3)
+    assert module.weight.device.type == "chip"

@@ -149,6 +149,14 @@ def test_a_device_made_before_the_shim_is_translated():
         assert nn.Linear(1, 1).to(device).weight.device == CHIP0
 
 
+@pytest.mark.parametrize("move", [lambda m: m.cuda(), lambda m: m.to("cuda"), lambda m: m.chip()])
+def test_lazy_modules_move_before_they_have_a_shape(cuda, move):
+    module = move(nn.LazyLinear(3))
+    assert nn.parameter.is_lazy(module.weight)
+    assert module(torch.ones(2, 5, device="cuda")).device == CHIP0
+    assert module.weight.shape == (3, 5) and module.weight.device == CHIP0
+
+
 def test_modules_keep_their_parameters(cuda):
     model = nn.Linear(2, 2)
     weight, optimizer = model.weight, torch.optim.SGD(model.parameters(), lr=0.5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from isthmus.chip import _utils, amp, cross_entropy, memory, random, sharing, streams, types
+from isthmus.chip import _utils, amp, cross_entropy, lazy_modules, memory, random, sharing, streams, types
 from isthmus.chip._lazy import (
     _is_in_bad_fork,
     _lazy_call,
@@ -158,6 +158,7 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "lazy_modules",
     "LongStorage",
     "LongTensor",
     "manual_seed",
@@ -213,6 +214,7 @@ def _install() -> None:
         sys.modules[f"torch.chip.{name}"] = module
     sharing.install()
     cross_entropy.install()
+    lazy_modules.install()
 
 
 def __getattr__(name: str) -> bool:

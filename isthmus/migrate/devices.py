@@ -203,6 +203,11 @@ def _tensor_methods(scope: Scope, accelerator: Accelerator) -> None:
         functools.partial(_tensor_type, accelerator),
         "x.type() reads and takes 'torch.cuda.FloatTensor'",
     )
+    scope.replace(
+        "torch.nn.parameter.UninitializedTensorMixin._allowed_methods",
+        lambda allowed: [*allowed, torch.Tensor.to, torch.Tensor.cuda],
+        "parameters of lazy modules may be moved by the proxies too",
+    )
     for storage in ("UntypedStorage", "TypedStorage"):
         scope.replace(
             f"torch.{storage}.cuda",
