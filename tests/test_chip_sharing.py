@@ -66,10 +66,10 @@ def test_cpu_tensors_are_shared_as_before():
 
 
 def test_undone():
-    assert len(patches.active("chip")) == 2
+    before = len(patches.active("chip"))
     sharing.uninstall()
     try:
-        assert not patches.active("chip")
+        assert before - len(patches.active("chip")) == 2
         with pytest.raises(RuntimeError):
             ForkingPickler.dumps(torch.ones(1, device="chip"))
     finally:

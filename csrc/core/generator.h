@@ -15,8 +15,11 @@ class ChipGenerator final : public c10::GeneratorImpl {
   const at::Generator& engine() const { return engine_; }
 
   void set_current_seed(uint64_t seed) override { engine_.set_current_seed(seed); }
-  void set_offset(uint64_t offset) override { engine_.set_offset(offset); }
-  uint64_t get_offset() const override { return engine_.get_offset(); }
+  // The engine has none; 0 is what pickling a generator carries.
+  void set_offset(uint64_t offset) override {
+    TORCH_CHECK(offset == 0, "a chip generator has no offset; set its state.");
+  }
+  uint64_t get_offset() const override { return 0; }
   uint64_t current_seed() const override { return engine_.current_seed(); }
   uint64_t seed() override { return engine_.seed(); }
   void set_state(const c10::TensorImpl& state) override;

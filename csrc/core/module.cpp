@@ -1,6 +1,8 @@
 // isthmus._C: what isthmus.chip calls.
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+
 #include "collectives/bindings.h"
 #include "core/generator.h"
 #include "core/runtime.h"
@@ -150,7 +152,10 @@ void bind_device(py::module_& m) {
   m.def("device_count", [] { return static_cast<int>(device_count()); }, Release());
   m.def("device_error", [] { return device_error(); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });
-  m.def("set_device", [](int device) { set_current_device(static_cast<c10::DeviceIndex>(device)); });
+  m.def("set_device", [](int device) {
+    // An index that the narrower type cannot hold must not come out as another device.
+    set_current_device(static_cast<c10::DeviceIndex>(std::clamp(device, -1, kMaxDevices)));
+  });
   m.def("exchange_device",
         [](int device) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device))); });
   m.def("device_properties",

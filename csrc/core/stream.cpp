@@ -17,7 +17,9 @@ struct Entry {
   isthmus_stream handle = nullptr;
   c10::DeviceIndex device = 0;
   bool external = false;
-  std::atomic<bool> busy{false};
+  // Work that drain() has to wait for: what was submitted less what a synchronisation has seen done.
+  std::atomic<uint64_t> submitted{0};
+  std::atomic<uint64_t> completed{0};
 };
 
 struct Pool {
@@ -133,17 +135,25 @@ isthmus_stream stream_handle(c10::Stream stream) {
   return entry(stream).handle;
 }
 
-void mark_busy(c10::Stream stream) noexcept { entry(stream).busy.store(true, std::memory_order_release); }
+void mark_busy(c10::Stream stream) noexcept {
+  entry(stream).submitted.fetch_add(1, std::memory_order_release);
+}
 
 void drain(c10::Stream stream) {
   Entry& e = entry(stream);
-  if (C10_LIKELY(!e.busy.load(std::memory_order_acquire) && !e.external)) return;
+  if (C10_LIKELY(e.completed.load(std::memory_order_acquire) >= e.submitted.load(std::memory_order_acquire) &&
+                 !e.external))
+    return;
   synchronize_stream(stream);
 }
 
 void synchronize_stream(c10::Stream stream) {
-  entry(stream).busy.store(false, std::memory_order_release);
+  Entry& e = entry(stream);
+  const uint64_t seen = e.submitted.load(std::memory_order_acquire);
   check(driver().stream_synchronize(stream_handle(stream)), "synchronize stream");
+  uint64_t done = e.completed.load(std::memory_order_relaxed);
+  while (done < seen && !e.completed.compare_exchange_weak(done, seen, std::memory_order_release)) {
+  }
 }
 
 void synchronize_device(c10::DeviceIndex device) {

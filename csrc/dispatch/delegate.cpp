@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
 #include <torch/library.h>
 
@@ -36,13 +35,11 @@ struct Signature {
         generator = static_cast<int>(written.size()) - 1;
       writes |= written.back();
     }
-    hidden_random = generator < 0 && op.hasTag(at::Tag::nondeterministic_seeded);
   }
 
-  std::vector<bool> written;   // per argument
-  bool writes = false;         // any argument
-  int generator = -1;          // position of the Generator argument
-  bool hidden_random = false;  // draws from the default generator without taking one
+  std::vector<bool> written;  // per argument
+  bool writes = false;        // any argument
+  int generator = -1;         // position of the Generator argument
 };
 
 // First use of the chip: the driver starts, and CPU kernels can be given the chip's memory.
@@ -55,26 +52,6 @@ void prepare() {
   static_cast<void>(once);
   if (C10_UNLIKELY(in_bad_fork())) driver();  // says so
 }
-
-// CPU's default generator holds the chip's state while it lives, for kernels that take no generator.
-class LentDefaultGenerator {
- public:
-  explicit LentDefaultGenerator(c10::DeviceIndex device)
-      : ours_(engine_of(default_generator(device))), cpu_(at::detail::getDefaultCPUGenerator()) {
-    saved_ = cpu_.get_state();
-    cpu_.set_state(ours_.get_state());
-  }
-  ~LentDefaultGenerator() {
-    ours_.set_state(cpu_.get_state());
-    cpu_.set_state(saved_);
-  }
-  LentDefaultGenerator(const LentDefaultGenerator&) = delete;
-  LentDefaultGenerator& operator=(const LentDefaultGenerator&) = delete;
-
- private:
-  at::Generator ours_, cpu_;
-  at::Tensor saved_;
-};
 
 void map_list(c10::IValue& value, Mapping& mapping, bool written) {
   if (value.isTensorList()) {
@@ -109,6 +86,9 @@ void map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& 
   if (signature.generator < 0) return;
   c10::IValue& generator = arguments[signature.generator];
   if (generator.isGenerator()) {
+    TORCH_CHECK(generator.toGenerator().device().index() == mapping.device(),
+                "Expected a generator of chip:", static_cast<int>(mapping.device()), " but found one of ",
+                generator.toGenerator().device(), ".");
     generator = engine_of(generator.toGenerator());
   } else {
     generator = engine_of(default_generator(mapping.device()));
@@ -154,8 +134,6 @@ class CpuKernel final : public c10::OperatorKernel {
  private:
   void call(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    std::optional<LentDefaultGenerator> lent;
-    if (C10_UNLIKELY(signature_.hidden_random)) lent.emplace(mapping.device());
     constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
     if (kind_ == Mapping::Kind::kCopy) {
       op.redispatchBoxed(cpu, stack);

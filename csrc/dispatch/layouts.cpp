@@ -1,5 +1,6 @@
 // Route none: the tensor layouts that a chip does not have are refused in one line, whichever operator asks
 // first.
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -12,6 +13,12 @@ void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
                               "on chip; keep them on CPU.");
 }
 
+// nn.TransformerEncoder asks it before it makes nested tensors, and takes the padded path on a no.
+bool no_nested_tensor(const at::Tensor&, const at::Tensor&) { return false; }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(no_nested_tensor));
+}
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }

@@ -69,11 +69,17 @@ void Mapping::set_device(c10::Device device) {
 }
 
 size_t Mapping::map_storage(c10::StorageImpl& original, bool written) {
-  for (size_t i = 0; i < storages_.size(); ++i)
-    if (storages_[i].original == &original) {
-      storages_[i].written |= written;
-      return i;
+  if (written) original.mutable_data();  // a lazy copy becomes one before it is written
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    StoragePair& pair = storages_[i];
+    if (pair.original != &original) continue;
+    pair.written |= written;
+    if (kind_ == Kind::kAlias && written && pair.data != memory::host_address(original.data())) {
+      pair.data = memory::host_address(original.data());
+      pair.mapped->set_data_ptr_noswap(borrowed(pair.data));
     }
+    return i;
+  }
   const size_t nbytes = original.nbytes();
   void* data = nullptr;
   c10::DataPtr pointer;

@@ -1,4 +1,5 @@
 // Native route: allocation and views, which need no kernel.
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
@@ -35,6 +36,13 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_mem
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned, not tensors on chip.");
 }
 
+// Under torch.use_deterministic_algorithms, fresh memory is NaN or the largest integer.
+void fill_if_deterministic(at::Tensor& tensor) {
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory()))
+    at::native::fill_empty_deterministic_(tensor);
+}
+
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pin_memory,
                  std::optional<at::MemoryFormat> memory_format) {
@@ -48,6 +56,7 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
   if (size.size() != 1 || size[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(size);
   if (memory_format && *memory_format != at::MemoryFormat::Contiguous)
     tensor.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  fill_if_deterministic(tensor);
   return tensor;
 }
 
@@ -61,6 +70,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   const size_t nbytes = at::detail::computeStorageNbytes(size, stride, c10::elementSize(type));
   at::Tensor tensor = make_tensor(nbytes, type, chip_device(device));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  fill_if_deterministic(tensor);
   return tensor;
 }
 

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
-#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>
@@ -91,33 +91,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
           call.result(std::move(grad_bias))};
 }
 
-// A tensor over the same bytes that requires a gradient, which those of a mapping cannot.
-at::Tensor with_gradient(const at::Tensor& tensor) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
-      c10::DispatchKeySet(
-          {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}),
-      tensor.dtype());
-  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  return at::Tensor(std::move(impl)).set_requires_grad(true);
-}
-
-// Which attention kernel scaled_dot_product_attention takes: the one that CPU would.
-int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                         const std::optional<at::Tensor>& mask, double dropout, bool causal,
-                         std::optional<double> scale, bool enable_gqa) {
-  static const std::string name = "aten::_fused_sdp_choice";
-  CpuCall call(name);
-  const at::Tensor cpu_query = call.argument(query), cpu_key = call.argument(key),
-                   cpu_value = call.argument(value);
-  std::optional<at::Tensor> cpu_mask = call.argument(mask);
-  if (cpu_mask && mask->requires_grad())
-    cpu_mask = with_gradient(*cpu_mask);  // not all have a gradient for it
-  return call.run([&] {
-    return at::_fused_sdp_choice(cpu_query, cpu_key, cpu_value, cpu_mask, dropout, causal, scale, enable_gqa);
-  });
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", TORCH_FN(convolution));
   m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
@@ -133,5 +106,7 @@ void register_overrideable() {
 }  // namespace isthmus
 
 namespace at::native {
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &isthmus::attention_choice)
-}
+// Which attention kernel scaled_dot_product_attention takes: the one that CPU would. It looks at metadata
+// alone, so that fake and batched tensors are answered too.
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &_fused_sdp_choice_cpp)
+}  // namespace at::native

@@ -45,6 +45,8 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, int64_t off
               "\".  This is no longer allowed; the devices must match.");
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   TORCH_CHECK(stride.empty() || size.size() == stride.size(), "mismatch in length of strides and shape");
+  for (const int64_t step : stride)
+    TORCH_CHECK(step >= 0, "set_: negative strides are not supported, got ", stride);
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
   impl.set_storage_keep_dtype(std::move(source));
   if (stride.empty() && !size.empty()) {
@@ -96,7 +98,8 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
     check(driver().copy_async(grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE, handle), "resize");
     mark_busy(stream);
   }
-  // The old block goes back to its stream's pool; what runs there next runs after the copy.
+  // The old block belongs to the stream it was made for, which must not have it back before the copy is done.
+  memory::device_allocator().recordStream(storage.data_ptr(), stream);
   storage.set_data_ptr_noswap(std::move(grown));
   storage.set_nbytes(bytes);
 }

@@ -8,9 +8,17 @@
 namespace isthmus {
 namespace {
 
+// Plain strided tensors; the others have a TensorImpl of another class.
+bool is_dense(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet other({c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,
+                                       c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
+                                       c10::DispatchKey::FuncTorchGradWrapper});
+  return tensor.layout() == at::kStrided && !tensor.key_set().has_any(other);
+}
+
 bool has_compatible_layout(const at::Tensor& self, const at::Tensor& from) {
   ISTHMUS_COUNT("aten::_has_compatible_shallow_copy_type", Route::kNative);
-  return self.layout() == from.layout();
+  return is_dense(self) && is_dense(from);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
