@@ -9,12 +9,14 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include "dispatch/recurrent.h"
 #include "dispatch/routes.h"
 
 namespace isthmus {
 namespace {
 
 using at::Tensor;
+using recurrent::split_gates;
 using OptionalTensor = std::optional<Tensor>;
 
 bool given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
@@ -28,7 +30,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input_gates, const Tensor&
                                         const OptionalTensor& hidden_bias) {
   ISTHMUS_COUNT("aten::_thnn_fused_lstm_cell", Route::kDecomposition);
   const std::vector<Tensor> gates =
-      (with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias)).chunk(4, 1);
+      split_gates(with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias), 4);
   const Tensor in = gates[0].sigmoid(), forget = gates[1].sigmoid(), cell = gates[2].tanh(),
                out = gates[3].sigmoid();
   const Tensor cy = forget * cx + in * cell;
@@ -44,7 +46,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& grad_hy, 
                                                  bool has_bias) {
   ISTHMUS_COUNT("aten::_thnn_fused_lstm_cell_backward_impl", Route::kDecomposition);
   if (!given(grad_hy) && !given(grad_cy)) return {};
-  const std::vector<Tensor> gates = workspace.chunk(4, 1);
+  const std::vector<Tensor> gates = split_gates(workspace, 4);
   const Tensor &in = gates[0], &forget = gates[1], &cell = gates[2], &out = gates[3];
   const Tensor tanh_cy = cy.tanh();
   const Tensor grad_h = given(grad_hy) ? *grad_hy : at::zeros_like(cy);
@@ -59,8 +61,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& grad_hy, 
 std::tuple<Tensor, Tensor> gru(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
                                const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
   ISTHMUS_COUNT("aten::_thnn_fused_gru_cell", Route::kDecomposition);
-  const std::vector<Tensor> x = with_bias(input_gates, input_bias).chunk(3, 1);
-  const std::vector<Tensor> h = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
+  const std::vector<Tensor> x = split_gates(with_bias(input_gates, input_bias), 3);
+  const std::vector<Tensor> h = split_gates(with_bias(hidden_gates, hidden_bias), 3);
   const Tensor reset = (x[0] + h[0]).sigmoid(), update = (x[1] + h[1]).sigmoid();
   const Tensor candidate = (x[2] + reset * h[2]).tanh();
   return {(hx - candidate) * update + candidate, at::cat({reset, update, candidate, hx, h[2]}, 1)};
@@ -69,7 +71,7 @@ std::tuple<Tensor, Tensor> gru(const Tensor& input_gates, const Tensor& hidden_g
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_backward(const Tensor& grad_hy,
                                                                 const Tensor& workspace, bool has_bias) {
   ISTHMUS_COUNT("aten::_thnn_fused_gru_cell_backward", Route::kDecomposition);
-  const std::vector<Tensor> saved = workspace.chunk(5, 1);
+  const std::vector<Tensor> saved = split_gates(workspace, 5);
   const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3],
                &hidden = saved[4];
   const Tensor grad_update = grad_hy * (hx - candidate) * sigmoid_slope(update);

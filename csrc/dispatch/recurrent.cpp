@@ -15,6 +15,12 @@ State State::rows(int64_t begin, int64_t end) const {
   return {h.narrow(0, begin, end - begin), c.defined() ? c.narrow(0, begin, end - begin) : Tensor()};
 }
 
+std::vector<Tensor> split_gates(const Tensor& tensor, int64_t gates) {
+  TORCH_CHECK(tensor.dim() == 2 && tensor.size(1) % gates == 0, "the weights of a recurrent layer must have ",
+              gates, " * hidden_size rows; they give a tensor of shape ", tensor.sizes());
+  return tensor.unsafe_chunk(gates, 1);
+}
+
 // ---- cells
 
 State tanh_cell(const Tensor& input, const State& state, const Weights& weights) {
@@ -26,7 +32,7 @@ State relu_cell(const Tensor& input, const State& state, const Weights& weights)
 }
 
 State lstm_cell(const Tensor& input, const State& state, const Weights& weights) {
-  const std::vector<Tensor> gates = weights.of_hidden(state.h).add_(input).unsafe_chunk(4, 1);
+  const std::vector<Tensor> gates = split_gates(weights.of_hidden(state.h).add_(input), 4);
   const Tensor in = gates[0].sigmoid_(), forget = gates[1].sigmoid_(), cell = gates[2].tanh_(),
                out = gates[3].sigmoid_();
   const Tensor c = (forget * state.c).add_(in * cell);
@@ -35,8 +41,8 @@ State lstm_cell(const Tensor& input, const State& state, const Weights& weights)
 }
 
 State gru_cell(const Tensor& input, const State& state, const Weights& weights) {
-  const std::vector<Tensor> x = input.unsafe_chunk(3, 1);
-  const std::vector<Tensor> h = weights.of_hidden(state.h).unsafe_chunk(3, 1);
+  const std::vector<Tensor> x = split_gates(input, 3);
+  const std::vector<Tensor> h = split_gates(weights.of_hidden(state.h), 3);
   const Tensor reset = h[0].add_(x[0]).sigmoid_();
   const Tensor update = h[1].add_(x[1]).sigmoid_();
   const Tensor candidate = x[2].add(h[2].mul_(reset)).tanh_();
@@ -119,6 +125,11 @@ LayerResult run_packed_backwards(Cell cell, const Sequence& input, const State& 
 LayerResult run_direction(Cell cell, const Sequence& input, const State& state, const Weights& weights,
                           bool reverse) {
   if (!input.batch_sizes) return run_padded(cell, input.data, state, weights, reverse);
+  const Tensor& sizes = *input.batch_sizes;
+  TORCH_CHECK(
+      sizes.is_cpu() && sizes.dim() == 1 && sizes.size(0) > 0 && sizes.scalar_type() == at::kLong,
+      "batch_sizes of a packed sequence must be a 1D CPU int64 tensor with elements, got one of shape ",
+      sizes.sizes(), " on ", sizes.device());
   return reverse ? run_packed_backwards(cell, input, state, weights)
                  : run_packed(cell, input, state, weights);
 }

@@ -25,6 +25,9 @@ struct State {
   State rows(int64_t begin, int64_t end) const;
 };
 
+// The parts of a tensor [batch, gates * hidden], one per gate.
+std::vector<Tensor> split_gates(const Tensor& tensor, int64_t gates);
+
 // One step, from the input that of_input has transformed.
 using Cell = State (*)(const Tensor& input, const State& state, const Weights& weights);
 State tanh_cell(const Tensor& input, const State& state, const Weights& weights);

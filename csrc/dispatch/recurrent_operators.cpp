@@ -47,10 +47,11 @@ std::vector<Tensor> lowered(at::TensorList tensors) {
 std::tuple<Tensor, Tensor> run_one_state(Cell cell, const Sequence& sequence, const Tensor& hx,
                                          at::TensorList parameters, const Options& options) {
   check_devices(sequence.data, parameters, hx);
+  const std::vector<Weights> weights = gather_weights(lowered(parameters), options, false);
   std::vector<State> states;
   for (Tensor& h : lowered(hx).unbind(0)) states.push_back({std::move(h), Tensor()});
-  StackResult result = run_stack(cell, {lowered(sequence.data), sequence.batch_sizes}, states,
-                                 gather_weights(lowered(parameters), options, false), options);
+  StackResult result =
+      run_stack(cell, {lowered(sequence.data), sequence.batch_sizes}, states, weights, options);
   return {std::move(result.output), at::stack(result.h, 0)};
 }
 
@@ -129,11 +130,11 @@ std::tuple<Tensor, Tensor, Tensor> run_lstm(const Sequence& sequence, at::Tensor
                                             at::TensorList parameters, const Options& options) {
   check_devices(sequence.data, parameters, hx);
   const bool projected = hx[0].sym_size(2) != hx[1].sym_size(2);
+  const std::vector<Weights> weights = gather_weights(parameters, options, projected);
   std::vector<State> states;
   const std::vector<Tensor> h = hx[0].unbind(0), c = hx[1].unbind(0);
   for (size_t i = 0; i < h.size(); ++i) states.push_back({h[i], c.at(i)});
-  StackResult result =
-      run_stack(lstm_cell, sequence, states, gather_weights(parameters, options, projected), options);
+  StackResult result = run_stack(lstm_cell, sequence, states, weights, options);
   return {std::move(result.output), at::stack(result.h, 0), at::stack(result.c, 0)};
 }
 
@@ -167,7 +168,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_packed(const Tensor& data, const Tensor&
 
 // ---- single cells: LSTMCell and GRUCell
 
-void check_cell(const Tensor& input, at::TensorList states, const Tensor& w_ih, const Tensor& w_hh) {
+void check_cell(const Tensor& input, at::TensorList states, const Tensor& w_ih, const Tensor& w_hh,
+                int64_t gates) {
   TORCH_CHECK(input.size(1) == w_ih.size(1), "input has inconsistent input_size: got ", input.size(1),
               " expected ", w_ih.size(1));
   for (size_t i = 0; i < states.size(); ++i) {
@@ -176,6 +178,8 @@ void check_cell(const Tensor& input, at::TensorList states, const Tensor& w_ih, 
     TORCH_CHECK(states[i].size(1) == w_hh.size(1), "hidden", i, " has inconsistent hidden_size: got ",
                 states[i].size(1), ", expected ", w_hh.size(1));
   }
+  TORCH_CHECK(w_ih.size(0) == gates * w_hh.size(1), "weight_ih first dim must be ", gates,
+              " * hidden_size = ", gates * w_hh.size(1), ", but got ", w_ih.size(0));
 }
 
 Tensor or_undefined(const std::optional<Tensor>& tensor) { return tensor.value_or(Tensor()); }
@@ -185,7 +189,7 @@ std::tuple<Tensor, Tensor> lstm_cell_once(const Tensor& input, at::TensorList hx
                                           const std::optional<Tensor>& b_hh) {
   ISTHMUS_COUNT("aten::lstm_cell", Route::kDecomposition);
   TORCH_CHECK(hx.size() == 2, "lstm_cell expects two hidden states");
-  check_cell(input, hx, w_ih, w_hh);
+  check_cell(input, hx, w_ih, w_hh, 4);
   const Weights weights{w_ih, w_hh, or_undefined(b_ih), or_undefined(b_hh), {}};
   State state = recurrent::lstm_cell(weights.of_input(input), {hx[0], hx[1]}, weights);
   return {std::move(state.h), std::move(state.c)};
@@ -194,7 +198,7 @@ std::tuple<Tensor, Tensor> lstm_cell_once(const Tensor& input, at::TensorList hx
 Tensor gru_cell_once(const Tensor& input, const Tensor& hx, const Tensor& w_ih, const Tensor& w_hh,
                      const std::optional<Tensor>& b_ih, const std::optional<Tensor>& b_hh) {
   ISTHMUS_COUNT("aten::gru_cell", Route::kDecomposition);
-  check_cell(input, hx, w_ih, w_hh);
+  check_cell(input, hx, w_ih, w_hh, 3);
   const Weights weights{w_ih, w_hh, or_undefined(b_ih), or_undefined(b_hh), {}};
   return recurrent::gru_cell(weights.of_input(input), {hx, Tensor()}, weights).h;
 }
