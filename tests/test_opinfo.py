@@ -103,3 +103,29 @@ def test_copies_share_what_the_originals_share() -> None:
 def test_samples_are_spread_evenly() -> None:
     assert [i for i, _ in evenly(list(range(10)), 4)] == [0, 3, 6, 9]
     assert len(evenly(list(range(3)), 8)) == len(evenly(list(range(3)), 0)) == 3
+
+
+# ---- what the samples do not show
+
+
+@pytest.mark.parametrize("shapes", [((0,), (10,)), ((1, 0), (3, 3)), ((1, 0), (3, 0)), ((2, 0), (1, 0))])
+def test_copy_into_an_empty_tensor_checks_shapes(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    def copy(device: str) -> str:
+        try:
+            torch.empty(shapes[0], device=device).copy_(torch.ones(shapes[1], device=device))
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    assert copy("chip") == copy("cpu")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_cells_refuse_weights_of_wrong_shape(cell: str) -> None:
+    square = torch.ones(3, 3, device="chip")
+    state = [square, square] if cell == "lstm" else square
+    with pytest.raises(RuntimeError, match="weight_ih first dim must be"):
+        getattr(torch, f"{cell}_cell")(square, state, square, square)
+    fused = getattr(torch.ops.aten, f"_thnn_fused_{cell}_cell")
+    with pytest.raises(RuntimeError, match=r"hidden_size rows"):
+        fused(torch.ones(3, 5, device="chip"), torch.ones(3, 5, device="chip"), square)

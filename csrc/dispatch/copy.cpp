@@ -1,4 +1,5 @@
 // Native route: copies between the chip and the host, between chips, and on one chip.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/copy.h>
@@ -93,11 +94,19 @@ void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   to_mapping.finish_arguments();
 }
 
+void check_shapes(const at::Tensor& to, const at::Tensor& from) {
+  const std::vector<int64_t> shape = at::infer_size(to.sizes(), from.sizes());
+  TORCH_CHECK(to.sizes() == at::IntArrayRef(shape), "output with shape ", to.sizes(),
+              " doesn't match the broadcast shape ", at::IntArrayRef(shape));
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   ISTHMUS_COUNT("aten::_copy_from", Route::kNative);
   driver();
-  if (to.numel() == 0) return to;
-  if (from._is_zerotensor()) return to.zero_();
+  if (C10_UNLIKELY(to.numel() == 0 || from._is_zerotensor())) {  // no bytes to read, but shapes to check
+    check_shapes(to, from);
+    return to.numel() == 0 ? to : to.zero_();
+  }
   if (non_blocking && copy_asynchronously(to, from)) return to;
   const bool reachable = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
   if (!reachable) {
