@@ -20,7 +20,8 @@ import torch
 from . import table
 from .data import expected, expected_failures
 from .pool import Job, Pool, operators
-from .runner import JUDGED_DTYPES, Verdict, dtypes_of, short_name
+from .runner import JUDGED_DTYPES, dtypes_of, short_name
+from .verdict import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "opinfo.md"
 

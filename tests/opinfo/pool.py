@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from .runner import Verdict, judge, short_name
+from .runner import judge, short_name
+from .verdict import Verdict
 
 Job = tuple[int, torch.dtype]  # position in the list of operators, dtype
 

@@ -6,80 +6,18 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 import isthmus._C as core
 
-from .compare import Compared, Outcome, attempt, one_line, outcome_difference, same_message, value_difference
+from .compare import Outcome, attempt, one_line, value_difference
 from .data import compared, placed_on_cpu
 from .twin import CHIP, Copier, devices_of, tensors_of, tree_map
+from .verdict import Part, Verdict
 
-PARTS = ("forward", "no_grad", "backward", "inplace", "out", "errors", "state")
 Report = Callable[[str], None]
-
-
-@dataclass
-class Part:
-    """One thing that was judged: calls that agreed, of these the ones that raised on both, and the rest."""
-
-    agreed: int = 0
-    raised: int = 0
-    failed: int = 0
-    messages_differ: int = 0
-    first: str = ""  # the first disagreement
-
-    def fail(self, message: str) -> None:
-        self.failed += 1
-        self.first = self.first or message
-
-    def judge(
-        self, chip: Outcome, cpu: Outcome, where: str, values: Compared = "bits", placed: bool = True
-    ) -> bool:
-        """Compare two outcomes; True if both returned the same."""
-        try:
-            difference = outcome_difference(chip, cpu, values, placed)
-        except Exception as error:  # a result that cannot be read back
-            difference = f"comparison: {one_line(error)}"
-        if difference:
-            self.fail(f"{where}: {difference}")
-            return False
-        self.agreed += 1
-        if chip.error is None or cpu.error is None:
-            return True
-        self.raised += 1
-        if not same_message(chip.error, cpu.error):
-            self.messages_differ += 1
-            self.first = self.first or f"{where}: says {one_line(chip.error)}, on CPU {one_line(cpu.error)}"
-        return False
-
-
-@dataclass
-class Verdict:
-    """What one operator with one dtype showed."""
-
-    op: str
-    dtype: str
-    samples: int = 0
-    judged: int = 0
-    parts: dict[str, Part] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def part(self, name: str) -> Part:
-        return self.parts.setdefault(name, Part())
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """Part -> its first disagreement, of the parts that failed."""
-        return {name: part.first for name, part in self.parts.items() if part.failed}
-
-    @property
-    def runs_on_cpu(self) -> bool:
-        """Whether a sample returned on the CPU at all."""
-        forward = self.parts.get("forward")
-        return forward is not None and (forward.failed > 0 or forward.agreed > forward.raised)
 
 
 def evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .data import compared, expected
-from .runner import PARTS, Part, Verdict
+from .verdict import PARTS, Part, Verdict
 
 HEADINGS = {
     "forward": "forward",
