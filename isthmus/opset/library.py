@@ -1,0 +1,197 @@
+"""Operator libraries written in Python.
+
+    library = Library("numpy", "operators by NumPy")
+
+    @library.operator("aten::add.Tensor", dtypes=NUMBERS, strided=True, in_place=True)
+    def add(self, other, alpha, out):
+        np.add(self, alpha * other, out=out, casting="unsafe")
+
+A function gets the arguments that operators.h lists, by position: tensors as NumPy arrays over the chip's memory
+(bfloat16 as ml_dtypes.bfloat16), lists as Python lists, absent optional ones as None; then its outputs. One that
+declares a parameter ``context`` also gets the :class:`Context`. With ``raw=True`` tensors come as
+``tvm_ffi.Tensor``, for chips whose memory the CPU cannot reach and for Triton or CUDA kernels.
+
+Nothing here needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.schema import Argument, Schema
+
+STRIDED, IN_PLACE, MIXED = 1, 2, 4
+OUT_OF_MEMORY, INVALID_ARGUMENT, UNSUPPORTED = 3, 2, 5
+
+
+class Unsupported(Exception):
+    """Raised by a kernel for arguments that it does not serve: the call goes on to the operator's next route."""
+
+
+class Entry(NamedTuple):
+    """One operator of a library: overload, set of dtypes (bits), flags (operators.h), the function, raw."""
+
+    name: str
+    dtypes: int
+    flags: int
+    function: Callable[..., Any]
+    raw: bool
+
+
+class Context(ctypes.Structure):
+    """``isthmus_context`` of operators.h: device, stream, seed of a random operator."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("device", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+        ("seed", ctypes.c_uint64),
+        ("_workspace", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)),
+        ("_explain", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)),
+        ("_framework", ctypes.c_void_p),
+    ]
+
+    def workspace(self, nbytes: int) -> int:
+        """Address of scratch memory for this call. Raises MemoryError when the device is full."""
+        address = self._workspace(ctypes.addressof(self), nbytes)
+        if not address:
+            raise MemoryError(f"no room for a workspace of {nbytes} bytes")
+        return int(address)
+
+    def explain(self, argument: str, reason: str) -> None:
+        """Name the argument that a failing call is about, and why."""
+        self._explain(ctypes.addressof(self), argument.encode(), reason.encode())
+
+
+class Library:
+    """A set of operators under a name.
+
+    Args:
+        name: short, unique among the libraries of a chip.
+        description: one line for people.
+    """
+
+    def __init__(self, name: str, description: str = "") -> None:
+        self.name = name
+        self.description = description
+        self.entries: dict[str, Entry] = {}
+
+    def operator(
+        self,
+        *names: str,
+        dtypes: tuple[str, ...],
+        strided: bool = False,
+        in_place: bool = False,
+        mixed: bool = False,
+        raw: bool = False,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register a function as the kernel of one or more overloads.
+
+        Args:
+            names: overloads of the opset, such as ``aten::add.Tensor``.
+            dtypes: every dtype that a tensor of the call, input or output, may have.
+            strided: it takes tensors of any strides.
+            in_place: an output may be the memory of an input.
+            mixed: it promotes tensors of different dtypes itself.
+            raw: tensors come as tvm_ffi.Tensor.
+
+        Raises:
+            ValueError: a dtype or an operator that there is none of, or one registered twice.
+        """
+        flags = STRIDED * strided | IN_PLACE * in_place | MIXED * mixed
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            for name in names:
+                self._add(name, dtypes, flags, function, raw)
+            return function
+
+        return register
+
+    def _add(
+        self, name: str, dtypes: tuple[str, ...], flags: int, function: Callable[..., Any], raw: bool
+    ) -> None:
+        unknown = [dtype for dtype in dtypes if dtype not in dt.DTYPES]
+        if unknown:
+            raise ValueError(f"library {self.name}, {name}: no dtype {unknown[0]!r}")
+        if name in self.entries:
+            raise ValueError(f"library {self.name} registers {name} twice")
+        self.entries[name] = Entry(name, dt.mask(dtypes), flags, function, raw)
+
+    def function(self, name: str, schema: Schema, host_offset: int = 0) -> Callable[..., int | None]:
+        """What the framework calls: unpacks the arguments of operators.h and runs the registered function.
+
+        Args:
+            name: the overload.
+            schema: its schema.
+            host_offset: bytes to add to a device address for the address at which the CPU reaches it.
+        """
+        entry = self.entries[name]
+        wants_context = "context" in inspect.signature(entry.function).parameters
+        unpack = Unpacker(schema, None if entry.raw else host_offset)
+
+        def call(context: int, *flat: Any) -> int | None:
+            try:
+                arguments = unpack(flat)
+                if wants_context:
+                    entry.function(*arguments, context=Context.from_address(context))
+                else:
+                    entry.function(*arguments)
+            except Unsupported:
+                return UNSUPPORTED
+            except MemoryError as error:
+                Context.from_address(context).explain("", str(error))
+                return OUT_OF_MEMORY
+            return None
+
+        return entry.function if entry.raw and unpack.is_flat and wants_context else call
+
+
+class Unpacker:
+    """Turns the flat arguments of a call into those of a Python function.
+
+    Args:
+        schema: of the operator.
+        host_offset: see :meth:`Library.function`; None leaves tensors as tvm_ffi.Tensor.
+    """
+
+    def __init__(self, schema: Schema, host_offset: int | None) -> None:
+        self._arguments = (*schema.inputs, *schema.outputs)
+        self._offset = host_offset
+        self.is_flat = not any(a.is_list for a in self._arguments)
+
+    def __call__(self, flat: tuple[Any, ...]) -> list[Any]:
+        """The arguments, lists gathered, tensors as arrays."""
+        items = iter(flat)
+        return [self._take(argument, items) for argument in self._arguments]
+
+    def _take(self, argument: Argument, items: Iterator[Any]) -> Any:
+        value = next(items)
+        if not argument.is_list:
+            return self._tensor(value) if argument.is_tensor else value
+        if value is None:
+            return None
+        taken = [next(items) for _ in range(value)]
+        return [self._tensor(item) for item in taken] if argument.is_tensor else taken
+
+    def _tensor(self, value: Any) -> Any:
+        return value if self._offset is None or value is None else as_array(value, self._offset)
+
+
+_ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.DTYPES.items()}
+
+
+def as_array(tensor: Any, host_offset: int = 0) -> np.ndarray[Any, Any]:
+    """NumPy array over the memory of a tvm_ffi.Tensor that the CPU can reach. Writable; owns nothing."""
+    dtype = _ARRAY_DTYPES[str(tensor.dtype)]
+    shape, strides = tensor.shape, tensor.strides
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr() + host_offset)
+    return np.ndarray(shape, dtype, memory, strides=[stride * dtype.itemsize for stride in strides])

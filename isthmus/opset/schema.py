@@ -1,0 +1,166 @@
+"""The schema of an operator: what its arguments and results are, and what of them a kernel is called with.
+
+The text is PyTorch's (``aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor``), read without
+PyTorch, because operator libraries and the conformance suite run where it is not installed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+# Arguments of these types are not handed to kernels: the outputs and the context say what they say.
+OMITTED_TYPES = frozenset({"ScalarType", "Layout", "Device", "MemoryFormat", "Generator"})
+OMITTED_NAMES = frozenset({"pin_memory", "non_blocking"})
+
+_NAME = re.compile(r"(\w+::)?(\w+)(?:\.(\w+))?\(")
+_TYPE = re.compile(r"(?P<base>\w+)(?P<alias>\([^)]*\))?(?P<inner>\?)?(?P<list>\[\d*\])?(?P<optional>\?)?$")
+
+
+class SchemaError(ValueError):
+    """The text is no schema; the message says where."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument or result.
+
+    Attributes:
+        name: as in the schema; ``out0``, ``out1`` ... for results without a name.
+        base: element type: Tensor, Scalar, int, float, bool, str, ScalarType, Layout, Device, MemoryFormat,
+            Generator. SymInt is int.
+        is_list: ``Tensor[]``, ``int[2]``, ``Tensor?[]``.
+        optional: may be absent.
+        optional_items: items of the list may be absent.
+        written: the operator writes to it.
+        alias: name of the alias set, or "".
+        default: text of the default, or None.
+    """
+
+    name: str
+    base: str
+    is_list: bool = False
+    optional: bool = False
+    optional_items: bool = False
+    written: bool = False
+    alias: str = ""
+    default: str | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor or a list of tensors."""
+        return self.base == "Tensor"
+
+    @property
+    def omitted(self) -> bool:
+        """Whether kernels are called without it."""
+        return self.base in OMITTED_TYPES or self.name in OMITTED_NAMES
+
+
+@dataclass(frozen=True)
+class Schema:
+    """An operator's schema.
+
+    Attributes:
+        name: namespace and overload: ``aten::add.Tensor``.
+        arguments: all of them, in their order.
+        returns: all results.
+        text: what it was read from.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    returns: tuple[Argument, ...]
+    text: str
+
+    @cached_property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The arguments that a kernel is called with, in their order."""
+        return tuple(a for a in self.arguments if not a.omitted)
+
+    @cached_property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The outputs that a kernel is called with after its inputs: results that are none of the arguments."""
+        aliases = {a.alias for a in self.arguments if a.written and a.alias}
+        return tuple(r for r in self.returns if r.is_tensor and not (r.alias and r.alias in aliases))
+
+    @property
+    def random(self) -> bool:
+        """Whether it draws random numbers through a generator."""
+        return any(a.base == "Generator" for a in self.arguments)
+
+
+def parse(text: str) -> Schema:
+    """Read a schema.
+
+    Raises:
+        SchemaError: with the text and what is wrong with it.
+    """
+    head = _NAME.match(text)
+    if not head:
+        raise SchemaError(f"not a schema (expected name.overload(...) -> ...): {text!r}")
+    space, base, overload = head.group(1) or "aten::", head.group(2), head.group(3)
+    close = _closing(text, head.end() - 1)
+    arrow = text[close + 1 :].strip()
+    if not arrow.startswith("->"):
+        raise SchemaError(f"no '->' after the arguments: {text!r}")
+    name = space + base + (f".{overload}" if overload else "")
+    arguments = tuple(_argument(part, text) for part in _split(text[head.end() : close]) if part != "*")
+    return Schema(name, arguments, _returns(arrow[2:].strip(), text), text)
+
+
+def _returns(text: str, whole: str) -> tuple[Argument, ...]:
+    if text == "()":
+        return ()
+    parts = _split(text[1:-1]) if text.startswith("(") else [text]
+    found = []
+    for i, part in enumerate(parts):
+        argument = _argument(part if " " in part else f"{part} out{i if len(parts) > 1 else ''}", whole)
+        found.append(argument)
+    return tuple(found)
+
+
+def _argument(text: str, whole: str) -> Argument:
+    declared, _, rest = text.rpartition(" ") if "=" not in text else _before_default(text)
+    name, _, default = rest.partition("=")
+    match = _TYPE.match(declared.strip())
+    if not match or not name:
+        raise SchemaError(f"cannot read argument {text!r} of {whole!r}")
+    alias = (match["alias"] or "").strip("()")
+    is_list = match["list"] is not None
+    return Argument(
+        name=name,
+        base="int" if match["base"] == "SymInt" else match["base"],
+        is_list=is_list,
+        optional=bool(match["optional"]) or (bool(match["inner"]) and not is_list),
+        optional_items=bool(match["inner"]) and is_list,
+        written="!" in alias,
+        alias=alias.replace("!", "").partition(" ")[0],
+        default=default or None,
+    )
+
+
+def _before_default(text: str) -> tuple[str, str, str]:
+    head, _, default = text.partition("=")
+    declared, space, name = head.rpartition(" ")
+    return declared, space, f"{name}={default}"
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 0
+    for i in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[i], 0)
+        if depth == 0:
+            return i
+    raise SchemaError(f"a parenthesis is not closed: {text!r}")
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    return [part for part in (*parts, text[start:].strip()) if part]
