@@ -1,27 +1,51 @@
-"""Finding a driver: by folder (``isthmus/drivers/<name>/libisthmus_<name>.so``), by entry point, or by path.
+"""Finding a driver: by folder (``isthmus/drivers/<name>/driver.toml``), by entry point, or by path.
 
 Nothing is opened here. A package outside Isthmus adds a driver with an entry point of the group
-``isthmus.drivers`` whose name is the driver's and whose value is a function that returns the library's path.
+``isthmus.drivers`` whose name is the driver's and whose value is a function that returns the path of its
+``driver.toml``, or of a library that needs none.
 """
 
 from __future__ import annotations
 
 import os
+import tomllib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
+DESCRIPTION = "driver.toml"
 EMBEDDED = "host"  # always there, so every other driver comes before it
+ON_REQUEST = frozenset({"numpy"})  # shipped for people to learn from, never taken unasked
+
+
+class DriverError(ValueError):
+    """A driver's description cannot be used; the message is one line: file, key, remedy."""
 
 
 class Candidate(NamedTuple):
-    """A driver library that may be opened: name, path of the library, where it was found."""
+    """A driver that may be opened.
+
+    Attributes:
+        name: what it is asked for by.
+        path: its library.
+        origin: where it was found: folder, entry point or path.
+        operators: its operator libraries (shared libraries or Python files), in the order of preference.
+        delegate: "none" or "cpu" narrows what the library declares; "" leaves it.
+        prefer: "kernel" or "delegate": which of the two routes an operator takes that has both.
+        fallback: whether operators without a route may be run on CPU by copying.
+        known_failures: file of the conformance cases that are known to fail, or "".
+    """
 
     name: str
     path: str
     origin: str
+    operators: tuple[str, ...] = ()
+    delegate: str = ""
+    prefer: str = "kernel"
+    fallback: bool = True
+    known_failures: str = ""
 
 
 class Search(NamedTuple):
@@ -46,9 +70,9 @@ def find(asked: str = "") -> Search:
     """Drivers to try.
 
     Args:
-        asked: name of a driver, path of a library, or "" for whatever is there.
+        asked: name of a driver, path of a ``driver.toml`` or of a library, or "" for whatever is there.
     """
-    if os.sep in asked or asked.endswith(".so"):
+    if os.sep in asked or asked.endswith((".so", ".toml")):
         return _at_path(asked)
     searched: list[str] = []
     shipped = _shipped(searched)
@@ -59,25 +83,119 @@ def find(asked: str = "") -> Search:
     if asked:
         names = ", ".join(sorted({c.name for c in candidates})) or "none"
         candidates = [c for c in candidates if c.name == asked]
-        problem = f"there is no driver named {asked!r}; there are: {names}. A path to a library is taken too"
+        problem = (
+            f"there is no driver named {asked!r}; there are: {names}. A path to a {DESCRIPTION} is taken too"
+        )
     else:
+        candidates = [c for c in candidates if c.name not in ON_REQUEST]
         problem = f"no driver library is in {FOLDER}; do `pip install --no-build-isolation .`"
     return Search(tuple(candidates), tuple(searched), "" if candidates else problem)
+
+
+def read_description(file: Path, origin: str) -> Candidate:
+    """The driver that a ``driver.toml`` describes.
+
+    Raises:
+        DriverError: it cannot be read, or a key is unknown, missing or of a wrong value.
+    """
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DriverError(f"{file}: {error}") from None
+    folder = file.resolve().parent
+    text = _Keys(file, table)
+    candidate = Candidate(
+        name=text.text("name", required=True),
+        path=str(folder / text.text("library", required=True)),
+        origin=origin,
+        operators=tuple(str((folder / name).resolve()) for name in text.texts("operators")),
+        delegate=text.choice("delegate", ("", "none", "cpu")),
+        prefer=text.choice("prefer", ("kernel", "delegate")),
+        fallback=text.switch("fallback", True),
+        known_failures=str(folder / name) if (name := text.text("known_failures")) else "",
+    )
+    text.text("description")
+    text.check_unknown()
+    return candidate._replace(path=str(Path(candidate.path).resolve()))
+
+
+class _Keys:
+    """The keys of one description, checked as they are read."""
+
+    def __init__(self, file: Path, table: dict[str, Any]) -> None:
+        self._file, self._table = file, table
+        self._read: set[str] = set()
+
+    def _take(self, key: str, kind: type, default: Any) -> Any:
+        self._read.add(key)
+        value = self._table.get(key, default)
+        if not isinstance(value, kind):
+            raise DriverError(f"{self._file}: {key} = {value!r} is not a {kind.__name__}")
+        return value
+
+    def text(self, key: str, required: bool = False) -> str:
+        value: str = self._take(key, str, "")
+        if required and not value:
+            raise DriverError(f"{self._file}: the key {key!r} is missing")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        value: list[str] = self._take(key, list, [])
+        if not all(isinstance(item, str) for item in value):
+            raise DriverError(f"{self._file}: {key} = {value!r} is not a list of paths")
+        return value
+
+    def choice(self, key: str, allowed: tuple[str, ...]) -> str:
+        value: str = self._take(key, str, allowed[0])
+        if value not in allowed:
+            raise DriverError(
+                f"{self._file}: {key} = {value!r}; it is one of {', '.join(filter(None, allowed))}"
+            )
+        return value
+
+    def switch(self, key: str, default: bool) -> bool:
+        value: bool = self._take(key, bool, default)
+        return value
+
+    def check_unknown(self) -> None:
+        unknown = sorted(set(self._table) - self._read)
+        if unknown:
+            raise DriverError(
+                f"{self._file}: no such key: {unknown[0]}; there are {', '.join(sorted(self._read))}"
+            )
 
 
 def _at_path(asked: str) -> Search:
     path = Path(asked).expanduser().absolute()
     if not path.is_file():
-        return Search((), (str(path),), f"{path} is not a file; name a driver or the path of its library")
-    name = path.stem.removeprefix("libisthmus_")
-    return Search((Candidate(name, str(path), "path"),), (str(path),))
+        problem = f"{path} is not a file; name a driver or the path of its {DESCRIPTION} or library"
+        return Search((), (str(path),), problem)
+    try:
+        candidate = _described(path, "path")
+    except DriverError as error:
+        return Search((), (str(path),), str(error))
+    return Search((candidate,), (str(path),))
+
+
+def _described(path: Path, origin: str, name: str = "") -> Candidate:
+    if path.suffix == ".toml":
+        return read_description(path, origin)
+    return Candidate(name or path.stem.removeprefix("libisthmus_"), str(path), origin)
 
 
 def _shipped(searched: list[str]) -> list[Candidate]:
     found = []
-    for library in sorted(FOLDER.glob("*/libisthmus_*.so")):
-        found.append(Candidate(library.parent.name, str(library), "folder"))
-    searched.append(f"{FOLDER}/*/libisthmus_*.so: {len(found)} found")
+    for file in sorted(FOLDER.glob(f"*/{DESCRIPTION}")):
+        try:
+            candidate = read_description(file, "folder")
+        except DriverError as error:
+            searched.append(str(error))
+            continue
+        if Path(candidate.path).is_file():
+            found.append(candidate)
+        else:
+            searched.append(f"{file}: its library {candidate.path} is not built")
+    searched.append(f"{FOLDER}/*/{DESCRIPTION}: {len(found)} usable")
     return found
 
 
@@ -88,12 +206,12 @@ def _from_entry_points(searched: list[str], asked: str) -> list[Candidate]:
             continue
         place = f"entry point isthmus.drivers {entry.name} = {entry.value}"
         try:
-            path = str(entry.load()())
+            candidate = _described(Path(entry.load()()), "entry point", entry.name)
         except Exception as error:  # a stranger's package; the search goes on
             searched.append(f"{place}: {type(error).__name__}: {error}")
             continue
-        searched.append(f"{place}: {path}")
-        found.append(Candidate(entry.name, path, "entry point"))
+        searched.append(f"{place}: {candidate.path}")
+        found.append(candidate._replace(name=entry.name))
     if not found:
         searched.append("entry points of the group isthmus.drivers: none usable")
     return found
