@@ -26,7 +26,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.schema import Argument, Schema
 
-STRIDED, IN_PLACE, MIXED = 1, 2, 4
+STRIDED, IN_PLACE, MIXED, HOST = 1, 2, 4, 8
 OUT_OF_MEMORY, INVALID_ARGUMENT, UNSUPPORTED = 3, 2, 5
 
 
@@ -99,12 +99,12 @@ class Library:
             strided: it takes tensors of any strides.
             in_place: an output may be the memory of an input.
             mixed: it promotes tensors of different dtypes itself.
-            raw: tensors come as tvm_ffi.Tensor.
+            raw: tensors come as tvm_ffi.Tensor, and the function enqueues its work on the context's stream.
 
         Raises:
             ValueError: a dtype or an operator that there is none of, or one registered twice.
         """
-        flags = STRIDED * strided | IN_PLACE * in_place | MIXED * mixed
+        flags = STRIDED * strided | IN_PLACE * in_place | MIXED * mixed | HOST * (not raw)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:
