@@ -1,6 +1,7 @@
 """Builds the C++ core (isthmus._C) and the host driver; the rest of the package is in pyproject.toml."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -34,9 +35,17 @@ def headers() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.h"))
 
 
+def operator_interface() -> str:
+    """Headers of apache-tvm-ffi, found without importing it (it would import torch)."""
+    spec = find_spec("tvm_ffi")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("isthmus: the build needs apache-tvm-ffi; do `pip install apache-tvm-ffi`")
+    return str(Path(spec.submodule_search_locations[0]) / "include")
+
+
 def core() -> Extension:
     """isthmus._C: what PyTorch asks of a device."""
-    system = [flag for path in include_paths() for flag in ("-isystem", path)]
+    system = [flag for path in (*include_paths(), operator_interface()) for flag in ("-isystem", path)]
     return Extension(
         CORE,
         sources=[path for folder in CORE_FOLDERS for path in sources(folder)],

@@ -20,7 +20,7 @@ class DeviceProperties:
 
 # ---- driver
 def open_driver(path: str) -> None:
-    """Open a driver library and register its routes with PyTorch's dispatcher.
+    """Open a driver library and its allocators; register_routes() comes next.
 
     Starts no thread, allocates no device memory and does not call ``initialize``. Once per process.
 
@@ -81,13 +81,35 @@ def seed_default_generators(seed: int) -> None:
 # ---- dispatch
 def dispatch_stats() -> dict[str, Any]:
     """operators: {"aten::add.Tensor": {"route": str, "calls": int}} for operators called at least once;
-    calls: {route: int}; fallback_bytes: int copied by the fallback route; set_device: int calls of the
+    calls: {route: int}; fallback_bytes: int copied by the fallback route; kernel_copy_bytes: int of tensors
+    made contiguous, cast or brought from the CPU for kernels; set_device: int calls of the
     driver's device_set."""
 
 def reset_dispatch_stats() -> None: ...
 def routes() -> dict[str, tuple[str, str]]:
     """Overload name -> (route, reason) for every ATen overload; route is native, kernel, delegate,
     decomposition, fallback or none."""
+
+def add_operators(library: str, operators: list[tuple[str, int, int, int, int]]) -> None:
+    """Add an operator library behind those that are there: (overload, dtypes, flags, address of the
+    TVMFFISafeCallType, handle) of each operator. Before register_routes()."""
+
+def set_operator_runtime(library: int) -> None:
+    """dlopen handle of libtvm_ffi, which errors of kernels are fetched from."""
+
+def register_routes(
+    prefer_delegate: bool, fallback: bool, decompositions: dict[str, Callable[..., Any]]
+) -> None:
+    """Register what serves each overload; once, after open_driver() and add_operators()."""
+
+def kernel_choices() -> list[dict[str, str]]:
+    """What kernels were chosen so far: operator, dtypes, layout, library ("" where none served)."""
+
+def force_route(pattern: str, route: str) -> int:
+    """Force a route ("" undoes) on the overloads that match; how many have it. ValueError for another route."""
+
+def set_tracing(tracing: bool) -> None:
+    """Whether new choices are printed (ISTHMUS_TRACE)."""
 
 def set_strict(strict: bool) -> None:
     """Whether the fallback route raises (ISTHMUS_STRICT)."""

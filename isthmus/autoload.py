@@ -147,6 +147,7 @@ def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ..
         Refused: with the reason of the first candidate.
     """
     from isthmus import _C
+    from isthmus.chip import registration
 
     searched, problems = list(found.searched), []
     for candidate in found.candidates:
@@ -156,6 +157,7 @@ def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ..
             problems.append(_one_line(error))
             searched.append(f"{candidate.path}: {problems[-1]}")
             continue
+        registration.register(candidate)
         searched.append(f"{candidate.path}: opened")
         return candidate, tuple(searched)
     raise Refused(problems[0] if problems else found.problem, tuple(searched))

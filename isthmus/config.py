@@ -48,6 +48,15 @@ class Settings(BaseSettings):
         "driver to open: a name, the path of a library, or none; empty: the first that is found",
     )
     strict: Switch = _option(False, "dispatch", "the fallback route (copy to CPU and back) raises instead")
+    route: str = _option(
+        "",
+        "dispatch",
+        "forced routes: aten::mm=kernel,*softmax*=fallback, or @file; routes: kernel, delegate, decomposition, fallback",
+    )
+    trace: Switch = _option(False, "dispatch", "print each new choice of a route")
+    libraries: str = _option(
+        "", "import torch", "operator libraries to load ahead of the driver's own, separated as in PATH"
+    )
     device: str = _option("", "isthmus run", "device that 'cuda' stands for: chip:1 or 1; empty: the first")
     quiet: Switch = _option(False, "isthmus run", "no start line and no end line")
     shim: Switch = _option(

@@ -7,7 +7,9 @@
 #include "core/generator.h"
 #include "core/runtime.h"
 #include "core/stream.h"
-#include "dispatch/delegate.h"
+#include "dispatch/operator_library.h"
+#include "dispatch/python_decomposition.h"
+#include "dispatch/registration.h"
 #include "dispatch/routes.h"
 #include "memory/memory.h"
 
@@ -103,11 +105,17 @@ py::dict dispatch_statistics() {
   py::dict operators, calls;
   std::map<std::string, int64_t> by_route;
   for (const auto& [name, entry] : stats.operators) {
+    Route most = entry.begin()->first;
+    int64_t total = 0;
+    for (const auto& [route, count] : entry) {
+      by_route[route_name(route)] += count;
+      total += count;
+      if (count > entry.at(most)) most = route;
+    }
     py::dict row;
-    row["route"] = route_name(entry.first);
-    row["calls"] = entry.second;
+    row["route"] = route_name(most);
+    row["calls"] = total;
     operators[name.c_str()] = row;
-    by_route[route_name(entry.first)] += entry.second;
   }
   for (const auto& [route, count] : by_route) calls[route.c_str()] = count;
   py::dict result;
@@ -115,6 +123,7 @@ py::dict dispatch_statistics() {
   result["calls"] = calls;
   result["fallback_bytes"] = stats.fallback_bytes;
   result["adopted_copy_bytes"] = stats.adopted_copy_bytes;
+  result["kernel_copy_bytes"] = stats.kernel_copy_bytes;
   result["set_device"] = set_device_calls();
   return result;
 }
@@ -184,7 +193,46 @@ void bind_streams(py::module_& m) {
   m.def("stream_priority_range", &stream_priority_range);
 }
 
+// (name, dtypes, flags, address of the function, its handle), as isthmus.drivers.libraries has them.
+using EntryTuple = std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t>;
+
+void add_operators(const std::string& library, const std::vector<EntryTuple>& operators) {
+  std::vector<LibraryEntry> entries;
+  for (const auto& [name, dtypes, flags, call, handle] : operators)
+    entries.push_back({name, Kernel{library, dtypes, flags, reinterpret_cast<TVMFFISafeCallType>(call),
+                                    reinterpret_cast<void*>(handle)}});
+  add_library(library, std::move(entries));
+}
+
+void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& decompositions) {
+  PythonDecompositions functions;
+  for (const auto& [name, function] : decompositions)
+    functions.emplace(py::cast<std::string>(name),
+                      python_decomposition(py::reinterpret_borrow<py::object>(function)));
+  register_routes({prefer_delegate, fallback}, std::move(functions));
+}
+
+py::list choices() {
+  py::list rows;
+  for (const ChoiceRow& row : kernel_choices()) {
+    py::dict entry;
+    entry["operator"] = row.name;
+    entry["dtypes"] = row.dtypes;
+    entry["layout"] = row.contiguous ? "contiguous" : "strided";
+    entry["library"] = row.library;
+    rows.append(entry);
+  }
+  return rows;
+}
+
 void bind_dispatch(py::module_& m) {
+  m.def("add_operators", &add_operators);
+  m.def("set_operator_runtime",
+        [](uintptr_t library) { set_operator_runtime(reinterpret_cast<void*>(library)); });
+  m.def("register_routes", &register_routes_with);
+  m.def("kernel_choices", &choices);
+  m.def("force_route", &force_route);
+  m.def("set_tracing", &set_tracing);
   m.def("dispatch_stats", &dispatch_statistics);
   m.def("reset_dispatch_stats", [] {
     reset_dispatch_stats();
@@ -200,7 +248,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("open_driver", [](const std::string& path) {
     open_driver(path);
     memory::register_allocators();
-    register_delegates();
   });
   m.def("driver", &describe_driver);
   m.def("init", [] { driver(); }, Release());

@@ -41,14 +41,17 @@ inline OperatorCalls& counter = operator_calls(kName.text, kRoute);
 
 // Bytes that the fallback route copied, both ways.
 void add_fallback_bytes(int64_t bytes) noexcept;
+// Bytes of tensors that were made contiguous, cast or brought from the CPU because a kernel asks for it.
+void add_kernel_copy_bytes(int64_t bytes) noexcept;
 // Bytes of results that a delegated kernel did not place in the chip's memory, so that they were copied
 // there.
 void add_adopted_copy_bytes(int64_t bytes) noexcept;
 
 struct DispatchStats {
-  std::map<std::string, std::pair<Route, int64_t>> operators;  // called at least once
+  std::map<std::string, std::map<Route, int64_t>> operators;  // calls by route, of those called at least once
   int64_t fallback_bytes;
   int64_t adopted_copy_bytes;
+  int64_t kernel_copy_bytes;
 };
 DispatchStats dispatch_stats();
 void reset_dispatch_stats();
@@ -57,7 +60,14 @@ void reset_dispatch_stats();
 bool strict() noexcept;
 void set_strict(bool strict) noexcept;
 
-// Every ATen overload with its route and the reason for it.
+// Whether new choices of a route are printed (ISTHMUS_TRACE=1).
+bool tracing() noexcept;
+void set_tracing(bool tracing) noexcept;
+
+// Says what route an overload takes that has a kernel of ours, and why; all_routes() prints the last word.
+void note_route(const std::string& name, Route route, const std::string& reason);
+
+// Every ATen overload, and those of extensions that have a kernel of ours, with its route and the reason.
 std::map<std::string, std::pair<Route, std::string>> all_routes();
 
 }  // namespace isthmus

@@ -35,7 +35,15 @@ from isthmus.chip.device import (
     set_device,
     synchronize,
 )
-from isthmus.chip.dispatch import dispatch_stats, reset_dispatch_stats, routes, set_strict
+from isthmus.chip.dispatch import (
+    dispatch_stats,
+    kernel_choices,
+    reset_dispatch_stats,
+    routes,
+    set_route,
+    set_strict,
+    set_tracing,
+)
 from isthmus.chip.memory import (
     device_memory_used,
     empty_cache,
@@ -184,7 +192,10 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "sharing",
+    "kernel_choices",
+    "set_route",
     "set_strict",
+    "set_tracing",
     "ShortStorage",
     "ShortTensor",
     "Stream",

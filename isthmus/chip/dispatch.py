@@ -13,6 +13,7 @@ def dispatch_stats() -> dict[str, Any]:
     Returns:
         ``operators``: overload name -> {"route", "calls"}, for those called at least once;
         ``calls``: route -> number of calls; ``fallback_bytes``: bytes that the fallback route copied;
+        ``kernel_copy_bytes``: bytes made contiguous, cast or brought from the CPU because a kernel asks for it;
         ``set_device``: calls of the driver's device_set.
     """
     return _C.dispatch_stats()
@@ -29,6 +30,35 @@ def routes() -> dict[str, tuple[str, str]]:
     The route is native, kernel, delegate, decomposition, fallback, or none where a call raises.
     """
     return _C.routes()
+
+
+def kernel_choices() -> list[dict[str, str]]:
+    """What kernels were chosen so far: operator, dtypes, layout, library ("" where none served the call)."""
+    return _C.kernel_choices()
+
+
+def set_route(pattern: str, route: str) -> int:
+    """Force a route on operators, at once and for every thread (ISTHMUS_ROUTE).
+
+    Args:
+        pattern: such as ``aten::mm``, ``*softmax*``, ``add.Tensor``.
+        route: kernel, delegate, decomposition or fallback (CPU, over copies); "" gives back the driver's own order.
+
+    Returns:
+        Number of overloads that have the route and now take it.
+
+    Raises:
+        ValueError: another route, or no operator that matches has it.
+    """
+    count = _C.force_route(pattern, route)
+    if not count:
+        raise ValueError(f"{pattern}: no operator of this driver has the route {route!r}; `isthmus ops` prints them")
+    return count
+
+
+def set_tracing(tracing: bool) -> None:
+    """Whether each new choice of a route is printed to standard error (ISTHMUS_TRACE)."""
+    _C.set_tracing(tracing)
 
 
 def set_strict(strict: bool) -> None:

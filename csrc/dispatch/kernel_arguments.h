@@ -1,0 +1,53 @@
+// The arguments of a kernel as operators.h has them, built on the stack of the call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <string>
+#include <vector>
+
+#include "core/stream.h"
+#include "dispatch/operator_library.h"
+
+namespace isthmus {
+
+// DLPack's and the driver interface's name of a dtype; -1 where the latter has none.
+int dtype_code(at::ScalarType dtype) noexcept;
+inline uint64_t dtype_bit(at::ScalarType dtype) noexcept {
+  const int code = dtype_code(dtype);
+  return code < 0 ? uint64_t{1} << 63 : uint64_t{1} << code;  // bit 63 is in no set
+}
+
+// Names of a set of dtypes: "bfloat16 int64".
+std::string dtype_names(uint64_t dtypes);
+
+class KernelArguments {
+ public:
+  explicit KernelArguments(size_t tensors) { tensors_.reserve(tensors); }
+  KernelArguments(const KernelArguments&) = delete;
+  KernelArguments& operator=(const KernelArguments&) = delete;
+
+  void tensor(const at::Tensor& tensor);  // undefined is None
+  void length(int64_t items) { push(kTVMFFIInt).v_int64 = items; }
+  void none() { push(kTVMFFINone).v_int64 = 0; }
+  // Numbers, text, lists of numbers. False for what operators.h has no form for (complex numbers).
+  bool value(const c10::IValue& value);
+
+  // Runs the kernel. Returns false when it answers ISTHMUS_UNSUPPORTED; throws for any other failure.
+  bool call(const Kernel& kernel, const std::string& name, c10::Stream stream, uint64_t seed);
+
+ private:
+  TVMFFIAny& push(int32_t type) {
+    TVMFFIAny any{};
+    any.type_index = type;
+    arguments_.push_back(any);
+    return arguments_.back();
+  }
+  std::string describe() const;
+
+  c10::SmallVector<DLTensor, 6> tensors_;                   // never reallocated: arguments_ points into it
+  c10::SmallVector<TVMFFIAny, 16> arguments_{TVMFFIAny{}};  // the first is the context
+};
+
+}  // namespace isthmus

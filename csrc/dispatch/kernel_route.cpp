@@ -1,0 +1,385 @@
+#include "dispatch/kernel_route.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <unordered_set>
+
+#include "core/generator.h"
+#include "core/stream.h"
+#include "dispatch/kernel_arguments.h"
+#include "dispatch/mapping.h"
+#include "dispatch/routes.h"
+
+namespace isthmus {
+namespace {
+
+bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
+
+bool omitted(const c10::Argument& argument) {
+  static const std::unordered_set<std::string> names{
+      "dtype", "layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"};
+  return names.count(argument.name()) > 0;
+}
+
+// Operators that compute in one dtype to which they bring their tensors.
+bool promotes(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> others{"aten::cat", "aten::stack"};
+  return op.hasTag(at::Tag::pointwise) || others.count(op.schema().name()) > 0;
+}
+
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& item : value.toListRef())
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+  }
+}
+
+}  // namespace
+
+// One call: from the arguments on the stack to the kernel's, and back.
+class KernelCall {
+ public:
+  KernelCall(KernelRoute& route, c10::ArrayRef<c10::IValue> arguments)
+      : route_(route), arguments_(arguments) {}
+
+  // Whether the tensors are such as a kernel can be asked about. Throws for a tensor of another device.
+  bool examine() {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i].isDevice()) set_device(arguments_[i].toDevice());
+      for_each_tensor(arguments_[i], [&](const at::Tensor& tensor) { examine(tensor, i); });
+    }
+    if (device_ < 0) device_ = current_device();
+    return supported_;
+  }
+
+  bool run(torch::jit::Stack& results) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    infer();
+    const Kernel* kernel = route_.choose(dtypes(), contiguous_);
+    if (kernel == nullptr) return false;
+    const c10::Stream stream = current_stream(device_);
+    KernelArguments call(tensors_ + inferred_tensors());
+    if (!prepare_inputs(*kernel, call)) return false;
+    prepare_outputs(*kernel, call);
+    const bool nothing_to_do = meta_ && empty_;
+    if (!nothing_to_do && !call.call(*kernel, route_.name_, stream, route_.random_ ? seed() : 0))
+      return false;
+    for (auto& [original, copy] : write_back_) original.copy_(copy);
+    return_results(results);
+    return true;
+  }
+
+ private:
+  void examine(const at::Tensor& tensor, size_t argument) {
+    ++tensors_;
+    const bool scalar = !on_chip(tensor);
+    if (C10_UNLIKELY(scalar)) {
+      TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0,
+                  "Expected all tensors to be on the same device, but found at least two devices, chip:",
+                  static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (",
+                  route_.name_, ")");
+    } else {
+      set_device(tensor.device());
+    }
+    supported_ &=
+        tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();
+    const KernelRoute::Role& role = route_.roles_[argument];
+    const uint64_t bit = dtype_bit(tensor.scalar_type());
+    if (role.output) return;
+    if (role.promoted) {
+      promoted_ |= bit;
+    } else {
+      dtypes_ |= bit;
+    }
+    if (!scalar) contiguous_ &= tensor.is_contiguous();
+  }
+
+  void set_device(c10::Device device) {
+    if (device.type() != kChip) return;
+    const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
+    TORCH_CHECK(device_ < 0 || device_ == index,
+                "Expected all tensors to be on the same device, but found at least two devices, chip:",
+                static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_, ")");
+    device_ = index;
+  }
+
+  void infer() {
+    if (route_.inference_) meta_ = (*route_.inference_)(arguments_.slice(0, route_.inferred_from_));
+    if (route_.promotes_) compute_ = compute_dtype();
+  }
+
+  size_t inferred_tensors() const {
+    size_t count = 0;
+    if (meta_)
+      for (const auto& result : meta_->results) count += result.tensors.size();
+    return count;
+  }
+
+  // The result's dtype, or for operators that answer with truth values, the one that the operands promote to.
+  at::ScalarType compute_dtype() const {
+    if (meta_ && !meta_->results.empty() && !meta_->results[0].tensors.empty()) {
+      const at::ScalarType result = meta_->results[0].tensors[0].dtype;
+      if (result != at::kBool) return result;
+    }
+    at::native::ResultTypeState state{};
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (!route_.roles_[i].promoted) continue;
+      const c10::IValue& value = arguments_[i];
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        state = at::native::update_result_type_state(tensor, state);
+      });
+      if (value.isScalar() && !value.isTensor()) {
+        at::Tensor number = at::scalar_tensor(value.toScalar(), at::kCPU);
+        number.unsafeGetTensorImpl()->set_wrapped_number(true);
+        state = at::native::update_result_type_state(number, state);
+      }
+    }
+    const at::ScalarType found = at::native::result_type(state);
+    return found == at::ScalarType::Undefined ? at::kFloat : found;
+  }
+
+  // Of all tensors that the kernel would get.
+  uint64_t dtypes() const {
+    uint64_t all = dtypes_ | (route_.promotes_ && promoted_ != 0 ? dtype_bit(compute_) : promoted_);
+    if (meta_)
+      for (const auto& result : meta_->results)
+        for (const TensorMeta& tensor : result.tensors)
+          if (tensor.defined) all |= dtype_bit(tensor.dtype);
+    return all;
+  }
+
+  bool prepare_inputs(const Kernel& kernel, KernelArguments& call) {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const KernelRoute::Role& role = route_.roles_[i];
+      if (!role.passed || role.output) continue;
+      const c10::IValue& value = arguments_[i];
+      if (value.isTensor()) {
+        call.tensor(input(value.toTensor(), role, kernel));
+      } else if (value.isTensorList() || value.isOptionalTensorList()) {
+        const auto list = value.toListRef();
+        call.length(static_cast<int64_t>(list.size()));
+        for (const c10::IValue& item : list)
+          call.tensor(item.isTensor() ? input(item.toTensor(), role, kernel) : at::Tensor());
+      } else if (!call.value(value)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The tensor as the kernel asks for it; kept alive to the end of the call.
+  const at::Tensor& input(const at::Tensor& tensor, const KernelRoute::Role& role, const Kernel& kernel) {
+    if (!tensor.defined()) return tensor;
+    at::Tensor taken = tensor;
+    if (role.promoted && taken.scalar_type() != compute_ && !kernel.has(ISTHMUS_OPERATOR_MIXED))
+      taken = taken.to(compute_);
+    if (!on_chip(taken)) taken = taken.to(c10::Device(kChip, device_));
+    if (!taken.is_contiguous() && !kernel.has(ISTHMUS_OPERATOR_STRIDED)) taken = taken.contiguous();
+    if (taken.is_same(tensor)) {
+      inputs_.push_back(tensor.unsafeGetTensorImpl());
+      return tensor;
+    }
+    add_kernel_copy_bytes(static_cast<int64_t>(taken.nbytes()));
+    if (role.written) write_back_.emplace_back(tensor, taken);
+    kept_.push_back(std::move(taken));
+    return kept_.back();
+  }
+
+  void prepare_outputs(const Kernel& kernel, KernelArguments& call) {
+    if (!meta_) return;
+    for (size_t i = 0; i < meta_->results.size(); ++i) {
+      if (route_.returns_argument_[i]) continue;
+      const ResultMeta::Result& result = meta_->results[i];
+      if (result.is_list) call.length(static_cast<int64_t>(result.tensors.size()));
+      for (size_t j = 0; j < result.tensors.size(); ++j) call.tensor(output(i, j, result.tensors[j], kernel));
+    }
+  }
+
+  const at::Tensor& output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel) {
+    empty_ &= !meta.defined || c10::multiply_integers(meta.sizes) == 0;
+    if (route_.kernels_.variant == Variant::kItself) {
+      kept_.push_back(meta.defined ? fresh(meta, kernel) : at::Tensor());
+      outputs_.push_back(kept_.back());
+      return kept_.back();
+    }
+    const at::Tensor given = given_output(i, j);
+    if (route_.kernels_.variant == Variant::kOut) {
+      at::native::resize_output(given, meta.sizes);
+    } else {
+      TORCH_CHECK(given.sizes() == at::IntArrayRef(meta.sizes), "output with shape ", given.sizes(),
+                  " doesn't match the broadcast shape ", at::IntArrayRef(meta.sizes));
+    }
+    TORCH_CHECK(c10::canCast(meta.dtype, given.scalar_type()), "result type ", meta.dtype,
+                " can't be cast to the desired output type ", given.scalar_type());
+    at::assert_no_internal_overlap(given);
+    const bool direct = given.scalar_type() == meta.dtype &&
+                        (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED)) &&
+                        may_share(given, kernel);
+    kept_.push_back(direct ? given : fresh(meta, kernel));
+    if (!direct) write_back_.emplace_back(given, kept_.back());
+    return kept_.back();
+  }
+
+  at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const {
+    const auto options = at::TensorOptions().dtype(meta.dtype).device(c10::Device(kChip, device_));
+    return kernel.has(ISTHMUS_OPERATOR_STRIDED) ? at::empty_strided(meta.sizes, meta.strides, options)
+                                                : at::empty(meta.sizes, options);
+  }
+
+  at::Tensor given_output(size_t i, size_t j) const {
+    const bool in_place = route_.kernels_.variant == Variant::kInPlace;
+    const c10::IValue& value = arguments_[in_place ? 0 : arguments_.size() - route_.outputs_ + i];
+    return value.isTensor() ? value.toTensor() : value.toTensorVector()[j];
+  }
+
+  // An output over an input's memory: only where it is the very same elements and the kernel allows it.
+  bool may_share(const at::Tensor& output, const Kernel& kernel) const {
+    for (c10::TensorImpl* input : inputs_) {
+      const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
+      if (status == at::MemOverlapStatus::No) continue;
+      if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;
+    }
+    return true;
+  }
+
+  uint64_t seed() const {
+    const c10::IValue* given = route_.generator_ < 0 ? nullptr : &arguments_[route_.generator_];
+    at::Generator engine = engine_of(given != nullptr && given->isGenerator() ? given->toGenerator()
+                                                                              : default_generator(device_));
+    std::lock_guard<std::mutex> lock(engine.mutex());
+    return at::check_generator<at::CPUGeneratorImpl>(engine)->random64();
+  }
+
+  // Results that are arguments come in the order of the arguments, as the schemas have it.
+  void return_results(torch::jit::Stack& results) const {
+    size_t argument = 0, output = 0;
+    for (size_t i = 0; i < route_.returns_argument_.size(); ++i) {
+      if (route_.returns_argument_[i]) {
+        while (!route_.roles_[argument].written) ++argument;
+        results.push_back(arguments_[argument++]);
+      } else if (!meta_->results[i].is_list) {
+        results.emplace_back(outputs_[output++]);
+      } else {
+        c10::List<at::Tensor> list;
+        for (size_t j = 0; j < meta_->results[i].tensors.size(); ++j) list.push_back(outputs_[output++]);
+        results.emplace_back(std::move(list));
+      }
+    }
+  }
+
+  KernelRoute& route_;
+  const c10::ArrayRef<c10::IValue> arguments_;
+  c10::DeviceIndex device_ = -1;
+  size_t tensors_ = 0;
+  uint64_t dtypes_ = 0, promoted_ = 0;
+  bool contiguous_ = true, supported_ = true, empty_ = true;
+  at::ScalarType compute_ = at::kFloat;
+  std::shared_ptr<const ResultMeta> meta_;
+  c10::SmallVector<c10::TensorImpl*, 6> inputs_;
+  std::vector<at::Tensor> outputs_;
+  std::deque<at::Tensor> kept_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> write_back_;
+};
+
+KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
+    : name_(full_name(op.operator_name())), kernels_(std::move(kernels)) {
+  const auto canonical = c10::Dispatcher::singleton().findSchemaOrThrow(
+      kernels_.canonical.name.c_str(), kernels_.canonical.overload_name.c_str());
+  const auto& arguments = op.schema().arguments();
+  promotes_ = promotes(canonical);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    Role role;
+    role.written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
+    role.output = role.written && kernels_.variant == Variant::kOut;
+    role.passed = !omitted(arguments[i]);
+    role.promoted =
+        promotes_ && !role.output && arguments[i].name() != "condition" && arguments[i].name() != "mask";
+    if (arguments[i].name() == "generator") generator_ = static_cast<int>(i);
+    roles_.push_back(role);
+  }
+  random_ = canonical.hasTag(at::Tag::nondeterministic_seeded);
+  for (const c10::Argument& result : op.schema().returns())
+    returns_argument_.push_back(result.alias_info() != nullptr && result.alias_info()->isWrite());
+  plan_inference(op, canonical);
+}
+
+// In-place and out= overloads are inferred as the functional one is; a factory's out= overload, which lacks
+// arguments of that, as it is itself.
+void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical) {
+  const auto& returns = canonical.schema().returns();
+  outputs_ =
+      static_cast<size_t>(std::count_if(returns.begin(), returns.end(), [](const c10::Argument& result) {
+        return result.alias_info() == nullptr || !result.alias_info()->isWrite();
+      }));
+  if (outputs_ == 0) return;
+  const size_t given = op.schema().arguments().size();
+  const size_t wanted = canonical.schema().arguments().size();
+  const size_t without_outputs = kernels_.variant == Variant::kOut ? given - outputs_ : given;
+  const bool as_canonical = without_outputs == wanted;
+  inference_ = std::make_unique<Inference>(as_canonical ? canonical : op);
+  inferred_from_ = as_canonical ? without_outputs : given;
+}
+
+bool KernelRoute::call(torch::jit::Stack* stack) {
+  const size_t count = roles_.size();
+  torch::jit::Stack results;
+  {
+    KernelCall call(*this, torch::jit::last(*stack, count));
+    if (!call.examine() || !call.run(results)) return false;
+  }
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+  return true;
+}
+
+const Kernel* KernelRoute::choose(uint64_t dtypes, bool contiguous) {
+  const auto find = [&](size_t begin, size_t end) -> const Choice* {
+    for (size_t i = begin; i < end; ++i)
+      if (cache_[i].dtypes == dtypes && cache_[i].contiguous == contiguous) return &cache_[i];
+    return nullptr;
+  };
+  const size_t known = cached_.load(std::memory_order_acquire);
+  if (const Choice* choice = find(0, known); C10_LIKELY(choice != nullptr)) return choice->kernel;
+  const auto serves = [&](const Kernel& kernel) { return (dtypes & ~kernel.dtypes) == 0; };
+  const auto found = std::find_if(kernels_.kernels.begin(), kernels_.kernels.end(), serves);
+  const Choice choice{dtypes, contiguous, found == kernels_.kernels.end() ? nullptr : &*found};
+  std::lock_guard<std::mutex> lock(mutex_);
+  const size_t now = cached_.load(std::memory_order_relaxed);
+  if (now < kCached && find(known, now) == nullptr) {
+    cache_[now] = choice;
+    cached_.store(now + 1, std::memory_order_release);
+    trace(choice);
+  }
+  return choice.kernel;
+}
+
+std::vector<Choice> KernelRoute::choices() const {
+  return {cache_.begin(), cache_.begin() + cached_.load(std::memory_order_acquire)};
+}
+
+std::string KernelRoute::libraries() const {
+  std::string names;
+  for (const Kernel& kernel : kernels_.kernels) names += (names.empty() ? "" : ", ") + kernel.library;
+  return names;
+}
+
+void KernelRoute::trace(const Choice& choice) const {
+  if (!tracing()) return;
+  const std::string where = choice.kernel == nullptr ? "no kernel" : "kernel of " + choice.kernel->library;
+  std::fprintf(stderr, "isthmus: %s (%s, %s) -> %s\n", name_.c_str(), dtype_names(choice.dtypes).c_str(),
+               choice.contiguous ? "contiguous" : "strided", where.c_str());
+}
+
+}  // namespace isthmus

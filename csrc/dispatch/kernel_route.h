@@ -1,0 +1,69 @@
+// Route kernel: an operator library's kernel for one overload.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dispatch/infer.h"
+#include "dispatch/operator_library.h"
+
+namespace isthmus {
+
+// What was decided for one set of dtypes and one layout class.
+struct Choice {
+  uint64_t dtypes;       // of all tensors of the call, inputs and outputs
+  bool contiguous;       // all inputs are
+  const Kernel* kernel;  // null: none serves it
+};
+
+class KernelRoute {
+ public:
+  KernelRoute(const c10::OperatorHandle& op, Kernels kernels);
+
+  // Makes the call on the stack if a kernel serves it. Otherwise returns false and leaves the stack.
+  bool call(torch::jit::Stack* stack);
+
+  std::vector<Choice> choices() const;
+  std::string libraries() const;  // names, in the order of preference
+
+ private:
+  friend class KernelCall;
+
+  // One argument of the overload, as far as a kernel is concerned.
+  struct Role {
+    bool passed = true;    // kernels get it
+    bool output = false;   // an out= argument
+    bool written = false;  // the schema writes to it
+    bool promoted = false;
+  };
+
+  void plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical);
+  const Kernel* choose(uint64_t dtypes, bool contiguous);
+  void trace(const Choice& choice) const;
+
+  const std::string name_;
+  const Kernels kernels_;
+  std::vector<Role> roles_;
+  size_t outputs_ = 0;  // of the canonical operator: those that are not arguments
+  int generator_ = -1;
+  bool random_ = false;
+  bool promotes_ = false;
+  std::vector<bool> returns_argument_;    // per result
+  std::unique_ptr<Inference> inference_;  // null where there is nothing to infer
+  size_t inferred_from_ = 0;              // arguments that the inference takes
+
+  // Published once and never changed, so that readers need no lock.
+  static constexpr size_t kCached = 32;
+  std::array<Choice, kCached> cache_;
+  std::atomic<size_t> cached_{0};
+  mutable std::mutex mutex_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,58 @@
+// The operator libraries of the chip: which kernels there are for an operator of the opset.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "operators.h"
+
+namespace isthmus {
+
+// One library's kernel for one operator.
+struct Kernel {
+  std::string library;
+  uint64_t dtypes;  // bit per isthmus_dtype
+  uint32_t flags;   // ISTHMUS_OPERATOR_*
+  TVMFFISafeCallType call;
+  void* handle;
+
+  bool has(uint32_t flag) const noexcept { return (flags & flag) != 0; }
+};
+
+// How an overload is served by the kernels of another.
+enum class Variant { kItself, kInPlace, kOut };
+
+// The kernels of an overload in the order of preference, and the overload that they are registered under.
+struct Kernels {
+  Variant variant = Variant::kItself;
+  c10::OperatorName canonical;
+  std::vector<Kernel> kernels;
+};
+
+struct LibraryEntry {
+  std::string name;  // overload: "aten::add.Tensor"
+  Kernel kernel;
+};
+
+// Adds a library behind those that are there. Call before register_delegates().
+void add_library(const std::string& name, std::vector<LibraryEntry> entries);
+
+// Every overload that a kernel serves, in-place and out= ones included.
+std::vector<std::pair<c10::OperatorName, Kernels>> served_overloads();
+
+// The functional overloads that have op as their in-place or out= overload.
+std::vector<std::pair<c10::OperatorHandle, Variant>> functional_overloads(const c10::OperatorHandle& op);
+
+// Where errors of TVM-FFI are fetched from: the opened libtvm_ffi.
+void set_operator_runtime(void* library);
+// Takes the error that a kernel raised on this thread: (kind, message).
+std::pair<std::string, std::string> take_raised_error();
+
+// "aten::add.Tensor", from and to.
+std::string full_name(const c10::OperatorName& name);
+c10::OperatorName operator_name(const std::string& full);
+
+}  // namespace isthmus

@@ -1,0 +1,78 @@
+// What is registered for an overload that may take more than one route: which one, call by call.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dispatch/cpu_kernel.h"
+#include "dispatch/kernel_route.h"
+#include "dispatch/routes.h"
+
+namespace isthmus {
+
+// Replaces the arguments on the stack by the results.
+using Decomposition = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
+
+class Overload final : public c10::OperatorKernel {
+ public:
+  // The routes that the overload has; absent ones are null.
+  struct Routes {
+    std::unique_ptr<KernelRoute> kernel;
+    Decomposition decomposition;
+    bool cpu = false;       // it has a CPU kernel
+    bool delegate = false;  // which may run on the chip's memory
+    bool fallback = false;  // or on copies of it
+    bool prefer_delegate = false;
+    std::string reason;  // of the first route, for people
+  };
+
+  Overload(const c10::OperatorHandle& op, Routes routes);
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  // Takes one route alone; nothing goes back to the order of preference. False if it does not have it.
+  bool force(std::optional<Route> route);
+  const KernelRoute* kernel() const { return routes_.kernel.get(); }
+  const std::string& name() const { return name_; }
+
+ private:
+  bool has(Route route) const;
+  bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void count(Route route);
+  void note(Route route, const std::string& reason) const;
+  [[noreturn]] void refuse(std::optional<Route> forced) const;
+
+  static constexpr size_t kRoutes = static_cast<size_t>(Route::kNone) + 1;
+
+  const std::string name_;
+  Routes routes_;
+  std::unique_ptr<CpuKernel> cpu_;
+  std::vector<Route> order_;
+  std::atomic<Route> forced_{Route::kNone};
+  std::array<std::atomic<OperatorCalls*>, kRoutes> calls_{};
+};
+
+// Registers an overload for the chip.
+void register_overload(const c10::OperatorHandle& op, Overload::Routes routes);
+
+// Forces a route on every overload whose name, with or without overload name, matches the pattern; "" undoes.
+// Returns how many overloads have the route. Throws for a route that cannot be forced.
+size_t force_route(const std::string& pattern, const std::string& route);
+// Of ISTHMUS_ROUTE: "aten::mm=kernel,aten::*softmax*=fallback", or @file with such items.
+void force_routes_of_environment();
+
+struct ChoiceRow {
+  std::string name, dtypes, library;
+  bool contiguous;
+};
+// What kernels were chosen so far.
+std::vector<ChoiceRow> kernel_choices();
+
+}  // namespace isthmus

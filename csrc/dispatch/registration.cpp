@@ -1,0 +1,150 @@
+#include "dispatch/registration.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/runtime.h"
+#include "dispatch/decomposition.h"
+#include "dispatch/operator_library.h"
+
+namespace isthmus {
+namespace {
+
+using torch::jit::Stack;
+
+// What the driver's description says; written once, before the first overload is registered.
+Preferences& preferences() {
+  static Preferences instance;
+  return instance;
+}
+
+bool delegates() { return driver_table()->delegate == ISTHMUS_DELEGATE_CPU; }
+
+// The routes by CPU's kernel.
+Overload::Routes cpu_routes(const c10::OperatorHandle& op) {
+  Overload::Routes routes;
+  routes.cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  routes.delegate = delegates();
+  routes.fallback = preferences().fallback && !delegates();
+  routes.prefer_delegate = preferences().prefer_delegate;
+  routes.reason = routes.delegate ? "CPU's kernel over the chip's bytes" : "CPU's kernel over copies";
+  return routes;
+}
+
+// What is registered for operators without any other kernel: those of libraries loaded later that have a CPU
+// kernel are served like ATen's; the rest are refused by name.
+void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const std::string name = full_name(op.operator_name());
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    static std::mutex mutex;
+    static auto& overloads = *new std::unordered_map<c10::OperatorName, std::unique_ptr<Overload>>;
+    Overload* overload = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      auto& slot = overloads[op.operator_name()];
+      if (!slot) slot = std::make_unique<Overload>(op, cpu_routes(op));
+      overload = slot.get();
+    }
+    (*overload)(op, keys, stack);
+    return;
+  }
+  // A wheel without CUDA registers no kernel for an operator that has no other.
+  bool other_layout = false;
+  for (const auto key :
+       {c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::QuantizedCPU,
+        c10::DispatchKey::MkldnnCPU, c10::DispatchKey::NestedTensorCPU})
+    other_layout |= op.hasKernelForDispatchKey(key);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, name, " is not available on chip: ",
+      other_layout ? "it serves sparse, quantized, nested or mkldnn tensors."
+                   : "it has kernels for other accelerators (CUDA) alone and no decomposition.",
+      " Call it on CPU tensors, or register a kernel for the dispatch key PrivateUse1.");
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&serve_unregistered>());
+}
+
+// Composites of PyTorch that are run whole on the CPU's tensors: in parts they would look for a kernel of
+// this device where no operator asks for it, or ask whether two references are one tensor.
+const std::unordered_set<std::string>& whole_composites() {
+  static const auto& names = *new std::unordered_set<std::string>{
+      "aten::addr_",
+      "aten::conj_physical_",
+      "aten::kaiser_window",
+      "aten::kaiser_window.beta",
+      "aten::kaiser_window.periodic",
+      "aten::mode.values",
+  };
+  return names;
+}
+
+// Registers one overload after another; knows which of them have a kernel or a decomposition already.
+class Registration {
+ public:
+  explicit Registration(PythonDecompositions decompositions) : decompositions_(std::move(decompositions)) {
+    for (auto& [name, kernels] : served_overloads()) kernels_.emplace(name, std::move(kernels));
+  }
+
+  void run() {
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      const auto op = c10::Dispatcher::singleton().findSchema(name);
+      if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
+      if (name.name.rfind("aten::", 0) == 0 || kernels_.count(name) > 0) consider(*op);
+    }
+  }
+
+ private:
+  void consider(const c10::OperatorHandle& op) {
+    const std::string name = full_name(op.operator_name());
+    // copy_ is a composite over _copy_from, which takes the kernel where the bytes do not go by themselves.
+    if (name == "aten::copy_") return;
+    Overload::Routes routes = cpu_routes(op);
+    const bool whole = whole_composites().count(name) > 0;
+    routes.cpu |= whole;
+    const auto kernels = kernels_.find(op.operator_name());
+    const Decomposition composite = composite_of(op);
+    if (kernels != kernels_.end()) {
+      // Its gradient is that of its parts; a kernel would cut it off.
+      if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;
+      routes.kernel = std::make_unique<KernelRoute>(op, kernels->second);
+      if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
+    }
+    if (!routes.delegate || !routes.cpu) {
+      routes.decomposition = composite ? composite : decomposition(op, name);
+      if (!routes.kernel && routes.decomposition) routes.reason = "in terms of other operators";
+    } else {
+      routes.decomposition = composite;
+    }
+    if (!routes.kernel && composite && !(routes.delegate && routes.cpu)) return;  // PyTorch's own dispatch
+    if (routes.kernel || routes.cpu || routes.decomposition) register_overload(op, std::move(routes));
+  }
+
+  Decomposition decomposition(const c10::OperatorHandle& op, const std::string& name) {
+    const auto python = decompositions_.find(name);
+    if (python != decompositions_.end()) return python->second;
+    return by_functional(op, [this](const c10::OperatorHandle& functional) {
+      // A composite of PyTorch may be made of the very overload that asks.
+      return kernels_.count(functional.operator_name()) > 0 ||
+             (!composite_of(functional) && decompositions_.count(full_name(functional.operator_name())) > 0);
+    });
+  }
+
+  PythonDecompositions decompositions_;
+  std::unordered_map<c10::OperatorName, Kernels> kernels_;
+};
+
+}  // namespace
+
+void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
+  preferences() = chosen;
+  register_overrideable();
+  Registration(std::move(decompositions)).run();
+  force_routes_of_environment();
+}
+
+}  // namespace isthmus

@@ -1,0 +1,21 @@
+// Registers with PyTorch's dispatcher what serves each overload on the opened driver.
+#pragma once
+
+#include "dispatch/decomposition.h"
+
+namespace isthmus {
+
+// Of the driver's description.
+struct Preferences {
+  bool prefer_delegate = false;  // where an overload has a kernel and a delegate
+  bool fallback = true;          // whether copies to CPU are allowed
+};
+
+// On every overload that has a kernel, a CPU kernel or a decomposition and no kernel of ours; once, when the
+// driver is opened and its operator libraries are added.
+void register_routes(const Preferences& preferences, PythonDecompositions decompositions);
+
+// Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_routes().
+void register_overrideable();
+
+}  // namespace isthmus
