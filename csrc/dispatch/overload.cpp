@@ -106,8 +106,8 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
       count(route);
       return true;
     case Route::kDecomposition:
+      if (!routes_.decomposition(op, stack)) return false;
       count(route);
-      routes_.decomposition(op, stack);
       return true;
     case Route::kFallback:
       count(route);

@@ -8,18 +8,12 @@ namespace py = pybind11;
 namespace isthmus {
 namespace {
 
-// Overloads that this thread is decomposing: one that comes back to itself would never end.
-thread_local std::vector<const void*> decomposing;
+// Functions that this thread is in: one that comes back to itself would never end.
+thread_local std::vector<const void*> entered;
 
-class Entered {
- public:
-  explicit Entered(const c10::OperatorHandle& op, const void* function) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        std::find(decomposing.begin(), decomposing.end(), function) == decomposing.end(), op.operator_name(),
-        ": its decomposition leads back to itself; the driver's operator library has to implement it.");
-    decomposing.push_back(function);
-  }
-  ~Entered() { decomposing.pop_back(); }
+struct Entered {
+  explicit Entered(const void* function) { entered.push_back(function); }
+  ~Entered() { entered.pop_back(); }
 };
 
 void push(const py::object& result, const c10::FunctionSchema& schema, torch::jit::Stack* stack) {
@@ -38,7 +32,8 @@ void push(const py::object& result, const c10::FunctionSchema& schema, torch::ji
 Decomposition python_decomposition(py::object function) {
   PyObject* kept = function.release().ptr();  // for ever, as the overload is
   return [kept](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    const Entered entered(op, kept);
+    if (std::find(entered.begin(), entered.end(), kept) != entered.end()) return false;
+    const Entered inside(kept);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     py::gil_scoped_acquire gil;
     const auto& arguments = op.schema().arguments();
@@ -55,6 +50,7 @@ Decomposition python_decomposition(py::object function) {
     py::object result = py::reinterpret_borrow<py::object>(kept)(*positional, **by_name);
     torch::jit::drop(*stack, arguments.size());
     push(result, op.schema(), stack);
+    return true;
   };
 }
 
