@@ -3,11 +3,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
 #include "core/stream.h"
+#include "dispatch/kernel_route.h"
 #include "dispatch/mapping.h"
 #include "dispatch/resize.h"
 #include "dispatch/routes.h"
@@ -39,14 +41,40 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   return true;
 }
 
-// Copies the bytes as they are between the host and a chip whose memory the CPU cannot reach; false if they
-// differ in more than their place.
-bool copy_bytes(const at::Tensor& to, const at::Tensor& from) {
-  if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
-  if (on_chip(to))
-    write_device(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), to.device().index());
-  else
-    read_device(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), from.device().index());
+// Between the host and a chip whose memory the CPU cannot reach: the CPU changes strides and dtype on its
+// side, a kernel of the chip those that are left.
+void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
+  const at::Tensor& chip = on_chip(to) ? to : from;
+  if (!chip.is_non_overlapping_and_dense() || chip.is_neg() || chip.is_conj()) {
+    const at::Tensor dense = at::empty(chip.sizes(), chip.options());
+    if (on_chip(from)) dense.copy_(from);
+    copy_bytes(on_chip(to) ? dense : to, on_chip(to) ? from : dense);
+    if (on_chip(to)) to.copy_(dense);
+    return;
+  }
+  const auto options = chip.options().device(c10::kCPU);
+  if (on_chip(to)) {
+    const at::Tensor host =
+        bytewise(to, from) ? from : at::empty_strided(to.sizes(), to.strides(), options).copy_(from);
+    write_device(to.mutable_data_ptr(), host.const_data_ptr(), to.nbytes(), to.device().index());
+  } else {
+    const at::Tensor host =
+        bytewise(to, from) ? to : at::empty_strided(from.sizes(), from.strides(), options);
+    read_device(host.mutable_data_ptr(), from.const_data_ptr(), from.nbytes(), from.device().index());
+    if (!host.is_same(to)) to.copy_(host);
+  }
+}
+
+// Within a chip that no delegate reaches, the bytes as they are; false if they differ in more than their
+// place.
+bool copy_within(const at::Tensor& to, const at::Tensor& from) {
+  if (!bytewise(to, from)) return false;
+  const c10::Stream stream = current_stream(to.device().index());
+  use_device(to.device().index());
+  check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
+                            ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
+        "copy on the device");
+  mark_busy(stream);
   return true;
 }
 
@@ -109,14 +137,20 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   }
   if (non_blocking && copy_asynchronously(to, from)) return to;
   const bool reachable = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
-  if (!reachable) {
-    if (copy_bytes(to, from)) return to;
-    if (on_chip(to) && on_chip(from) && to.device() != from.device()) {
-      copy_between_chips(to, from);
-      return to;
-    }
+  if (reachable) {
+    copy_on_cpu(to, from);
+  } else if (on_chip(to) != on_chip(from)) {
+    copy_bytes(to, from);
+  } else if (to.device() != from.device()) {
+    copy_between_chips(to, from);
+  } else if (!copy_within(to, from) && !copy_by_kernel(to, from)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!strict(),
+                                "a copy that changes strides or dtype needs a kernel aten::copy_, which "
+                                "the libraries of driver ",
+                                driver_table()->name, " lack (", from.scalar_type(), " to ", to.scalar_type(),
+                                "); ISTHMUS_STRICT=1 forbids to do it on CPU.");
+    copy_on_cpu(to, from);
   }
-  copy_on_cpu(to, from);
   return to;
 }
 

@@ -66,10 +66,8 @@ bool append(const c10::IValue& value, Key& key) {
 }
 
 at::Tensor meta_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  at::Tensor meta = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return meta;
+  if (!tensor.defined() || tensor.is_cpu()) return tensor;  // a number from the CPU stays what it is
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
 }
 
 c10::IValue meta_of(const c10::IValue& value) {

@@ -200,7 +200,7 @@ class KernelCall {
   void prepare_outputs(const Kernel& kernel, KernelArguments& call) {
     if (!meta_) return;
     for (size_t i = 0; i < meta_->results.size(); ++i) {
-      if (route_.returns_argument_[i]) continue;
+      if (route_.kernels_.variant == Variant::kItself && route_.returns_argument_[i]) continue;
       const ResultMeta::Result& result = meta_->results[i];
       if (result.is_list) call.length(static_cast<int64_t>(result.tensors.size()));
       for (size_t j = 0; j < result.tensors.size(); ++j) call.tensor(output(i, j, result.tensors[j], kernel));
@@ -298,7 +298,8 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   const auto canonical = c10::Dispatcher::singleton().findSchemaOrThrow(
       kernels_.canonical.name.c_str(), kernels_.canonical.overload_name.c_str());
   const auto& arguments = op.schema().arguments();
-  promotes_ = promotes(canonical);
+  const bool functional = !kernels_.canonical.name.ends_with('_');
+  promotes_ = functional && promotes(canonical);
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;
     role.written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
@@ -380,6 +381,28 @@ void KernelRoute::trace(const Choice& choice) const {
   const std::string where = choice.kernel == nullptr ? "no kernel" : "kernel of " + choice.kernel->library;
   std::fprintf(stderr, "isthmus: %s (%s, %s) -> %s\n", name_.c_str(), dtype_names(choice.dtypes).c_str(),
                choice.contiguous ? "contiguous" : "strided", where.c_str());
+}
+
+namespace {
+std::unique_ptr<KernelRoute>& copy_kernels() {
+  static auto& route = *new std::unique_ptr<KernelRoute>;
+  return route;
+}
+}  // namespace
+
+void set_copy_kernels(const c10::OperatorHandle& op, Kernels kernels) {
+  // A copy is how tensors become contiguous, so it cannot ask for contiguous ones.
+  std::erase_if(kernels.kernels, [](const Kernel& kernel) { return !kernel.has(ISTHMUS_OPERATOR_STRIDED); });
+  copy_kernels() = std::make_unique<KernelRoute>(op, std::move(kernels));
+}
+
+bool copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
+  static OperatorCalls& calls = operator_calls("aten::copy_", Route::kKernel);
+  if (!copy_kernels()) return false;
+  torch::jit::Stack stack{to, from.expand(to.sizes()), false};
+  if (!copy_kernels()->call(&stack)) return false;
+  calls.count();
+  return true;
 }
 
 }  // namespace isthmus

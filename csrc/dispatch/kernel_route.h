@@ -66,4 +66,9 @@ class KernelRoute {
   mutable std::mutex mutex_;
 };
 
+// The kernels of aten::copy_, by which strides and dtypes are changed on a chip that no delegate reaches.
+void set_copy_kernels(const c10::OperatorHandle& op, Kernels kernels);
+// False if no library has one for these tensors.
+bool copy_by_kernel(const at::Tensor& to, const at::Tensor& from);
+
 }  // namespace isthmus

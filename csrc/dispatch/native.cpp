@@ -3,12 +3,17 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/conj.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
 #include "core/stream.h"
+#include "dispatch/mapping.h"
 #include "dispatch/routes.h"
 #include "memory/memory.h"
 
@@ -106,7 +111,16 @@ void record_stream(at::Tensor& self, at::Stream stream) {
   memory::device_allocator().recordStream(self.storage().data_ptr(), stream);
 }
 
+// The value of a tensor of one element.
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  ISTHMUS_COUNT("aten::_local_scalar_dense", Route::kNative);
+  const at::Tensor host = at::empty({}, self.options().device(at::kCPU));
+  read_device(host.mutable_data_ptr(), self.const_data_ptr(), host.nbytes(), self.device().index());
+  return at::_local_scalar_dense(self.is_neg() ? host._neg_view() : self.is_conj() ? host.conj() : host);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor));

@@ -17,8 +17,8 @@
 
 namespace isthmus {
 
-// Replaces the arguments on the stack by the results. False, with the stack as it was, if the decomposition has
-// come back to the overload that it is of.
+// Replaces the arguments on the stack by the results. False, with the stack as it was, if the decomposition
+// has come back to the overload that it is of.
 using Decomposition = std::function<bool(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
 class Overload final : public c10::OperatorKernel {

@@ -102,11 +102,14 @@ class Registration {
   void consider(const c10::OperatorHandle& op) {
     const std::string name = full_name(op.operator_name());
     // copy_ is a composite over _copy_from, which takes the kernel where the bytes do not go by themselves.
-    if (name == "aten::copy_") return;
+    const auto kernels = kernels_.find(op.operator_name());
+    if (name == "aten::copy_") {
+      if (kernels != kernels_.end()) set_copy_kernels(op, kernels->second);
+      return;
+    }
     Overload::Routes routes = cpu_routes(op);
     const bool whole = whole_composites().count(name) > 0;
     routes.cpu |= whole;
-    const auto kernels = kernels_.find(op.operator_name());
     const Decomposition composite = composite_of(op);
     if (kernels != kernels_.end()) {
       // Its gradient is that of its parts; a kernel would cut it off.
