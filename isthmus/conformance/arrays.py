@@ -1,0 +1,109 @@
+"""Arrays in a safetensors file: written with an equal array once, read through a memory map.
+
+The format is eight bytes with the length of a JSON header, the header, the bytes of the arrays. Written here
+because ``safetensors.numpy`` has no bfloat16 and needs an array in memory twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.opset import dtypes as dt
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_CODES = {
+    "int8": "I8",
+    "uint8": "U8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "complex128": "F64",  # the format has none: pairs of float64, and a key that says so
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+_PAIRS = "complex128-"
+_DTYPES = {code: dt.DTYPES[name].numpy for name, code in _CODES.items() if name != "complex128"}
+
+
+def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
+    """Write a file beside itself, then give it its name; mode 0640. Returns the SHA-256 of its bytes."""
+    digest = hashlib.sha256()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as stream:
+            for chunk in chunks:
+                digest.update(chunk)
+                stream.write(chunk)
+        beside.chmod(0o640)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return digest.hexdigest()
+
+
+class Store:
+    """Arrays on their way into a file."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def add(self, array: Array) -> str:
+        """Keep a 1-D array and return its key, which depends on nothing but dtype and bytes."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        name = dt.name_of(flat.dtype)
+        digest = hashlib.sha256(f"{name}:{flat.size}:".encode())
+        digest.update(flat.view(np.uint8).data)
+        key = (_PAIRS if name == "complex128" else "") + digest.hexdigest()[:20]
+        self._arrays.setdefault(key, flat)
+        return key
+
+    def write(self, path: Path) -> str:
+        """Write the file and return its SHA-256."""
+        header: dict[str, Any] = {}
+        offset = 0
+        for key, array in self._arrays.items():
+            count = array.size * (2 if key.startswith(_PAIRS) else 1)
+            end = offset + array.nbytes
+            code = _CODES[dt.name_of(array.dtype)]
+            header[key] = {"dtype": code, "shape": [count], "data_offsets": [offset, end]}
+            offset = end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        chunks = (array.view(np.uint8).data for array in self._arrays.values())
+        return write_file(path, [len(text).to_bytes(8, "little"), text, *chunks])
+
+
+class Mapped:
+    """The arrays of a file, read-only, each mapped when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._bytes = np.memmap(path, np.uint8, mode="r")
+        length = int.from_bytes(self._bytes[:8].tobytes(), "little")
+        self._start = 8 + length
+        self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
+
+    def get(self, key: str) -> Array:
+        """The array of a key, 1-D. Raises KeyError."""
+        row = self._header[key]
+        start, end = (self._start + offset for offset in row["data_offsets"])
+        dtype = np.dtype(np.complex128) if key.startswith(_PAIRS) else _DTYPES[row["dtype"]]
+        raw = self._bytes[start:end]
+        aligned = raw if raw.ctypes.data % dtype.itemsize == 0 else raw.copy()
+        return aligned.view(dtype).view(np.ndarray)
