@@ -110,6 +110,11 @@ void add_library(const std::string& name, std::vector<LibraryEntry> entries) {
   }
 }
 
+const std::vector<Kernel>* kernels_of(const std::string& name) {
+  const auto found = state().kernels.find(name);
+  return found == state().kernels.end() ? nullptr : &found->second;
+}
+
 std::vector<std::pair<c10::OperatorName, Kernels>> served_overloads() {
   auto& dispatcher = c10::Dispatcher::singleton();
   std::vector<std::pair<c10::OperatorName, Kernels>> served;

@@ -40,6 +40,9 @@ struct LibraryEntry {
 // Adds a library behind those that are there. Call before register_delegates().
 void add_library(const std::string& name, std::vector<LibraryEntry> entries);
 
+// The kernels that are registered under the very name, or null.
+const std::vector<Kernel>* kernels_of(const std::string& name);
+
 // Every overload that a kernel serves, in-place and out= ones included.
 std::vector<std::pair<c10::OperatorName, Kernels>> served_overloads();
 

@@ -35,10 +35,30 @@ Overload::Routes cpu_routes(const c10::OperatorHandle& op) {
   return routes;
 }
 
+// An operator of a package that was imported after the driver was opened, and that a library has kernels for.
+bool register_extension(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return true;  // another thread was first
+  const std::vector<Kernel>* kernels = kernels_of(full_name(op.operator_name()));
+  if (kernels == nullptr) return false;
+  Overload::Routes routes = cpu_routes(op);
+  routes.kernel =
+      std::make_unique<KernelRoute>(op, Kernels{Variant::kItself, op.operator_name(), *kernels});
+  routes.decomposition = composite_of(op);
+  if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
+  register_overload(op, std::move(routes));
+  return true;
+}
+
 // What is registered for operators without any other kernel: those of libraries loaded later that have a CPU
 // kernel are served like ATen's; the rest are refused by name.
 void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const std::string name = full_name(op.operator_name());
+  if (register_extension(op)) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::PrivateUse1, *stack);
+    return;
+  }
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
     static std::mutex mutex;
     static auto& overloads = *new std::unordered_map<c10::OperatorName, std::unique_ptr<Overload>>;
