@@ -8,8 +8,9 @@
 
 A function gets the arguments that operators.h lists, by position: tensors as NumPy arrays over the chip's memory
 (bfloat16 as ml_dtypes.bfloat16), lists as Python lists, absent optional ones as None; then its outputs. One that
-declares a parameter ``context`` also gets the :class:`Context`. With ``raw=True`` tensors come as
-``tvm_ffi.Tensor``, for chips whose memory the CPU cannot reach and for Triton or CUDA kernels.
+declares a parameter ``context`` also gets the :class:`Context`. With ``raw=True`` a function is called as operators.h
+has it, for chips whose memory the CPU cannot reach, for Triton and CUDA kernels: the address of the context, then the
+flat arguments, tensors as ``tvm_ffi.Tensor``; it returns None or a status.
 
 Nothing here needs PyTorch.
 """
@@ -99,7 +100,7 @@ class Library:
             strided: it takes tensors of any strides.
             in_place: an output may be the memory of an input.
             mixed: it promotes tensors of different dtypes itself.
-            raw: tensors come as tvm_ffi.Tensor, and the function enqueues its work on the context's stream.
+            raw: it is called as operators.h has it, and enqueues its work on the context's stream.
 
         Raises:
             ValueError: a dtype or an operator that there is none of, or one registered twice.
@@ -123,17 +124,24 @@ class Library:
             raise ValueError(f"library {self.name} registers {name} twice")
         self.entries[name] = Entry(name, dt.mask(dtypes), flags, function, raw)
 
-    def function(self, name: str, schema: Schema, host_offset: int = 0) -> Callable[..., int | None]:
+    def function(self, name: str, schema: Schema | None, host_offset: int = 0) -> Callable[..., int | None]:
         """What the framework calls: unpacks the arguments of operators.h and runs the registered function.
 
         Args:
             name: the overload.
-            schema: its schema.
+            schema: its schema; None for an operator of an extension, whose function has to be raw.
             host_offset: bytes to add to a device address for the address at which the CPU reaches it.
+
+        Raises:
+            ValueError: there is no schema to unpack the arguments by.
         """
         entry = self.entries[name]
+        if entry.raw:
+            return entry.function
+        if schema is None:
+            raise ValueError(f"library {self.name}, {name}: without a schema in the opset it has to be raw=True")
         wants_context = "context" in inspect.signature(entry.function).parameters
-        unpack = Unpacker(schema, None if entry.raw else host_offset)
+        unpack = Unpacker(schema, host_offset)
 
         def call(context: int, *flat: Any) -> int | None:
             try:
@@ -149,7 +157,7 @@ class Library:
                 return OUT_OF_MEMORY
             return None
 
-        return entry.function if entry.raw and unpack.is_flat and wants_context else call
+        return call
 
 
 class Unpacker:
@@ -157,13 +165,12 @@ class Unpacker:
 
     Args:
         schema: of the operator.
-        host_offset: see :meth:`Library.function`; None leaves tensors as tvm_ffi.Tensor.
+        host_offset: see :meth:`Library.function`.
     """
 
-    def __init__(self, schema: Schema, host_offset: int | None) -> None:
+    def __init__(self, schema: Schema, host_offset: int) -> None:
         self._arguments = (*schema.inputs, *schema.outputs)
         self._offset = host_offset
-        self.is_flat = not any(a.is_list for a in self._arguments)
 
     def __call__(self, flat: tuple[Any, ...]) -> list[Any]:
         """The arguments, lists gathered, tensors as arrays."""
@@ -180,7 +187,7 @@ class Unpacker:
         return [self._tensor(item) for item in taken] if argument.is_tensor else taken
 
     def _tensor(self, value: Any) -> Any:
-        return value if self._offset is None or value is None else as_array(value, self._offset)
+        return None if value is None else as_array(value, self._offset)
 
 
 _ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.DTYPES.items()}
