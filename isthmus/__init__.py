@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from isthmus.autoload import Status
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "status"]
+__all__ = ["__version__", "include_path", "status"]
+
+
+def include_path() -> str:
+    """Folder of the C headers for makers of chips: driver.h, operators.h, isthmus_ops.h."""
+    from pathlib import Path
+
+    return str(Path(__file__).resolve().parent / "include")
 
 
 def _autoload() -> None:

@@ -1,0 +1,137 @@
+"""One device of a driver, without PyTorch: memory, copies and streams for the conformance suite."""
+
+from __future__ import annotations
+
+import ctypes
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from isthmus.drivers import Candidate
+from isthmus.drivers.driver import Driver
+
+
+class Device:
+    """A device whose functions act on it whatever thread calls them.
+
+    Attributes:
+        driver: the opened driver.
+        index: which of its devices.
+        name: of the driver.
+        dlpack_device: (DLDeviceType, index) under which operators receive its tensors.
+        host_offset: bytes to add to a device address for the address at which the CPU reaches it; 0 where the
+            CPU does not reach it at all (see :attr:`host_addressable`).
+        host_addressable: whether the driver has a host window.
+        alignment: bytes; of every allocation.
+    """
+
+    def __init__(self, driver: Driver, index: int = 0) -> None:
+        self.driver, self.index = driver, index
+        self.name = driver.name
+        driver.initialize()
+        count = driver.count()
+        if not 0 <= index < count:
+            raise ValueError(f"driver {driver.name} has no device {index}; it has {count}, numbered from 0")
+        self._make_current()
+        self.dlpack_device = (int(driver.table.dlpack_device), index)
+        window = driver.window(index)
+        self.host_addressable = window is not None
+        self.host_offset = window.host_base - window.device_base if window else 0
+        self.alignment = int(driver.properties(index).memory_alignment)
+        self._allocations: set[int] = set()
+        self._streams: set[int] = set()
+
+    @classmethod
+    def open(cls, candidate: Candidate, index: int = 0) -> Self:
+        """Open a driver and one of its devices.
+
+        Raises:
+            LoaderError: the library is no driver that can be used.
+            DriverCallError: it cannot be initialised.
+            ValueError: there is no such device.
+        """
+        return cls(Driver(candidate.path, candidate.name, candidate.delegate), index)
+
+    @property
+    def table(self) -> Any:
+        """The driver's functions, as ctypes members by name."""
+        return self.driver.table
+
+    def _make_current(self) -> None:
+        self.driver.device_set(self.index)
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of nbytes > 0 bytes. Raises DriverCallError, with OUT_OF_MEMORY when there is no room."""
+        self._make_current()
+        address = self.driver.made("memory_allocate", nbytes)
+        self._allocations.add(address)
+        return address
+
+    def free(self, address: int) -> None:
+        """Return an allocation that no work uses."""
+        self.driver.memory_free(address)
+        self._allocations.discard(address)
+
+    def write(self, address: int, buffer: Any) -> None:
+        """Copy a buffer or array to the device; returns when done."""
+        self._make_current()
+        self.driver.write(address, buffer)
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Bytes of the device."""
+        self._make_current()
+        return self.driver.read(address, nbytes)
+
+    def read_into(self, host: np.ndarray[Any, Any], address: int) -> None:
+        """Copy from the device into a contiguous array; returns when done."""
+        self._make_current()
+        self.driver.read_into(host, address)
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int = 0) -> None:
+        """Enqueue: set nbytes bytes to value."""
+        self._make_current()
+        self.driver.set_async(address, value, nbytes, stream)
+
+    def new_stream(self) -> int:
+        """Handle of a new stream."""
+        self._make_current()
+        stream = self.driver.made("stream_create", 0)
+        self._streams.add(stream)
+        return stream
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy a stream of :meth:`new_stream`."""
+        self.driver.stream_destroy(stream)
+        self._streams.discard(stream)
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Wait for a stream; 0 is the default stream. Raises DriverCallError if its work failed."""
+        self._make_current()
+        self.driver.stream_synchronize(stream)
+
+    def synchronize_all(self) -> None:
+        """Wait for all streams of the device."""
+        self._make_current()
+        self.driver.device_synchronize()
+
+    def host_view(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
+        """The bytes themselves, where the CPU reaches them. Valid until they are freed."""
+        memory = (ctypes.c_uint8 * nbytes).from_address(address + self.host_offset)
+        return np.frombuffer(memory, np.uint8)
+
+    def close(self) -> None:
+        """Wait for all work, then destroy the streams and free the memory that are left."""
+        self.synchronize_all()
+        for stream in sorted(self._streams):
+            self.destroy_stream(stream)
+        for address in sorted(self._allocations):
+            self.free(address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

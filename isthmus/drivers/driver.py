@@ -1,0 +1,154 @@
+"""An opened driver, called through ctypes: for tools and tests that run where PyTorch is not installed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.drivers import interface, loader
+from isthmus.drivers.interface import CopyKind, MemoryKind, Status
+
+
+class DriverCallError(RuntimeError):
+    """A function of a driver failed; the message is the function and what ``last_error()`` says.
+
+    Attributes:
+        status: what it returned.
+    """
+
+    def __init__(self, function: str, status: int, message: str) -> None:
+        super().__init__(f"{function}: {message}")
+        self.status = status
+
+
+class Window(NamedTuple):
+    """Where the CPU reaches a device's memory: first device address, first host address, bytes."""
+
+    device_base: int
+    host_base: int
+    nbytes: int
+
+
+class Driver:
+    """The functions of a driver's table, by name.
+
+    ``driver.copy(...)`` calls the function with ctypes arguments and raises :class:`DriverCallError` unless it
+    returns ``ISTHMUS_OK``; ``driver.status("copy", ...)`` returns the status instead.
+
+    Args:
+        path: the library.
+        name: takes the place of the driver's own name.
+        delegate: "none" or "cpu" narrows what the driver declares.
+
+    Raises:
+        LoaderError: the library is not a driver that can be used.
+    """
+
+    def __init__(self, path: str, name: str = "", delegate: str = "") -> None:
+        self.path = path
+        self._name = name.encode()
+        self.table: Any = interface.structure("driver")()
+        self._calls: dict[str, Callable[..., None]] = {}
+        asked = (path.encode(), self._name, delegate.encode())
+        loader.call("isthmus_open_driver", *asked, ctypes.byref(self.table))
+
+    @property
+    def name(self) -> str:
+        """Short name."""
+        return str(self.table.name.decode())
+
+    def has(self, function: str) -> bool:
+        """Whether the driver has an optional function."""
+        return bool(getattr(self.table, function))
+
+    def status(self, function: str, *arguments: Any) -> Status:
+        """Call a function and return its status. Raises ValueError for a number that is none."""
+        return Status(getattr(self.table, function)(*arguments))
+
+    def last_error(self) -> str:
+        """Message of the last failure on this thread."""
+        return str(self.table.last_error().decode(errors="replace"))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_") or name == "table":
+            raise AttributeError(name)
+        function = getattr(self.table, name)
+
+        def call(*arguments: Any) -> None:
+            status = function(*arguments)
+            if status != Status.OK:
+                raise DriverCallError(name, status, self.last_error())
+
+        self.__dict__[name] = call
+        return call
+
+    def made(self, function: str, *arguments: Any) -> int:
+        """The handle or address that a function writes to its last parameter."""
+        handle = ctypes.c_void_p()
+        getattr(self, function)(*arguments, ctypes.byref(handle))
+        return handle.value or 0
+
+    def count(self) -> int:
+        """Number of devices."""
+        count = ctypes.c_int32()
+        self.device_count(ctypes.byref(count))
+        return count.value
+
+    def properties(self, device: int) -> Any:
+        """``isthmus_device_properties`` of a device."""
+        found = interface.structure("device_properties")()
+        self.device_properties(device, ctypes.byref(found))
+        return found
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes of the current device."""
+        free, total = ctypes.c_uint64(), ctypes.c_uint64()
+        self.device_memory(ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def attributes(self, address: int) -> tuple[MemoryKind, int]:
+        """What an address is, and of which device (-1 unless it is device memory)."""
+        found = interface.structure("pointer_attributes")()
+        self.pointer_attributes(address, ctypes.byref(found))
+        return MemoryKind(found.kind), found.device
+
+    def window(self, device: int) -> Window | None:
+        """The host window of a device, or None where the driver has none."""
+        if not self.has("host_window"):
+            return None
+        found = interface.structure("host_window")()
+        self.host_window(device, ctypes.byref(found))
+        return Window(found.device_base or 0, found.host_base or 0, found.bytes)
+
+    def write(self, address: int, data: Any) -> None:
+        """Copy bytes or a contiguous array to the device; returns when done."""
+        host = as_bytes(data)
+        if host.nbytes:
+            self.copy(address, host.ctypes.data, host.nbytes, CopyKind.HOST_TO_DEVICE)
+
+    def read_into(self, host: np.ndarray[Any, Any], address: int) -> None:
+        """Copy from the device into a contiguous array; returns when done."""
+        if host.nbytes:
+            self.copy(host.ctypes.data, address, host.nbytes, CopyKind.DEVICE_TO_HOST)
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Bytes of the device."""
+        host = np.empty(nbytes, np.uint8)
+        self.read_into(host, address)
+        return host.tobytes()
+
+    def elapsed(self, start: int, end: int) -> float:
+        """Milliseconds between two events."""
+        milliseconds = ctypes.c_double()
+        self.event_elapsed(start, end, ctypes.byref(milliseconds))
+        return milliseconds.value
+
+
+def as_bytes(data: Any) -> np.ndarray[Any, Any]:
+    """The bytes of a buffer or of an array, shape (nbytes,); a copy only where the array is not contiguous."""
+    if isinstance(data, np.ndarray):
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return np.frombuffer(data, np.uint8)

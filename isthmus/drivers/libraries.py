@@ -1,0 +1,182 @@
+"""Operator libraries: shared libraries (operators.h) and Python files (isthmus.opset.library), opened alike.
+
+Every operator comes as the address of a function of TVM-FFI's C interface and the handle that it is called with,
+so that whoever calls it needs neither PyTorch nor Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from isthmus import opset
+from isthmus.drivers import interface, loader
+from isthmus.opset.library import Library
+from isthmus.opset.schema import Schema
+
+_NAMESPACES = ("aten", "isthmus")  # whose operators the opset specifies
+_OBJECT_HEADER_BYTES = 24  # TVMFFIObject; a function's cell, which begins with its address, is behind it
+
+
+class LibraryError(loader.LoaderError):
+    """An operator library cannot be used; the message is one line: path, what is wrong, remedy."""
+
+
+class LoadedOperator(NamedTuple):
+    """One operator of a library.
+
+    Attributes:
+        name: overload of the opset: ``aten::add.Tensor``.
+        dtypes: set of ``isthmus_dtype``, one bit for each (``isthmus.opset.dtypes.mask``).
+        flags: ``ISTHMUS_OPERATOR_*`` of operators.h.
+        call: address of a ``TVMFFISafeCallType``.
+        handle: its first argument.
+    """
+
+    name: str
+    dtypes: int
+    flags: int
+    call: int
+    handle: int
+
+
+class OperatorLibrary:
+    """An opened library. Its addresses are valid while it lives.
+
+    Attributes:
+        name: short name.
+        description: one line for people.
+        path: the file.
+        operators: by overload.
+    """
+
+    def __init__(
+        self, name: str, description: str, path: str, operators: dict[str, LoadedOperator], owner: Any
+    ) -> None:
+        self.name, self.description, self.path, self.operators = name, description, path, operators
+        self._owner = owner
+
+
+def load(path: str, host_offset: int = 0) -> OperatorLibrary:
+    """Open an operator library.
+
+    Args:
+        path: a shared library, or a Python file with a module-level ``library``.
+        host_offset: bytes to add to a device address for the address at which the CPU reaches it; for operators
+            written in Python.
+
+    Raises:
+        LibraryError: there is no such file, or it cannot be used.
+    """
+    if not Path(path).is_file():
+        raise LibraryError(f"operator library {path} is not a file; check `operators` in driver.toml.")
+    return _load_python(path, host_offset) if path.endswith(".py") else _load_shared(path)
+
+
+def _load_shared(path: str) -> OperatorLibrary:
+    runtime = ctypes.CDLL(str(_runtime_folder() / "lib" / "libtvm_ffi.so"))  # what the library may link to
+    table = interface.operators_header().structures["isthmus_operator_library"]
+    found = ctypes.POINTER(table)()
+    try:
+        loader.call("isthmus_open_operators", path.encode(), ctypes.byref(found))
+    except loader.LoaderError as error:
+        raise LibraryError(str(error)) from None
+    library = found.contents
+    operators = {}
+    for row in _rows(library):
+        name = row.name.decode()
+        schema_of(name, path)
+        operators[name] = LoadedOperator(name, row.dtypes, row.flags, row.call or 0, row.function or 0)
+    return OperatorLibrary(library.name.decode(), library.description.decode(), path, operators, runtime)
+
+
+def _rows(library: Any) -> list[Any]:
+    row = interface.operators_header().structures["isthmus_operator"]
+    return [row.from_address(library.operators + i * library.operator_size) for i in range(library.count)]
+
+
+def _load_python(path: str, host_offset: int) -> OperatorLibrary:
+    library = _import(path)
+    tvm_ffi = import_tvm_ffi()
+    operators, functions = {}, []
+    for name, entry in library.entries.items():
+        schema = schema_of(name, path)
+        function = tvm_ffi.convert(library.function(name, schema, host_offset))
+        functions.append(function)
+        handle = function.__chandle__()
+        call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
+        operators[name] = LoadedOperator(name, entry.dtypes, entry.flags, call, handle)
+    return OperatorLibrary(library.name, library.description, path, operators, (library, functions))
+
+
+def _import(path: str) -> Library:
+    """The ``library`` of a Python file, imported under a name of its own so that two files cannot meet."""
+    name = f"isthmus._operators_{abs(hash(str(Path(path).resolve()))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LibraryError(f"operator library {path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling helpers look a module up by its name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise LibraryError(f"operator library {path} fails on import: {type(error).__name__}: {error}") from error
+    library = getattr(module, "library", None)
+    if not isinstance(library, Library):
+        raise LibraryError(f"operator library {path} has no `library = Library(...)` at module level.")
+    return library
+
+
+def schema_of(name: str, path: str) -> Schema | None:
+    """Schema of an operator of the library at path; None for an extension's, whose namespace the opset has not.
+
+    Raises:
+        LibraryError: the opset has no such operator; names the nearest one.
+    """
+    if name.partition("::")[0] not in _NAMESPACES:
+        return None
+    try:
+        return opset.schema_of(name)
+    except LookupError:
+        near = difflib.get_close_matches(name, opset.schema_names(), 1, 0.6)
+        hint = f"did you mean {near[0]}?" if near else "`isthmus ops --opset` lists them."
+        raise LibraryError(
+            f"operator library {path} has the operator {name}, which is not in the opset; {hint}"
+        ) from None
+
+
+@cache
+def _runtime_folder() -> Path:
+    spec = importlib.util.find_spec("tvm_ffi")
+    if spec is None or not spec.submodule_search_locations:
+        raise LibraryError("operator libraries need TVM-FFI; do `pip install apache-tvm-ffi`")
+    return Path(spec.submodule_search_locations[0])
+
+
+def import_tvm_ffi() -> Any:
+    """``tvm_ffi``, without the PyTorch that it would import.
+
+    Where PyTorch is imported already, tvm_ffi sees it; where it is not, it stays out of this process.
+    """
+    return without_torch(lambda: importlib.import_module("tvm_ffi"))
+
+
+def without_torch(body: Callable[[], Any]) -> Any:
+    """Result of body, during which ``import torch`` fails unless it is imported already."""
+    if "torch" in sys.modules:
+        return body()
+    masked: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
+    masked["torch"] = None
+    try:
+        return body()
+    finally:
+        del masked["torch"]
