@@ -1,0 +1,43 @@
+"""Builds the two libraries of the chip with Isthmus' headers and nothing of PyTorch."""
+
+from pathlib import Path
+
+import isthmus
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from tvm_ffi.libinfo import find_include_path
+
+FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-fvisibility=hidden"]
+ROOT = Path(__file__).resolve().parent
+
+
+def library(name: str, folder: str, flags: list[str], link: list[str]) -> Extension:
+    """A shared library of the sources of a folder."""
+    return Extension(
+        f"sample_chip.{name}",
+        sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.cpp")),
+        depends=sorted(str(path) for path in (ROOT / folder).glob("*.h")),
+        include_dirs=[str(isthmus.include_path()), find_include_path()],
+        extra_compile_args=[*FLAGS, *flags],
+        extra_link_args=link,
+        language="c++",
+    )
+
+
+class Build(build_ext):
+    """Names the libraries for dlopen(): they are not modules of Python."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """``sample_chip.driver`` is ``sample_chip/driver.so``."""
+        return f"{fullname.replace('.', '/')}.so"
+
+
+setup(
+    ext_modules=[
+        # Worker threads may outlive a dlclose().
+        library("driver", "csrc/driver", [], ["-pthread", "-Wl,-z,nodelete"]),
+        # Integers wrap, as PyTorch's do.
+        library("operators", "csrc/operators", ["-fwrapv"], []),
+    ],
+    cmdclass={"build_ext": Build},
+)
