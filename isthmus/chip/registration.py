@@ -19,8 +19,8 @@ _libraries: list[Any] = []
 def register(candidate: Candidate) -> None:
     """Add the driver's operator libraries and register what serves each overload.
 
-    A driver whose delegate comes first has its libraries added only when something asks for kernels:
-    ``ISTHMUS_LIBRARIES``, or ``ISTHMUS_ROUTE`` with a route ``kernel``.
+    Libraries of ``ISTHMUS_LIBRARIES`` come ahead. A driver whose delegate comes first has its own added only where
+    ``ISTHMUS_ROUTE`` asks for the route kernel.
 
     Raises:
         RuntimeError: a library cannot be used, or ISTHMUS_ROUTE asks for what there is not; one line.
@@ -34,8 +34,8 @@ def register(candidate: Candidate) -> None:
 def _library_paths(candidate: Candidate) -> list[str]:
     """In the order of preference."""
     extra = [path for path in os.environ.get("ISTHMUS_LIBRARIES", "").split(os.pathsep) if path]
-    asked = bool(extra) or "=kernel" in os.environ.get("ISTHMUS_ROUTE", "")
-    return extra + list(candidate.operators if asked or candidate.prefer == "kernel" else ())
+    asked = candidate.prefer == "kernel" or "=kernel" in os.environ.get("ISTHMUS_ROUTE", "")
+    return extra + list(candidate.operators if asked else ())
 
 
 def _add(path: str) -> None:
