@@ -1,28 +1,33 @@
-"""Builds the C++ core (isthmus._C) and the host driver; the rest of the package is in pyproject.toml."""
+"""Builds what is compiled: the loader and the host driver, and where PyTorch is installed the core (isthmus._C).
+
+The rest of the package is described in pyproject.toml.
+"""
 
 import os
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
-
-try:
-    import torch
-    from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
-except ModuleNotFoundError as error:
-    raise SystemExit(
-        f"isthmus: the build needs the torch that it will run with ({error}); "
-        "do `pip install torch==2.13.0`, then `pip install --no-build-isolation .`"
-    ) from None
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 CORE = "isthmus._C"
+LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
-CORE_FOLDERS = ("core", "memory", "dispatch", "collectives")
+# The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
+CORE_FOLDERS = ("core", "memory", "dispatch", "collectives", "loader")
 
 WARNINGS = ["-Wall", "-Wextra"]
 OPTIMIZATION = ["-O0", "-g"] if os.environ.get("ISTHMUS_BUILD_DEBUG") == "1" else ["-g0"]
 HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+
+HAS_TORCH = find_spec("torch") is not None
+if HAS_TORCH:
+    import torch
+    from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
+else:
+    BuildExtension = build_ext
 
 
 def sources(folder: str) -> list[str]:
@@ -58,6 +63,23 @@ def core() -> Extension:
     )
 
 
+def loader() -> Extension:
+    """Opens drivers and operator libraries for Python code that runs without PyTorch."""
+    return Extension(
+        LOADER,
+        sources=sources("loader"),
+        depends=headers(),
+        include_dirs=[str(ROOT / "csrc")],
+        define_macros=[("ISTHMUS_LOADER_LIBRARY", None)],
+        extra_compile_args=[
+            *("-isystem", operator_interface(), "-std=c++17", "-O2"),
+            *(*OPTIMIZATION, *HIDDEN, *WARNINGS),
+        ],
+        libraries=["dl"],
+        language="c++",
+    )
+
+
 def host_driver() -> Extension:
     """The host chip: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
     return Extension(
@@ -81,7 +103,7 @@ class Build(BuildExtension):
         self.build_temp = str(ROOT / "build")
 
     def get_ext_filename(self, fullname: str) -> str:
-        if fullname.endswith("libisthmus_host"):  # opened with dlopen, never imported
+        if fullname.rpartition(".")[2].startswith("lib"):  # opened with dlopen, never imported
             return str(Path(*fullname.split("."))) + ".so"
         return super().get_ext_filename(fullname)
 
@@ -96,12 +118,29 @@ class Build(BuildExtension):
     def build_extensions(self) -> None:
         os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
         super().build_extensions()
-        folder = ROOT if self.inplace or getattr(self, "editable_mode", False) else Path(self.build_lib)
-        write_build_record(folder / "isthmus" / "_build.py")
+
+    def run(self) -> None:
+        super().run()  # which sets inplace aside meanwhile
+        in_place = self.inplace or getattr(self, "editable_mode", False)
+        package = (ROOT if in_place else Path(self.build_lib)) / "isthmus"
+        copy_headers(package / "include")
+        if HAS_TORCH:
+            write_build_record(package / "_build.py")
+        elif not in_place:
+            remove_core(package)
+
+
+def copy_headers(folder: Path) -> None:
+    """Install what makers of chips compile against: the headers at the top of csrc."""
+    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+    for header in sorted((ROOT / "csrc").glob("*.h")):
+        shutil.copy(header, beside := folder / f".{header.name}")
+        beside.chmod(0o640)
+        beside.replace(folder / header.name)
 
 
 def write_build_record(path: Path) -> None:
-    """Record the torch that the core was compiled against; isthmus/__init__.py reads it before it loads."""
+    """Record the torch that the core was compiled against; isthmus/autoload.py reads it before it loads."""
     text = f'"""Written by setup.py."""\n\nTORCH_VERSION = "{torch.__version__}"\n'
     if path.exists() and path.read_text() == text:
         return
@@ -110,4 +149,13 @@ def write_build_record(path: Path) -> None:
     beside.replace(path)
 
 
-setup(ext_modules=[core(), host_driver()], cmdclass={"build_ext": Build})
+def remove_core(package: Path) -> None:
+    """Drop the core that an earlier build, with PyTorch, left where this one collects its files."""
+    for stale in (package / "_build.py", *package.glob("_C.*.so")):
+        stale.unlink(missing_ok=True)
+
+
+setup(
+    ext_modules=[loader(), host_driver(), *([core()] if HAS_TORCH else [])],
+    cmdclass={"build_ext": Build},
+)

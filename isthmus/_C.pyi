@@ -19,10 +19,11 @@ class DeviceProperties:
     supports_bfloat16: bool
 
 # ---- driver
-def open_driver(path: str) -> None:
+def open_driver(path: str, name: str = "", delegate: str = "") -> None:
     """Open a driver library and its allocators; register_routes() comes next.
 
-    Starts no thread, allocates no device memory and does not call ``initialize``. Once per process.
+    Starts no thread, allocates no device memory and does not call ``initialize``. Once per process. name takes
+    the place of the driver's own; delegate "none" or "cpu" narrows what it declares.
 
     Raises:
         RuntimeError: with one line: the file, what is wrong with it (no symbol, wrong version, a missing

@@ -152,7 +152,7 @@ def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ..
     searched, problems = list(found.searched), []
     for candidate in found.candidates:
         try:
-            _C.open_driver(candidate.path)
+            _C.open_driver(candidate.path, candidate.name, candidate.delegate)
         except RuntimeError as error:
             problems.append(_one_line(error))
             searched.append(f"{candidate.path}: {problems[-1]}")

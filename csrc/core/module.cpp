@@ -245,10 +245,13 @@ void bind_dispatch(py::module_& m) {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("open_driver", [](const std::string& path) {
-    open_driver(path);
-    memory::register_allocators();
-  });
+  m.def(
+      "open_driver",
+      [](const std::string& path, const std::string& name, const std::string& delegate) {
+        open_driver(path, name, delegate);
+        memory::register_allocators();
+      },
+      py::arg("path"), py::arg("name") = "", py::arg("delegate") = "");
   m.def("driver", &describe_driver);
   m.def("init", [] { driver(); }, Release());
   m.def("is_initialized", &driver_initialized);

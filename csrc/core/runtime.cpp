@@ -1,19 +1,21 @@
 #include "core/runtime.h"
 
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <mutex>
-#include <vector>
+
+#include "loader/loader.h"
 
 namespace isthmus {
 namespace {
 
 struct State {
-  const isthmus_driver* table = nullptr;
+  const isthmus_driver* table = nullptr;  // &opened, once it is
+  isthmus_driver opened{};
   std::string path;
+  std::string name;  // where it takes the place of the driver's own
   std::string error;  // why the devices cannot be used
   std::mutex mutex;
   std::atomic<bool> initialized{false};
@@ -30,99 +32,6 @@ State& state() {
 
 thread_local c10::DeviceIndex tls_device = 0;
 thread_local c10::DeviceIndex tls_driver_device = -1;
-
-struct Mandatory {
-  const char* name;
-  size_t offset;
-};
-
-#define ISTHMUS_MANDATORY(member) \
-  Mandatory { #member, offsetof(isthmus_driver, member) }
-const Mandatory kMandatory[] = {
-    ISTHMUS_MANDATORY(name),
-    ISTHMUS_MANDATORY(description),
-    ISTHMUS_MANDATORY(initialize),
-    ISTHMUS_MANDATORY(finalize),
-    ISTHMUS_MANDATORY(last_error),
-    ISTHMUS_MANDATORY(device_count),
-    ISTHMUS_MANDATORY(device_properties),
-    ISTHMUS_MANDATORY(device_set),
-    ISTHMUS_MANDATORY(device_get),
-    ISTHMUS_MANDATORY(device_synchronize),
-    ISTHMUS_MANDATORY(device_memory),
-    ISTHMUS_MANDATORY(memory_allocate),
-    ISTHMUS_MANDATORY(memory_free),
-    ISTHMUS_MANDATORY(host_allocate),
-    ISTHMUS_MANDATORY(host_free),
-    ISTHMUS_MANDATORY(pointer_attributes),
-    ISTHMUS_MANDATORY(copy),
-    ISTHMUS_MANDATORY(copy_async),
-    ISTHMUS_MANDATORY(set_async),
-    ISTHMUS_MANDATORY(stream_create),
-    ISTHMUS_MANDATORY(stream_destroy),
-    ISTHMUS_MANDATORY(stream_synchronize),
-    ISTHMUS_MANDATORY(stream_query),
-    ISTHMUS_MANDATORY(stream_wait_event),
-    ISTHMUS_MANDATORY(event_create),
-    ISTHMUS_MANDATORY(event_destroy),
-    ISTHMUS_MANDATORY(event_record),
-    ISTHMUS_MANDATORY(event_query),
-    ISTHMUS_MANDATORY(event_synchronize),
-    ISTHMUS_MANDATORY(event_elapsed),
-};
-#undef ISTHMUS_MANDATORY
-
-// Members of a group come together or not at all; the first one stands for the group.
-struct Group {
-  const char* name;
-  std::vector<Mandatory> members;
-};
-
-#define ISTHMUS_MEMBER(member) {#member, offsetof(isthmus_driver, member)}
-const std::vector<Group>& groups() {
-  static const std::vector<Group> all = {
-      {"collectives",
-       {ISTHMUS_MEMBER(comm_unique_id), ISTHMUS_MEMBER(comm_create), ISTHMUS_MEMBER(comm_destroy),
-        ISTHMUS_MEMBER(comm_abort), ISTHMUS_MEMBER(comm_error), ISTHMUS_MEMBER(all_reduce),
-        ISTHMUS_MEMBER(reduce), ISTHMUS_MEMBER(broadcast), ISTHMUS_MEMBER(all_gather),
-        ISTHMUS_MEMBER(reduce_scatter), ISTHMUS_MEMBER(send), ISTHMUS_MEMBER(receive),
-        ISTHMUS_MEMBER(group_start), ISTHMUS_MEMBER(group_end)}},
-      {"virtual memory",
-       {ISTHMUS_MEMBER(virtual_granularity), ISTHMUS_MEMBER(virtual_reserve), ISTHMUS_MEMBER(virtual_release),
-        ISTHMUS_MEMBER(virtual_create), ISTHMUS_MEMBER(virtual_destroy), ISTHMUS_MEMBER(virtual_map),
-        ISTHMUS_MEMBER(virtual_unmap)}},
-      {"export and import",
-       {ISTHMUS_MEMBER(memory_export), ISTHMUS_MEMBER(memory_import), ISTHMUS_MEMBER(memory_close),
-        ISTHMUS_MEMBER(event_export), ISTHMUS_MEMBER(event_import)}},
-      {"activity records",
-       {ISTHMUS_MEMBER(activity_start), ISTHMUS_MEMBER(activity_stop),
-        ISTHMUS_MEMBER(activity_push_correlation)}},
-  };
-  return all;
-}
-#undef ISTHMUS_MEMBER
-
-bool member_present(const isthmus_driver& table, size_t offset) {
-  if (table.struct_size < offset + sizeof(void*)) return false;
-  return *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(&table) + offset) != nullptr;
-}
-
-void check_table(const isthmus_driver& table, const std::string& path) {
-  const uint32_t major = table.version >> 16;
-  TORCH_CHECK(major == ISTHMUS_DRIVER_VERSION_MAJOR, "driver ", path, " implements interface version ", major,
-              ".", table.version & 0xffff, "; this Isthmus speaks version ", ISTHMUS_DRIVER_VERSION_MAJOR,
-              ". Install a driver built for it.");
-  for (const Mandatory& function : kMandatory)
-    TORCH_CHECK(member_present(table, function.offset), "driver ", path, " lacks the mandatory function ",
-                function.name, "; see driver.h.");
-  for (const Group& group : groups())
-    for (const Mandatory& function : group.members)
-      TORCH_CHECK(member_present(table, function.offset) == member_present(table, group.members[0].offset),
-                  "driver ", path, " has the group \"", group.name, "\" in part: ", function.name,
-                  " does not agree with ", group.members[0].name, "; see driver.h.");
-  TORCH_CHECK(table.delegate == ISTHMUS_DELEGATE_NONE || ISTHMUS_HAS(table, host_window), "driver ", path,
-              " declares a delegate but has no host_window; see driver.h.");
-}
 
 void initialize_driver(State& s) {
   std::lock_guard<std::mutex> lock(s.mutex);
@@ -150,21 +59,17 @@ int count_devices(State& s) {
 
 }  // namespace
 
-void open_driver(const std::string& path) {
+void open_driver(const std::string& path, const std::string& name, const std::string& delegate) {
   State& s = state();
   TORCH_CHECK(s.table == nullptr, "a chip driver is open already: ", s.path,
               ". One process uses one driver.");
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  TORCH_CHECK(library != nullptr, "driver ", path, " cannot be opened: ", dlerror());
-  auto get = reinterpret_cast<isthmus_driver_get_fn>(dlsym(library, ISTHMUS_DRIVER_SYMBOL));
-  TORCH_CHECK(get != nullptr, "driver ", path, " does not export ", ISTHMUS_DRIVER_SYMBOL,
-              "; it is not an Isthmus driver.");
-  const isthmus_driver* table = get(ISTHMUS_DRIVER_VERSION);
-  TORCH_CHECK(table != nullptr, "driver ", path, " does not serve interface version ",
-              ISTHMUS_DRIVER_VERSION_MAJOR, "; install a driver built for it.");
-  check_table(*table, path);
+  s.name = name;
+  char error[4096];
+  const int failed = isthmus_open_driver(path.c_str(), s.name.c_str(), delegate.c_str(), &s.opened, error,
+                                         sizeof error);
+  TORCH_CHECK(failed == 0, error);
   s.path = path;
-  s.table = table;
+  s.table = &s.opened;
 }
 
 const isthmus_driver* driver_table() noexcept { return state().table; }
