@@ -20,7 +20,7 @@ def register(candidate: Candidate) -> None:
     """Add the driver's operator libraries and register what serves each overload.
 
     Libraries of ``ISTHMUS_LIBRARIES`` come ahead. A driver whose delegate comes first has its own added only where
-    ``ISTHMUS_ROUTE`` asks for the route kernel.
+    ``ISTHMUS_ROUTE`` asks for the route kernel and no other library is named.
 
     Raises:
         RuntimeError: a library cannot be used, or ISTHMUS_ROUTE asks for what there is not; one line.
@@ -34,7 +34,8 @@ def register(candidate: Candidate) -> None:
 def _library_paths(candidate: Candidate) -> list[str]:
     """In the order of preference."""
     extra = [path for path in os.environ.get("ISTHMUS_LIBRARIES", "").split(os.pathsep) if path]
-    asked = candidate.prefer == "kernel" or "=kernel" in os.environ.get("ISTHMUS_ROUTE", "")
+    routes = os.environ.get("ISTHMUS_ROUTE", "")
+    asked = candidate.prefer == "kernel" or ("=kernel" in routes and not extra)
     return extra + list(candidate.operators if asked else ())
 
 
