@@ -15,7 +15,7 @@ struct State {
   const isthmus_driver* table = nullptr;  // &opened, once it is
   isthmus_driver opened{};
   std::string path;
-  std::string name;  // where it takes the place of the driver's own
+  std::string name;   // where it takes the place of the driver's own
   std::string error;  // why the devices cannot be used
   std::mutex mutex;
   std::atomic<bool> initialized{false};
@@ -65,8 +65,8 @@ void open_driver(const std::string& path, const std::string& name, const std::st
               ". One process uses one driver.");
   s.name = name;
   char error[4096];
-  const int failed = isthmus_open_driver(path.c_str(), s.name.c_str(), delegate.c_str(), &s.opened, error,
-                                         sizeof error);
+  const int failed =
+      isthmus_open_driver(path.c_str(), s.name.c_str(), delegate.c_str(), &s.opened, error, sizeof error);
   TORCH_CHECK(failed == 0, error);
   s.path = path;
   s.table = &s.opened;

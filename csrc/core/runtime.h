@@ -14,8 +14,8 @@ namespace isthmus {
 constexpr c10::DeviceType kChip = c10::DeviceType::PrivateUse1;
 constexpr int kMaxDevices = 64;
 
-// Opens the library at path and checks its table (loader.h says what name and delegate change). Throws c10::Error
-// with one line. Does not initialise it.
+// Opens the library at path and checks its table (loader.h says what name and delegate change). Throws
+// c10::Error with one line. Does not initialise it.
 void open_driver(const std::string& path, const std::string& name, const std::string& delegate);
 
 // The opened driver's table, or null. Never initialises.

@@ -118,7 +118,7 @@ class Device:
     def host_view(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
         """The bytes themselves, where the CPU reaches them. Valid until they are freed."""
         memory = (ctypes.c_uint8 * nbytes).from_address(address + self.host_offset)
-        return np.frombuffer(memory, np.uint8)
+        return np.ctypeslib.as_array(memory)
 
     def close(self) -> None:
         """Wait for all work, then destroy the streams and free the memory that are left."""

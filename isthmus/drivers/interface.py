@@ -52,7 +52,11 @@ _SCALARS: dict[str, Any] = {
     "char": ctypes.c_char,
     "double": ctypes.c_double,
     "size_t": ctypes.c_size_t,
-    **{f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (8, 32, 64)},
+    **{
+        f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}")
+        for sign in ("", "u")
+        for bits in (8, 32, 64)
+    },
 }
 _STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.DOTALL)
 _ENUM = re.compile(r"typedef enum (\w+) \{(.*?)\}", re.DOTALL)
@@ -77,8 +81,9 @@ class Header:
         text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         self._sizes = {macro: int(size) for macro, size in _BYTES.findall(text)}
         self.enumerations = {enum: _members(body) for enum, body in _ENUM.findall(text)}
-        self.structures: dict[str, Any] = {name: self._structure(*found) for found in _STRUCT.findall(text)
-                                           for name in found[:1]}
+        self.structures: dict[str, Any] = {
+            name: self._structure(*found) for found in _STRUCT.findall(text) for name in found[:1]
+        }
 
     def _structure(self, name: str, body: str) -> type[ctypes.Structure]:
         fields = [field for line in body.split(";") if line.strip() for field in self._fields(line.strip())]

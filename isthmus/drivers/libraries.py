@@ -7,7 +7,6 @@ so that whoever calls it needs neither PyTorch nor Python.
 from __future__ import annotations
 
 import ctypes
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -109,7 +108,10 @@ def _load_python(path: str, host_offset: int) -> OperatorLibrary:
     operators, functions = {}, []
     for name, entry in library.entries.items():
         schema = schema_of(name, path)
-        function = tvm_ffi.convert(library.function(name, schema, host_offset))
+        try:
+            function = tvm_ffi.convert(library.function(name, schema, host_offset))
+        except ValueError as error:
+            raise LibraryError(f"operator library {path}: {error}") from None
         functions.append(function)
         handle = function.__chandle__()
         call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
@@ -129,7 +131,9 @@ def _import(path: str) -> Library:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise LibraryError(f"operator library {path} fails on import: {type(error).__name__}: {error}") from error
+        raise LibraryError(
+            f"operator library {path} fails on import: {type(error).__name__}: {error}"
+        ) from error
     library = getattr(module, "library", None)
     if not isinstance(library, Library):
         raise LibraryError(f"operator library {path} has no `library = Library(...)` at module level.")
@@ -146,12 +150,8 @@ def schema_of(name: str, path: str) -> Schema | None:
         return None
     try:
         return opset.schema_of(name)
-    except LookupError:
-        near = difflib.get_close_matches(name, opset.schema_names(), 1, 0.6)
-        hint = f"did you mean {near[0]}?" if near else "`isthmus ops --opset` lists them."
-        raise LibraryError(
-            f"operator library {path} has the operator {name}, which is not in the opset; {hint}"
-        ) from None
+    except LookupError as error:
+        raise LibraryError(f"operator library {path}: {error.args[0]}") from None
 
 
 @cache
