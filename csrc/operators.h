@@ -20,7 +20,8 @@
  *     pointer includes the offset (byte_offset is 0) and strides are never null. A tensor without elements may
  *     have a null data pointer.
  *   - A kernel enqueues its work on context->stream. One that computes in the calling thread instead says so by
- *     ISTHMUS_OPERATOR_HOST: the stream is idle when it is called, and its work is done when it returns.
+ *     ISTHMUS_OPERATOR_HOST: the stream is idle when it is called, its work is done when it returns, and its tensors
+ *     and its workspace have the addresses at which the CPU reaches them (the driver's host_window).
  *   - Inputs are not written, unless the schema says so. Outputs are written in full; what was there is
  *     undefined, and is poison under the conformance suite.
  *   - Without ISTHMUS_OPERATOR_STRIDED all tensors are contiguous. Without ISTHMUS_OPERATOR_IN_PLACE no output
@@ -90,7 +91,7 @@ static inline double isthmus_list_double(isthmus_list list, int64_t i) {
 #define ISTHMUS_OPERATOR_STRIDED 1u  /* takes tensors of any strides */
 #define ISTHMUS_OPERATOR_IN_PLACE 2u /* an output may be the very memory of an input of its shape and strides */
 #define ISTHMUS_OPERATOR_MIXED 4u    /* promotes tensors of different dtypes itself */
-#define ISTHMUS_OPERATOR_HOST 8u     /* computes in the calling thread; the stream's earlier work is awaited first */
+#define ISTHMUS_OPERATOR_HOST 8u     /* computes in the calling thread, on addresses of the CPU */
 
 /* One operator of a library. It serves a call whose tensors, inputs and outputs, all have a dtype of the set. */
 typedef struct isthmus_operator {

@@ -14,6 +14,7 @@ namespace {
 // What a kernel reaches through its context during one call.
 struct CallState {
   c10::Stream stream;
+  bool on_host;
   std::vector<c10::DataPtr> workspaces;
   std::string argument, reason;
 };
@@ -24,7 +25,8 @@ void* workspace(isthmus_context* context, size_t bytes) {
   CallState& state = state_of(context);
   try {
     state.workspaces.push_back(memory::allocate(bytes, state.stream));
-    return state.workspaces.back().get();
+    void* data = state.workspaces.back().get();
+    return state.on_host ? memory::host_address(data) : data;
   } catch (const c10::Error&) {
     return nullptr;
   }
@@ -132,7 +134,8 @@ void KernelArguments::tensor(const at::Tensor& tensor) {
   const isthmus_driver& table = *driver_table();
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(tensors_.size() < tensors_.capacity());
   DLTensor& dl = tensors_.emplace_back();
-  dl.data = const_cast<void*>(tensor.const_data_ptr());
+  void* data = const_cast<void*>(tensor.const_data_ptr());
+  dl.data = on_host_ ? memory::host_address(data) : data;
   dl.device = {static_cast<DLDeviceType>(table.dlpack_device), tensor.device().index()};
   dl.ndim = static_cast<int32_t>(tensor.dim());
   dl.dtype = at::getDLDataType(tensor);
@@ -164,13 +167,13 @@ bool KernelArguments::value(const c10::IValue& value) {
   return true;
 }
 
-bool KernelArguments::call(const Kernel& kernel, const std::string& name, c10::Stream stream, uint64_t seed) {
+bool KernelArguments::call(const std::string& name, c10::Stream stream, uint64_t seed) {
   use_device(stream.device_index());
-  if (kernel.has(ISTHMUS_OPERATOR_HOST)) drain(stream);
-  CallState state{stream, {}, {}, {}};
+  if (on_host_) drain(stream);
+  CallState state{stream, on_host_, {}, {}, {}};
   isthmus_context context{sizeof(isthmus_context),
                           stream.device_index(),
-                          kernel.has(ISTHMUS_OPERATOR_HOST) ? nullptr : stream_handle(stream),
+                          on_host_ ? nullptr : stream_handle(stream),
                           seed,
                           &workspace,
                           &explain,
@@ -179,12 +182,12 @@ bool KernelArguments::call(const Kernel& kernel, const std::string& name, c10::S
   arguments_[0].v_int64 = reinterpret_cast<intptr_t>(&context);
   TVMFFIAny result{};
   const int code =
-      kernel.call(kernel.handle, arguments_.data(), static_cast<int32_t>(arguments_.size()), &result);
-  if (!kernel.has(ISTHMUS_OPERATOR_HOST)) mark_busy(stream);
-  if (C10_UNLIKELY(code != 0)) raise_error(name + " by library " + kernel.library + describe());
+      kernel_.call(kernel_.handle, arguments_.data(), static_cast<int32_t>(arguments_.size()), &result);
+  if (!on_host_) mark_busy(stream);
+  if (C10_UNLIKELY(code != 0)) raise_error(name + " by library " + kernel_.library + describe());
   if (C10_LIKELY(result.type_index == kTVMFFINone || result.v_int64 == ISTHMUS_OK)) return true;
   if (result.v_int64 == ISTHMUS_UNSUPPORTED) return false;
-  raise_status(result.v_int64, state, name + " by library " + kernel.library + describe());
+  raise_status(result.v_int64, state, name + " by library " + kernel_.library + describe());
 }
 
 std::string KernelArguments::describe() const {

@@ -24,7 +24,11 @@ std::string dtype_names(uint64_t dtypes);
 
 class KernelArguments {
  public:
-  explicit KernelArguments(size_t tensors) { tensors_.reserve(tensors); }
+  // For at most so many tensors. A kernel that computes in the calling thread gets the CPU's addresses.
+  KernelArguments(const Kernel& kernel, size_t tensors)
+      : kernel_(kernel), on_host_(kernel.has(ISTHMUS_OPERATOR_HOST)) {
+    tensors_.reserve(tensors);
+  }
   KernelArguments(const KernelArguments&) = delete;
   KernelArguments& operator=(const KernelArguments&) = delete;
 
@@ -35,7 +39,7 @@ class KernelArguments {
   bool value(const c10::IValue& value);
 
   // Runs the kernel. Returns false when it answers ISTHMUS_UNSUPPORTED; throws for any other failure.
-  bool call(const Kernel& kernel, const std::string& name, c10::Stream stream, uint64_t seed);
+  bool call(const std::string& name, c10::Stream stream, uint64_t seed);
 
  private:
   TVMFFIAny& push(int32_t type) {
@@ -46,6 +50,8 @@ class KernelArguments {
   }
   std::string describe() const;
 
+  const Kernel& kernel_;
+  const bool on_host_;
   c10::SmallVector<DLTensor, 6> tensors_;                   // never reallocated: arguments_ points into it
   c10::SmallVector<TVMFFIAny, 16> arguments_{TVMFFIAny{}};  // the first is the context
 };

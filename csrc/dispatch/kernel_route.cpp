@@ -70,12 +70,11 @@ class KernelCall {
     const Kernel* kernel = route_.choose(dtypes(), contiguous_);
     if (kernel == nullptr) return false;
     const c10::Stream stream = current_stream(device_);
-    KernelArguments call(tensors_ + inferred_tensors());
+    KernelArguments call(*kernel, tensors_ + inferred_tensors());
     if (!prepare_inputs(*kernel, call)) return false;
     prepare_outputs(*kernel, call);
     const bool nothing_to_do = meta_ && empty_;
-    if (!nothing_to_do && !call.call(*kernel, route_.name_, stream, route_.random_ ? seed() : 0))
-      return false;
+    if (!nothing_to_do && !call.call(route_.name_, stream, route_.random_ ? seed() : 0)) return false;
     for (auto& [original, copy] : write_back_) original.copy_(copy);
     return_results(results);
     return true;

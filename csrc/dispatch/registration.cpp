@@ -43,8 +43,7 @@ bool register_extension(const c10::OperatorHandle& op) {
   const std::vector<Kernel>* kernels = kernels_of(full_name(op.operator_name()));
   if (kernels == nullptr) return false;
   Overload::Routes routes = cpu_routes(op);
-  routes.kernel =
-      std::make_unique<KernelRoute>(op, Kernels{Variant::kItself, op.operator_name(), *kernels});
+  routes.kernel = std::make_unique<KernelRoute>(op, Kernels{Variant::kItself, op.operator_name(), *kernels});
   routes.decomposition = composite_of(op);
   if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
   register_overload(op, std::move(routes));
