@@ -1,0 +1,205 @@
+"""Calling a kernel by its C interface: the arguments of operators.h, built by hand with ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isthmus.drivers.interface import Status
+from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
+from isthmus.opset import dtypes as dt
+from isthmus.opset.library import Context
+
+# TVMFFITypeIndex of tvm/ffi/c_api.h.
+_NONE, _INT, _BOOL, _FLOAT, _TENSOR, _TEXT = 0, 1, 2, 3, 7, 8
+_OBJECT_HEADER_BYTES = 24
+
+
+class _Union(ctypes.Union):
+    _fields_ = [
+        ("v_int64", ctypes.c_int64),
+        ("v_float64", ctypes.c_double),
+        ("v_ptr", ctypes.c_void_p),
+        ("v_c_str", ctypes.c_char_p),
+    ]
+
+
+class Any_(ctypes.Structure):
+    """``TVMFFIAny``."""
+
+    _anonymous_ = ("value",)
+    _fields_ = [("type_index", ctypes.c_int32), ("zero_padding", ctypes.c_uint32), ("value", _Union)]
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class DLTensor(ctypes.Structure):
+    """``DLTensor`` of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
+_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Any_), ctypes.c_int32, ctypes.POINTER(Any_)
+)
+
+
+class Placed(NamedTuple):
+    """A tensor in device memory: address of its first element (0 if it has none), dtype, sizes, strides."""
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class KernelError(Exception):
+    """A kernel failed; the message is what it said, in one line.
+
+    Attributes:
+        unsupported: it does not serve these arguments, which is its right.
+    """
+
+    def __init__(self, message: str, unsupported: bool = False) -> None:
+        super().__init__(message)
+        self.unsupported = unsupported
+
+
+class Frame:
+    """The arguments of one call, as the C interface has them, with all that they point to.
+
+    Args:
+        dlpack_device: under which tensors are handed over.
+    """
+
+    def __init__(self, dlpack_device: tuple[int, int]) -> None:
+        self._device = _Device(*dlpack_device)
+        self._items: list[Any_] = []
+        self._kept: list[Any] = []
+
+    def push(self, value: Any) -> None:
+        """Add an argument: Placed, number, text, None, or a list of those (its length, then its items)."""
+        if isinstance(value, (list, tuple)) and not isinstance(value, Placed):
+            self._items.append(Any_(_INT, 0, _Union(v_int64=len(value))))
+            for item in value:
+                self.push(item)
+        else:
+            self._items.append(self._item(value))
+
+    def _item(self, value: Any) -> Any_:
+        if value is None:
+            return Any_(_NONE)
+        if isinstance(value, Placed):
+            tensor = self._tensor(value)
+            return Any_(_TENSOR, 0, _Union(v_ptr=ctypes.addressof(tensor)))
+        if isinstance(value, bool):
+            return Any_(_BOOL, 0, _Union(v_int64=value))
+        if isinstance(value, int):
+            return Any_(_INT, 0, _Union(v_int64=value))
+        if isinstance(value, float):
+            return Any_(_FLOAT, 0, _Union(v_float64=value))
+        text = ctypes.create_string_buffer(str(value).encode())
+        self._kept.append(text)
+        return Any_(_TEXT, 0, _Union(v_ptr=ctypes.addressof(text)))
+
+    def _tensor(self, placed: Placed) -> DLTensor:
+        sizes = (ctypes.c_int64 * max(len(placed.shape), 1))(*placed.shape)
+        strides = (ctypes.c_int64 * max(len(placed.shape), 1))(*placed.strides)
+        code, bits = dt.DTYPES[placed.dtype].dlpack
+        tensor = DLTensor(
+            placed.address, self._device, len(placed.shape), _DataType(code, bits, 1), sizes, strides, 0
+        )
+        self._kept += (sizes, strides, tensor)
+        return tensor
+
+    def call(self, operator: LoadedOperator, context: Context, explained: list[str]) -> None:
+        """Call a kernel.
+
+        Args:
+            operator: of an opened library.
+            context: handed over as it is.
+            explained: what the kernel says through ``context.explain`` lies here.
+
+        Raises:
+            KernelError: it returned a status, or raised.
+        """
+        arguments = (Any_ * (len(self._items) + 1))(Any_(_INT), *self._items)
+        arguments[0].v_int64 = ctypes.addressof(context)
+        result = Any_(_NONE)
+        code = _CALL(operator.call)(operator.handle, arguments, len(arguments), ctypes.byref(result))
+        if code != 0:
+            raise KernelError(f"raised {_raised_error()}")
+        status = result.v_int64 if result.type_index == _INT else 0
+        if status != Status.OK:
+            name = Status(status).name.replace("_", " ").lower() if status in set(Status) else "unknown"
+            reason = ": " + "; ".join(explained) if explained else ""
+            raise KernelError(f"returned status {status} ({name}){reason}", status == Status.UNSUPPORTED)
+
+
+def make_context(
+    device: int,
+    stream: int,
+    seed: int,
+    workspace: Callable[[int], int],
+    explained: list[str],
+) -> tuple[Context, list[Any]]:
+    """A context, and what must live as long as it.
+
+    Args:
+        device: index.
+        stream: handle; 0 is the default stream.
+        seed: of a random operator.
+        workspace: gives the address of so many bytes, or 0.
+        explained: takes what the kernel explains.
+    """
+    context = Context()
+    context.struct_size = ctypes.sizeof(Context)
+    context.device, context.stream, context.seed = device, stream or None, seed
+
+    def explain(_: int, argument: bytes | None, reason: bytes | None) -> None:
+        name, why = ((text or b"").decode(errors="replace") for text in (argument, reason))
+        explained.append(f"argument {name}: {why}" if name else why)
+
+    types: dict[str, Any] = {name: kind for name, kind, *_ in Context._fields_}
+    callbacks = [types["_workspace"](lambda _, nbytes: workspace(nbytes)), types["_explain"](explain)]
+    context._workspace, context._explain = callbacks
+    return context, callbacks
+
+
+@cache
+def _runtime() -> ctypes.CDLL:
+    tvm_ffi = import_tvm_ffi()
+    return ctypes.CDLL(str(Path(tvm_ffi.__file__).parent / "lib" / "libtvm_ffi.so"))
+
+
+def _raised_error() -> str:
+    """The error that a kernel raised on this thread, as "kind: first line of the message"."""
+    handle = ctypes.c_void_p()
+    _runtime().TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
+    if not handle.value:
+        return "an error without a message"
+    cell = (_Bytes * 2).from_address(handle.value + _OBJECT_HEADER_BYTES)
+    kind, message = (ctypes.string_at(part.data, part.size).decode(errors="replace") for part in cell)
+    _runtime().TVMFFIObjectDecRef(handle)
+    return f"{kind}: {' '.join(message.split())}"

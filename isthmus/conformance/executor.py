@@ -1,0 +1,239 @@
+"""Runs one case on a device, several times, and says everything that is wrong with it.
+
+1. A call with other inputs at the same addresses, which a stale cache would remember.
+2. The call itself, outputs poisoned with NaN: its results are judged, what it may not write must be unchanged.
+3. The same call on another stream, outputs poisoned otherwise, the inputs copied on that stream just before: the
+   bits must be those of the first. What is the poison both times was never written.
+4. For kernels that declare it, the output in the memory of each input that fits.
+5. For random operators, another seed: other numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isthmus.conformance.arrays import Array
+from isthmus.conformance.calling import KernelError, make_context
+from isthmus.conformance.device import Device
+from isthmus.conformance.golden import Case
+from isthmus.conformance.judge import Verdict, judge
+from isthmus.conformance.memory import POISONS, Slot
+from isthmus.conformance.plan import NotClaimed, Plan
+from isthmus.drivers.interface import CopyKind
+from isthmus.drivers.libraries import LoadedOperator
+from isthmus.opset.library import HOST
+from isthmus.opset.schema import Schema
+
+_SEEDS = (0x5EED0001, 0x5EED0002)
+_DELAYED_CASES = 2  # of each operator: there the second stream is kept busy first
+_DELAY_BYTES = 32 << 20
+_SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
+
+
+@dataclass
+class Outcome:
+    """What came of a case.
+
+    Attributes:
+        status: "passed", "failed" or "not claimed".
+        message: why, in one line.
+        verdicts: (label, verdict) of each result.
+    """
+
+    status: str
+    message: str = ""
+    verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
+
+
+class Executor:
+    """Runs cases on a device.
+
+    Args:
+        device: an opened device.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._base, self._capacity = 0, 0
+        self._staging, self._staged = 0, 0
+        self._delay = 0
+        self._stream = device.new_stream()
+        self._calls: Counter[str] = Counter()
+
+    def run(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
+        """Run a case and judge it."""
+        try:
+            plan = Plan(kernel, schema, case, self._device.alignment)
+            self._reserve(plan.image.nbytes)
+            self._disturb(plan)
+            return self._examine(plan, case)
+        except NotClaimed as reason:
+            return Outcome("not claimed", str(reason))
+        except KernelError as error:
+            return Outcome("not claimed" if error.unsupported else "failed", f"{case.operator} {error}")
+
+    def _disturb(self, plan: Plan) -> None:
+        with suppress(KernelError):  # the inputs may be none that the operator takes
+            self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1])
+
+    def _examine(self, plan: Plan, case: Case) -> Outcome:
+        before = plan.image.bytes(POISONS[0])
+        first = self._call(plan, before, _SEEDS[0])
+        verdicts = [
+            (slot.label, judge(slot.view(first), expected, case.tolerance)) for slot, expected in plan.targets
+        ]
+        problems = [plan.image.intruded(before, first)]
+        second = self._call_on_stream(plan, plan.image.bytes(POISONS[1]), _SEEDS[0])
+        for (slot, expected), (label, verdict) in zip(plan.targets, verdicts, strict=True):
+            left = _unwritten(slot, first, second)
+            if left:
+                problems.append(f"{label}: {left}")
+            elif verdict.problem:
+                problems.append(f"{label}: {verdict.problem}")
+            elif not (expected.law and expected.law.get("name") == "any"):
+                problems.append(_repeated(slot, first, second))
+        if not any(problems):
+            problems += self._examine_shared(plan, first)
+            problems += self._examine_seed(plan, first)
+        message = "; ".join(filter(None, problems))
+        return Outcome("failed" if message else "passed", message, verdicts)
+
+    def _examine_shared(self, plan: Plan, first: Array) -> list[str]:
+        problems = []
+        for source, out in plan.shareable:
+            before = plan.image.bytes(POISONS[0])
+            after = self._call(plan, before, _SEEDS[0], (source, out))
+            wrong = _count_different(out.view(first), source.view(after))
+            if wrong:
+                problems.append(
+                    f"{out.label} in the memory of {source.label}: {wrong} elements are not those of a call with "
+                    "memory of its own, though the library declares in_place"
+                )
+            problems.append(plan.image.intruded(before, after, source))
+        return problems
+
+    def _examine_seed(self, plan: Plan, first: Array) -> list[str]:
+        drawn = [
+            slot
+            for slot, expected in plan.targets
+            if expected.law and expected.law.get("name") != "any" and slot.view(first).size >= _SURELY_RANDOM
+        ]
+        varied = [slot for slot in drawn if _count_different(slot.view(first), slot.view(first).flat[0])]
+        if not varied:
+            return []
+        other = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[1])
+        same = [slot.label for slot in varied if not _count_different(slot.view(first), slot.view(other))]
+        return [f"{label}: another seed gave the same numbers" for label in same]
+
+    def _call(self, plan: Plan, before: Array, seed: int, share: tuple[Slot, Slot] | None = None) -> Array:
+        """One call on the default stream; returns the memory after it."""
+        self._device.write(self._base, before)
+        try:
+            self._launch(plan, 0, seed, share)
+        finally:
+            self._device.synchronize()
+        after = np.empty_like(before)
+        self._device.read_into(after, self._base)
+        return after
+
+    def _call_on_stream(self, plan: Plan, before: Array, seed: int) -> Array:
+        """One call whose inputs are copied, and whose outputs are read, by the second stream alone."""
+        device, driver = self._device, self._device.driver
+        stale = np.full(len(before), POISONS[0], np.uint8)
+        device.write(self._base, stale)
+        staged = self._stage(len(before))
+        staged[:] = before
+        self._calls[plan.kernel.name] += 1
+        if self._calls[plan.kernel.name] <= _DELAYED_CASES and not plan.kernel.flags & HOST:
+            self._keep_busy()
+        driver.copy_async(self._base, self._staging, len(before), CopyKind.HOST_TO_DEVICE, self._stream)
+        try:
+            if plan.kernel.flags & HOST:
+                device.synchronize(self._stream)
+            self._launch(plan, 0 if plan.kernel.flags & HOST else self._stream, seed, None)
+            driver.copy_async(self._staging, self._base, len(before), CopyKind.DEVICE_TO_HOST, self._stream)
+        finally:
+            device.synchronize_all()
+        return staged.copy()
+
+    def _keep_busy(self) -> None:
+        if not self._delay:
+            self._delay = self._device.allocate(_DELAY_BYTES)
+        self._device.fill(self._delay, 0, _DELAY_BYTES, self._stream)
+
+    def _launch(self, plan: Plan, stream: int, seed: int, share: tuple[Slot, Slot] | None) -> None:
+        explained: list[str] = []
+        scratch: list[int] = []
+
+        def workspace(nbytes: int) -> int:
+            scratch.append(self._device.allocate(max(nbytes, 1)))
+            self._device.write(scratch[-1], np.full(nbytes, POISONS[0], np.uint8))
+            return scratch[-1]
+
+        context, kept = make_context(self._device.index, stream, seed, workspace, explained)
+        frame = plan.frame(self._base, self._device.dlpack_device, share)
+        try:
+            frame.call(plan.kernel, context, explained)
+        finally:
+            if scratch:
+                self._device.synchronize_all()
+            for address in scratch:
+                self._device.free(address)
+            del kept
+
+    def _reserve(self, nbytes: int) -> None:
+        if nbytes > self._capacity:
+            if self._base:
+                self._device.free(self._base)
+            self._capacity = max(nbytes, 1 << 20)
+            self._base = self._device.allocate(self._capacity)
+
+    def _stage(self, nbytes: int) -> Array:
+        """Pinned host memory of so many bytes."""
+        driver: Any = self._device.driver
+        if nbytes > self._staged:
+            if self._staging:
+                driver.host_free(self._staging)
+            self._staged = max(nbytes, 1 << 20)
+            self._staging = driver.made("host_allocate", self._staged)
+        return np.frombuffer(_memory(self._staging, nbytes), np.uint8)
+
+
+def _memory(address: int, nbytes: int) -> Any:
+    return (ctypes.c_uint8 * nbytes).from_address(address)
+
+
+def _raw(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+
+
+def _count_different(left: Array, right: Any) -> int:
+    other = np.broadcast_to(right, left.shape)
+    return int((_raw(left) != _raw(other)).any(axis=1).sum()) if left.size else 0
+
+
+def _unwritten(slot: Slot, first: Array, second: Array) -> str:
+    """Elements of an output that held the poison after both calls."""
+    if slot.storage is not None or 0 in slot.shape:
+        return ""
+    left = (_raw(slot.view(first)) == POISONS[0]).all(axis=1) & (_raw(slot.view(second)) == POISONS[1]).all(
+        axis=1
+    )
+    count = int(left.sum())
+    if not count:
+        return ""
+    index = ", ".join(str(i) for i in np.unravel_index(int(np.argmax(left)), slot.shape))
+    return f"{count} of {left.size} elements were not written, the first is [{index}]"
+
+
+def _repeated(slot: Slot, first: Array, second: Array) -> str:
+    count = _count_different(slot.view(first), slot.view(second))
+    if not count:
+        return ""
+    return f"{slot.label}: the same call on another stream gave other bits in {count} elements"

@@ -1,0 +1,218 @@
+"""Whether a result is right: every element, in units in the last place (ulp) of its dtype. NumPy alone.
+
+The reference is exact (float64), the result is rounded; so a correctly rounded result is within half an ulp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.conformance import laws
+from isthmus.conformance.arrays import Array
+from isthmus.conformance.golden import Expected, Tolerance
+from isthmus.opset import dtypes as dt
+
+# Upper bounds of the histogram's bins, in ulps; the last bin is beyond all, NaN and infinity included.
+BINS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
+
+
+class Float(NamedTuple):
+    """A floating dtype: digits of the significand (the hidden one included), exponents of the smallest normal
+    and the largest number, largest number, whether there is an infinity.
+    """
+
+    precision: int
+    lowest: int
+    highest: int
+    largest: float
+    has_infinity: bool = True
+
+
+FORMATS = {
+    "float64": Float(53, -1022, 1023, float(np.finfo(np.float64).max)),
+    "float32": Float(24, -126, 127, float(np.finfo(np.float32).max)),
+    "float16": Float(11, -14, 15, 65504.0),
+    "bfloat16": Float(8, -126, 127, 255 * 2.0**120),
+    "float8_e4m3fn": Float(4, -6, 8, 448.0, False),
+    "float8_e5m2": Float(3, -14, 15, 57344.0),
+    "complex64": Float(24, -126, 127, float(np.finfo(np.float32).max)),
+    "complex128": Float(53, -1022, 1023, float(np.finfo(np.float64).max)),
+}
+# One rounding of the dtype that is computed in: float32 for the halves.
+EPS = {"float64": 2.0**-52, "complex128": 2.0**-52}
+EPS_OF_FLOAT32 = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that is furthest off: where, what it is, what it should be, by how many ulps and tolerances."""
+
+    index: tuple[int, ...]
+    got: str
+    expected: str
+    ulps: float
+    tolerances: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one tensor.
+
+    Attributes:
+        problem: what is wrong, in one line; "" if nothing is.
+        wrong: number of wrong elements.
+        worst: the element that is furthest off; None for exact results that are right.
+        histogram: number of elements in each bin of BINS and beyond; empty unless floating.
+    """
+
+    problem: str = ""
+    wrong: int = 0
+    worst: Worst | None = None
+    histogram: list[int] = field(default_factory=list)
+
+
+def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
+    """Compare a result with what it must be."""
+    if dt.name_of(got.dtype) != expected.dtype or got.shape != expected.shape:
+        found = f"{dt.name_of(got.dtype)}{list(got.shape)}"
+        return Verdict(f"is {found} instead of {expected.dtype}{list(expected.shape)}", got.size)
+    if expected.law is not None:
+        return Verdict(laws.broken(got, expected.law))
+    if expected.reference is None or got.size == 0:
+        return Verdict()
+    if expected.dtype not in FORMATS:
+        return _exact(got, expected.reference)
+    if tolerance.ulp == 0 and tolerance.accumulate == 0:
+        return _same_bits(got, expected.reference, expected.dtype)
+    return _close(got, expected, tolerance)
+
+
+def ulp_of(dtype: str, values: Array) -> Array:
+    """Distance, in float64, between the numbers of a dtype around finite values."""
+    form = FORMATS[dtype]
+    _, exponent = np.frexp(np.abs(values))
+    exponent = np.where(values == 0, form.lowest, exponent - 1)
+    return np.ldexp(1.0, np.clip(exponent, form.lowest, form.highest) - (form.precision - 1))
+
+
+def rounded(values: Array, dtype: str) -> Array:
+    """float64 values in a dtype: to nearest, ties to even, in one rounding (ml_dtypes goes through float32)."""
+    if dtype in ("float64", "float32", "float16", "complex64", "complex128"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values.astype(dt.DTYPES[dtype].numpy)
+    form = FORMATS[dtype]
+    finite = np.isfinite(values)
+    step = ulp_of(dtype, np.where(finite, values, 0.0))
+    near = np.where(finite, np.rint(np.where(finite, values, 0.0) / step) * step, values)
+    near = np.where(finite & (near == 0), np.copysign(0.0, values), near)
+    over = np.inf if form.has_infinity else np.nan
+    near = np.where(np.abs(near) > form.largest, np.copysign(over, values), near)
+    return near.astype(dt.DTYPES[dtype].numpy)
+
+
+def _exact(got: Array, reference: Array) -> Verdict:
+    # bool is compared as bytes: true is 1, and nothing else.
+    left, right = (
+        a.view(np.uint8) if a.dtype == np.bool_ else a for a in (np.ascontiguousarray(got), reference)
+    )
+    wrong = np.asarray(left != right)
+    return _verdict(got, reference, wrong, wrong.astype(np.float64), wrong.astype(np.float64))
+
+
+def _same_bits(got: Array, reference: Array, dtype: str) -> Verdict:
+    should = rounded(reference, dtype)
+    unsigned = np.dtype(f"u{min(got.dtype.itemsize, 8)}")
+    wrong = np.ascontiguousarray(got).reshape(-1).view(unsigned) != np.ascontiguousarray(should).reshape(
+        -1
+    ).view(unsigned)
+    wrong = wrong.reshape(got.size, -1).any(axis=1).reshape(got.shape)
+    wrong &= ~(np.isnan(got) & np.isnan(should))
+    ulps = np.where(wrong, _ulps(got, reference, dtype), 0.0)
+    return _verdict(got, reference, wrong, ulps, np.where(wrong, np.inf, 0.0), _histogram(ulps))
+
+
+def _ulps(got: Array, reference: Array, dtype: str) -> Array:
+    """Error in ulps; infinite where one of the two is not finite and they differ."""
+    wide = got.astype(reference.dtype)
+    finite = np.isfinite(wide) & np.isfinite(reference)
+    same = (wide == reference) | (np.isnan(wide) & np.isnan(reference))
+    with np.errstate(all="ignore"):
+        error = np.abs(wide - reference) / ulp_of(dtype, np.where(finite, np.abs(reference), 0.0))
+    return np.where(same, 0.0, np.where(finite, error, np.inf))
+
+
+def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
+    reference = expected.reference
+    assert reference is not None
+    dtype, form = expected.dtype, FORMATS[expected.dtype]
+    wide = got.astype(reference.dtype)
+    size = np.abs(reference)
+    finite = np.isfinite(reference)
+    ulp = ulp_of(dtype, np.where(finite, size, 0.0))
+    allowed = tolerance.ulp * ulp
+    if expected.magnitude is not None:
+        eps = EPS.get(dtype, EPS_OF_FLOAT32)
+        allowed = allowed + tolerance.accumulate * eps * np.abs(np.nan_to_num(expected.magnitude))
+    with np.errstate(all="ignore"):
+        error = np.where(finite, np.abs(wide - reference), np.inf)
+        ratio = np.where(error == 0, 0.0, error / allowed)
+    ratio = np.where(np.isnan(ratio) | (finite & ~np.isfinite(wide)), np.inf, ratio)
+    ratio = np.where(~finite, np.where(_same_special(wide, reference), 0.0, np.inf), ratio)
+    # A reference near or beyond the largest number rounds to infinity, or nearly does.
+    limit = form.largest + np.ldexp(0.5, form.highest - (form.precision - 1))
+    beyond = np.inf if form.has_infinity else np.nan
+    may_overflow = finite & (size + allowed >= limit)
+    overflown = _same_special(wide, np.where(may_overflow, np.copysign(beyond, reference.real), reference))
+    ratio = np.where(may_overflow & overflown, 0.0, ratio)
+    ulps = np.where(ratio == 0, np.where(finite & np.isfinite(wide), error / ulp, 0.0), error / ulp)
+    wrong = ratio > 1
+    return _verdict(got, reference, wrong, ulps, ratio, _histogram(ulps))
+
+
+def _same_special(left: Array, right: Array) -> Array:
+    """Whether two numbers are both NaN or the same infinity, part by part of complex ones."""
+    parts = []
+    for a, b in ((left.real, right.real), (left.imag, right.imag)):
+        parts.append((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b)))
+    return np.asarray(parts[0] & parts[1] & (np.isfinite(left) == np.isfinite(right)))
+
+
+def _histogram(ulps: Array) -> list[int]:
+    bins = np.searchsorted(BINS, np.nan_to_num(ulps.reshape(-1), nan=np.inf), side="left")
+    return [int(n) for n in np.bincount(bins, minlength=len(BINS) + 1)]
+
+
+def _verdict(
+    got: Array, reference: Array, wrong: Array, ulps: Array, ratio: Array, histogram: list[int] | None = None
+) -> Verdict:
+    # Of elements equally far off, the first: failures are searched from the front.
+    index = np.unravel_index(int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))), ratio.shape)
+    count = int(np.count_nonzero(wrong))
+    worst = Worst(
+        tuple(int(i) for i in index),
+        _number(got[index]),
+        _number(reference[index]),
+        float(ulps[index]),
+        float(ratio[index]),
+    )
+    problem = ""
+    if count:
+        where = f"[{', '.join(map(str, worst.index))}]"
+        problem = (
+            f"{count} of {got.size} elements are wrong; {where} is {worst.got} instead of {worst.expected}"
+        )
+        if histogram and np.isfinite(worst.ulps):
+            problem += f" ({worst.ulps:.4g} ulp"
+            problem += f", {worst.tolerances:.3g} x the tolerance)" if np.isfinite(worst.tolerances) else ")"
+    return Verdict(problem, count, worst if count or histogram else None, histogram or [])
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, np.bool_):
+        raw = int(value.view(np.uint8))
+        return str(bool(raw)) if raw < 2 else f"the byte {raw}"
+    number = value.item() if isinstance(value, np.generic) else value
+    return f"{number:.9g}" if isinstance(number, float) else str(number)

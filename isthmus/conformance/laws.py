@@ -1,0 +1,106 @@
+"""What can be said of random results: bounds, moments, the shape of the distribution. NumPy alone.
+
+The limits are far out (six standard deviations and more), so that a right generator never fails: results are
+reproducible from the seed, and a wrong distribution is off by far more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from isthmus.conformance.arrays import Array
+
+_DEVIATIONS = 6.0
+_KOLMOGOROV = 2.6  # of D * sqrt(n): one in 400,000
+_ENOUGH = 32  # elements from which moments are judged
+_HALF = 2
+
+
+def broken(got: Array, law: Mapping[str, Any]) -> str:
+    """How a result breaks a law, in one line; "" if it does not.
+
+    Keys of a law, each optional: ``low`` and ``high`` (bounds, high excluded where the law is uniform or of
+    integers), ``mean``, ``std``, ``integral``, ``permutation``, and ``name``: "normal", "uniform", "bernoulli"
+    (with ``p``), "integers", "exponential" (with ``rate``), "permutation", "any".
+    """
+    name = law.get("name", "")
+    if got.size == 0 or name == "any":
+        return ""
+    values = got.astype(np.float64).reshape(-1)
+    if not np.isfinite(values).all():
+        return "a random number is NaN or infinite"
+    if name == "permutation" or law.get("permutation"):
+        same = np.array_equal(np.sort(values), np.arange(values.size))
+        return "" if same else f"is not a permutation of 0 to {values.size - 1}"
+    bounds = {"bernoulli": (0, 1), "exponential": (0, math.inf)}.get(name, (-math.inf, math.inf))
+    low, high = law.get("low", bounds[0]), law.get("high", bounds[1])
+    open_end = name in ("uniform", "integers") and got.dtype.itemsize > _HALF
+    if values.min() < low or values.max() > high or (open_end and values.max() == high):
+        return f"values from {values.min():g} to {values.max():g} are not all in [{low:g}, {high:g})"
+    if (name in ("bernoulli", "integers") or law.get("integral")) and (values != np.floor(values)).any():
+        return "a value is not integral"
+    mean, std = _moments(name, law)
+    return _off_moments(values, mean, std) or _off_shape(values, name, law)
+
+
+def _moments(name: str, law: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    low, high = law.get("low", 0.0), law.get("high", 1.0)
+    if name == "uniform":
+        return (low + high) / 2, (high - low) / math.sqrt(12)
+    if name == "integers":
+        return (low + high - 1) / 2, math.sqrt(((high - low) ** 2 - 1) / 12)
+    if name == "bernoulli":
+        return law["p"], math.sqrt(law["p"] * (1 - law["p"]))
+    if name == "exponential":
+        return 1 / law["rate"], 1 / law["rate"]
+    return law.get("mean"), law.get("std")
+
+
+def _off_moments(values: Array, mean: float | None, std: float | None) -> str:
+    if values.size < _ENOUGH:
+        return ""
+    found = float(values.mean())
+    if mean is not None:
+        spread = std if std is not None else float(values.std())
+        if abs(found - mean) > _DEVIATIONS * spread / math.sqrt(values.size) + 1e-12:
+            return f"the mean of {values.size} values is {found:.5g} instead of {mean:.5g}"
+    if std is not None and std > 0:
+        # The fourth moment of any law here is at most nine times the square of the second (exponential).
+        slack = _DEVIATIONS * math.sqrt(8 / values.size) / 2
+        if abs(float(values.std()) / std - 1) > slack:
+            return (
+                f"the standard deviation of {values.size} values is {values.std():.5g} instead of {std:.5g}"
+            )
+    return ""
+
+
+def _off_shape(values: Array, name: str, law: Mapping[str, Any]) -> str:
+    cumulative = _cumulative(name, law)
+    if cumulative is None or values.size < _ENOUGH:
+        return ""
+    ordered = np.sort(values)
+    # Equal values (results are rounded) count together: the empirical distribution is compared at its steps' ends.
+    above = np.searchsorted(ordered, ordered, side="right") / values.size
+    below = np.searchsorted(ordered, ordered, side="left") / values.size
+    law_at = cumulative(ordered)
+    distance = float(np.maximum(np.maximum(law_at - above, below - law_at), 0).max())
+    if distance * math.sqrt(values.size) > _KOLMOGOROV:
+        return f"values are not {name}: the distributions differ by {distance:.3f} (Kolmogorov-Smirnov)"
+    return ""
+
+
+def _cumulative(name: str, law: Mapping[str, Any]) -> Callable[[Array], Array] | None:
+    if name == "normal":
+        mean, std = law["mean"], law["std"]
+        error = np.vectorize(math.erf, otypes=[np.float64])
+        return lambda x: np.asarray((1 + error((x - mean) / (std * math.sqrt(2)))) / 2)
+    if name == "uniform":
+        low, width = law.get("low", 0.0), law.get("high", 1.0) - law.get("low", 0.0)
+        return lambda x: np.asarray(np.clip((x - low) / width, 0, 1))
+    if name == "exponential":
+        return lambda x: np.asarray(1 - np.exp(-law["rate"] * x))
+    return None

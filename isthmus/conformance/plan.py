@@ -1,0 +1,193 @@
+"""From a case to the call of a kernel: the arguments as the kernel declares to take them, as the framework does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus import opset
+from isthmus.conformance.calling import Frame
+from isthmus.conformance.golden import Case, Expected, Result, Tensor, Value
+from isthmus.conformance.judge import rounded
+from isthmus.conformance.memory import Image, Slot
+from isthmus.drivers.libraries import LoadedOperator
+from isthmus.opset import dtypes as dt
+from isthmus.opset.library import IN_PLACE, MIXED, STRIDED
+from isthmus.opset.schema import Schema
+
+_NOT_PROMOTED = ("condition", "mask")
+_OTHERS_THAT_PROMOTE = ("aten::cat", "aten::stack")
+
+
+class NotClaimed(Exception):
+    """The library does not say that it serves this call; the message says why."""
+
+
+class Target(NamedTuple):
+    """A tensor that is judged: where it lies, and what it must be."""
+
+    slot: Slot
+    expected: Expected
+
+
+class Plan:
+    """One call of one kernel.
+
+    Attributes:
+        kernel: whose call it is.
+        image: its memory.
+        targets: the results.
+        shareable: (input, output) pairs that may be the same memory.
+
+    Args:
+        kernel: an operator of a library.
+        schema: the operator's.
+        case: what to call it with.
+        alignment: of the device's allocations.
+
+    Raises:
+        NotClaimed: the kernel is not for the dtypes of this call.
+    """
+
+    def __init__(self, kernel: LoadedOperator, schema: Schema, case: Case, alignment: int) -> None:
+        self.kernel, self._schema, self._case = kernel, schema, case
+        self._compute = compute_dtype(schema, case) if promotes(schema.name) else ""
+        self.targets: list[Target] = []
+        inputs = [
+            self._input(argument.name, argument.written, value)
+            for argument, value in zip(schema.inputs, case.arguments, strict=True)
+        ]
+        outputs = [
+            self._output(result.name, expected)
+            for result, expected in zip(schema.outputs, case.outputs, strict=True)
+        ]
+        self._arguments = [*inputs, *outputs]
+        self._check_dtypes()
+        self.image = Image(list(_slots(self._arguments)), alignment)
+        self.shareable = list(self._pairs(inputs, outputs)) if kernel.flags & IN_PLACE else []
+
+    def frame(
+        self, base: int, dlpack_device: tuple[int, int], share: tuple[Slot, Slot] | None = None
+    ) -> Frame:
+        """The arguments, with the image at address base; ``share`` lets an output be an input."""
+        frame = Frame(dlpack_device)
+        for argument in self._arguments:
+            frame.push(_placed(argument, base, share))
+        return frame
+
+    def _input(self, name: str, written: bool, value: Value) -> Any:
+        if isinstance(value, Tensor):
+            slot = Slot.of_input(name, self._as_taken(name, value), written)
+            if written:
+                self._target(slot, self._case.written[name])
+            return slot
+        if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
+            slots = [
+                None if item is None else Slot.of_input(f"{name}[{i}]", self._as_taken(name, item), written)
+                for i, item in enumerate(value)
+            ]
+            if written:
+                for each, expected in zip(slots, _items(self._case.written[name]), strict=True):
+                    self._target(each, expected)
+            return slots
+        return value
+
+    def _target(self, slot: Slot | None, expected: Result) -> None:
+        if slot is not None and isinstance(expected, Expected):
+            self.targets.append(Target(slot, expected))
+
+    def _as_taken(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor in the dtype and layout that the kernel asks for."""
+        taken = tensor
+        dtype = dt.name_of(tensor.storage.dtype)
+        promoted = self._compute and name not in _NOT_PROMOTED and not self.kernel.flags & MIXED
+        if promoted and dtype != self._compute:
+            taken = Tensor.contiguous(converted(tensor.array, self._compute))
+        if not taken.is_contiguous and not self.kernel.flags & STRIDED:
+            taken = Tensor.contiguous(taken.array)
+        return taken
+
+    def _output(self, name: str, expected: Result) -> Any:
+        if isinstance(expected, Expected):
+            slot = Slot.of_output(name, expected.dtype, expected.shape)
+            self.targets.append(Target(slot, expected))
+            return slot
+        return None if expected is None else [self._output(f"{name}[{i}]", e) for i, e in enumerate(expected)]
+
+    def _check_dtypes(self) -> None:
+        used = {slot.dtype for slot in _slots(self._arguments)}
+        missing = sorted(used - {name for name in used if self.kernel.dtypes >> dt.DTYPES[name].code & 1})
+        if missing:
+            raise NotClaimed(f"the library does not claim {', '.join(missing)}")
+
+    @staticmethod
+    def _pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[Slot, Slot]]:
+        out = next((slot for slot in outputs if isinstance(slot, Slot)), None)
+        for slot in inputs:
+            if not isinstance(slot, Slot) or out is None or slot.writable:
+                continue
+            same = (slot.dtype, slot.shape, slot.strides) == (out.dtype, out.shape, out.strides)
+            if same and 0 not in slot.shape:
+                yield slot, out
+
+
+def promotes(name: str) -> bool:
+    """Whether the framework brings an operator's tensors to one dtype before a kernel sees them."""
+    record = opset.records().get(name, {})
+    return "pointwise" in record.get("tags", ()) or name.partition(".")[0] in _OTHERS_THAT_PROMOTE
+
+
+def compute_dtype(schema: Schema, case: Case) -> str:
+    """The dtype that the framework brings the tensors of an operator to: its result's, or their common one."""
+    result = next((e for e in case.outputs if isinstance(e, Expected)), None)
+    if result is not None and result.dtype != "bool":
+        return result.dtype
+    ranked: list[tuple[int, bool, int, str]] = []
+    for argument, value in zip(schema.inputs, case.arguments, strict=True):
+        if argument.name in _NOT_PROMOTED:
+            continue
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, Tensor):
+                dtype = dt.name_of(item.storage.dtype)
+                ranked.append((_rank(dtype), bool(item.shape), item.storage.dtype.itemsize, dtype))
+            elif argument.base == "Scalar" and item is not None:
+                dtype = "bool" if isinstance(item, bool) else "int64" if isinstance(item, int) else "float32"
+                ranked.append((_rank(dtype), False, -1, dtype))
+    top = [row for row in ranked if row[0] == max(row[0] for row in ranked)]
+    dimensioned = [row for row in top if row[1]] or top
+    names = {row[3] for row in dimensioned}
+    return "float32" if names == set(dt.HALVES) else max(dimensioned, key=lambda row: row[2])[3]
+
+
+def converted(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """An array in another dtype, rounded to nearest even."""
+    if dt.DTYPES[dtype].kind == "float":
+        return rounded(array.astype(np.float64), dtype)
+    return array.astype(dt.DTYPES[dtype].numpy)
+
+
+def _rank(dtype: str) -> int:
+    return {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}[dt.DTYPES[dtype].kind]
+
+
+def _items(result: Result) -> Sequence[Expected | None]:
+    return [result] if result is None or isinstance(result, Expected) else result
+
+
+def _slots(arguments: list[Any]) -> Iterator[Slot]:
+    for argument in arguments:
+        if isinstance(argument, Slot):
+            yield argument
+        elif isinstance(argument, list):
+            yield from (item for item in argument if isinstance(item, Slot))
+
+
+def _placed(argument: Any, base: int, share: tuple[Slot, Slot] | None) -> Any:
+    if isinstance(argument, Slot):
+        slot = share[0] if share and argument is share[1] else argument
+        return slot.placed(base)
+    if isinstance(argument, (list, tuple)):
+        return [_placed(item, base, share) for item in argument]
+    return argument
