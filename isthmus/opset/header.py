@@ -9,11 +9,12 @@ and the name under which a library's table lists it. ``add.Tensor`` of ``aten`` 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from isthmus.opset import operators, schema_of
+from isthmus.opset.operator import Operator, Tolerance
 from isthmus.opset.schema import Argument, Schema
 
 HEADER = Path(__file__).resolve().parents[2] / "csrc" / "isthmus_ops.h"
@@ -212,10 +213,32 @@ def _folded(text: str) -> list[str]:
 
 def opset() -> str:
     """The header of the opset."""
-    from isthmus.opset import operators, schema_of
-
     found = operators()
     return render((schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()})
+
+
+def _notes(operator: Operator) -> list[str]:
+    tolerances: dict[Tolerance, list[str]] = {}
+    for dtype, tolerance in operator.tolerance.items():
+        tolerances.setdefault(tolerance, []).append(dtype)
+    shown = [
+        _tolerance(t) if len(tolerances) == 1 else f"{_tolerance(t)} ({', '.join(d)})"
+        for t, d in tolerances.items()
+    ]
+    return [
+        f"dtypes: {', '.join(operator.dtypes)}",
+        f"shape: {operator.shape}; dtype: {operator.dtype}",
+        "random: its properties are judged"
+        if schema_of(operator.name).random
+        else f"within {', '.join(shown)}",
+    ]
+
+
+def _tolerance(tolerance: Tolerance) -> str:
+    if not tolerance.ulp and not tolerance.accumulate:
+        return "0 ulp"
+    sums = f" + {tolerance.accumulate:g} roundings of the sum" if tolerance.accumulate else ""
+    return f"{tolerance.ulp:g} ulp{sums}"
 
 
 def write(path: Path, text: str) -> None:
@@ -223,7 +246,7 @@ def write(path: Path, text: str) -> None:
     beside = path.with_suffix(".tmp")
     beside.write_text(text, encoding="utf-8")
     beside.chmod(FILE_MODE)
-    os.replace(beside, path)
+    beside.replace(path)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,5491 @@
+/* Isthmus operators: generated from the opset by `python -m isthmus.opset.header`. Do not edit.
+ *
+ * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
+ *
+ *   static isthmus_status my_relu(isthmus_context* context, const DLTensor* self, DLTensor* out) { ... }
+ *   static const isthmus_operator operators[] = {
+ *       ISTHMUS_OPERATOR(aten_relu, my_relu, ISTHMUS_DTYPE(FLOAT32), ISTHMUS_OPERATOR_IN_PLACE),
+ *   };
+ *
+ * Tensors that are written are DLTensor*, the others const. An absent optional tensor, number or output is a null
+ * pointer, an absent optional list has size -1. C11 or C++17. No exception may leave a kernel.
+ */
+#ifndef ISTHMUS_OPS_H_
+#define ISTHMUS_OPS_H_
+
+#include "operator_arguments.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten__adaptive_avg_pool2d "aten::_adaptive_avg_pool2d"
+typedef isthmus_status (*isthmus_aten__adaptive_avg_pool2d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list output_size, DLTensor* out);
+static inline int isthmus_call_aten__adaptive_avg_pool2d(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list output_size = isthmus_take_list(&a, "output_size");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__adaptive_avg_pool2d_fn, function)(a.context, self, output_size,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 262144 roundings of the sum (bfloat16), 1 ulp + 32768 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten__adaptive_avg_pool2d_backward "aten::_adaptive_avg_pool2d_backward"
+typedef isthmus_status (*isthmus_aten__adaptive_avg_pool2d_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten__adaptive_avg_pool2d_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__adaptive_avg_pool2d_backward_fn, function)(a.context,
+        grad_output, self, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten__adaptive_avg_pool3d "aten::_adaptive_avg_pool3d"
+typedef isthmus_status (*isthmus_aten__adaptive_avg_pool3d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list output_size, DLTensor* out);
+static inline int isthmus_call_aten__adaptive_avg_pool3d(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list output_size = isthmus_take_list(&a, "output_size");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__adaptive_avg_pool3d_fn, function)(a.context, self, output_size,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_amp_foreach_non_finite_check_and_unscale_(Tensor(a!)[] self, Tensor(b!) found_inf, Tensor
+ *     inv_scale) -> ()
+ * dtypes: float16, bfloat16, float32
+ * shape: None; dtype: None
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__amp_foreach_non_finite_check_and_unscale_ "aten::_amp_foreach_non_finite_check_and_unscale_"
+typedef isthmus_status (*isthmus_aten__amp_foreach_non_finite_check_and_unscale__fn)(isthmus_context* context,
+        isthmus_list self, DLTensor* found_inf, const DLTensor* inv_scale);
+static inline int isthmus_call_aten__amp_foreach_non_finite_check_and_unscale_(void* function,
+        const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  DLTensor* found_inf = isthmus_take_tensor(&a, "found_inf");
+  const DLTensor* inv_scale = isthmus_take_tensor(&a, "inv_scale");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__amp_foreach_non_finite_check_and_unscale__fn, function)(a.context,
+        self, found_inf, inv_scale);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_amp_update_scale_(Tensor(a!) self, Tensor(b!) growth_tracker, Tensor found_inf, float
+ *     scale_growth_factor, float scale_backoff_factor, int growth_interval) -> Tensor(a!)
+ * dtypes: float32
+ * shape: None; dtype: None
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__amp_update_scale_ "aten::_amp_update_scale_"
+typedef isthmus_status (*isthmus_aten__amp_update_scale__fn)(isthmus_context* context, DLTensor* self,
+        DLTensor* growth_tracker, const DLTensor* found_inf, double scale_growth_factor,
+        double scale_backoff_factor, int64_t growth_interval);
+static inline int isthmus_call_aten__amp_update_scale_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* growth_tracker = isthmus_take_tensor(&a, "growth_tracker");
+  const DLTensor* found_inf = isthmus_take_tensor(&a, "found_inf");
+  double scale_growth_factor = isthmus_take_float(&a, "scale_growth_factor");
+  double scale_backoff_factor = isthmus_take_float(&a, "scale_backoff_factor");
+  int64_t growth_interval = isthmus_take_int(&a, "growth_interval");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__amp_update_scale__fn, function)(a.context, self, growth_tracker,
+        found_inf, scale_growth_factor, scale_backoff_factor, growth_interval);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor
+ * dtypes: float32, float64
+ * shape: x1.shape[:-1] + (x2.shape[-2],); dtype: x1.dtype
+ * within 2 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__cdist_forward "aten::_cdist_forward"
+typedef isthmus_status (*isthmus_aten__cdist_forward_fn)(isthmus_context* context, const DLTensor* x1,
+        const DLTensor* x2, double p, const int64_t* compute_mode, DLTensor* out);
+static inline int isthmus_call_aten__cdist_forward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* x1 = isthmus_take_tensor(&a, "x1");
+  const DLTensor* x2 = isthmus_take_tensor(&a, "x2");
+  double p = isthmus_take_float(&a, "p");
+  int64_t compute_mode_value;
+  const int64_t* compute_mode = (const int64_t*)0;
+  if (isthmus_present(&a)) compute_mode_value = isthmus_take_int(&a, "compute_mode"), compute_mode = &compute_mode_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__cdist_forward_fn, function)(a.context, x1, x2, p, compute_mode,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor
+ * dtypes: float32, float64
+ * shape: at(self, dim[-1], last_dim_size); dtype: "float32" if self.dtype == "complex64" else "float64"
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten__fft_c2r "aten::_fft_c2r"
+typedef isthmus_status (*isthmus_aten__fft_c2r_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, int64_t normalization, int64_t last_dim_size, DLTensor* out);
+static inline int isthmus_call_aten__fft_c2r(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_list(&a, "dim");
+  int64_t normalization = isthmus_take_int(&a, "normalization");
+  int64_t last_dim_size = isthmus_take_int(&a, "last_dim_size");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__fft_c2r_fn, function)(a.context, self, dim, normalization,
+        last_dim_size, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor
+ * dtypes: float32, float64
+ * shape: self.shape if not onesided else at(self, dim[-1], self.shape[dim[-1]] // 2 + 1); dtype:
+ *     "complex64" if self.dtype == "float32" else "complex128"
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten__fft_r2c "aten::_fft_r2c"
+typedef isthmus_status (*isthmus_aten__fft_r2c_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, int64_t normalization, bool onesided, DLTensor* out);
+static inline int isthmus_call_aten__fft_r2c(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_list(&a, "dim");
+  int64_t normalization = isthmus_take_int(&a, "normalization");
+  bool onesided = isthmus_take_bool(&a, "onesided");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__fft_r2c_fn, function)(a.context, self, dim, normalization,
+        onesided, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_abs(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_abs "aten::_foreach_abs"
+typedef isthmus_status (*isthmus_aten__foreach_abs_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_abs(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_abs_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_add.List(Tensor[] self, Tensor[] other, *, Scalar alpha=1) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_add_List "aten::_foreach_add.List"
+typedef isthmus_status (*isthmus_aten__foreach_add_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list other, isthmus_scalar alpha, isthmus_list out);
+static inline int isthmus_call_aten__foreach_add_List(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list other = isthmus_take_list(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_add_List_fn, function)(a.context, self, other, alpha,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_add.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_add_Scalar "aten::_foreach_add.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_add_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_scalar scalar, isthmus_list out);
+static inline int isthmus_call_aten__foreach_add_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_scalar scalar = isthmus_take_scalar(&a, "scalar");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_add_Scalar_fn, function)(a.context, self, scalar, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_add.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_add_ScalarList "aten::_foreach_add.ScalarList"
+typedef isthmus_status (*isthmus_aten__foreach_add_ScalarList_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list scalars, isthmus_list out);
+static inline int isthmus_call_aten__foreach_add_ScalarList(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list scalars = isthmus_take_list(&a, "scalars");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_add_ScalarList_fn, function)(a.context, self, scalars,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_add.Tensor(Tensor[] self, Tensor other, *, Scalar alpha=1) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_add_Tensor "aten::_foreach_add.Tensor"
+typedef isthmus_status (*isthmus_aten__foreach_add_Tensor_fn)(isthmus_context* context, isthmus_list self,
+        const DLTensor* other, isthmus_scalar alpha, isthmus_list out);
+static inline int isthmus_call_aten__foreach_add_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_add_Tensor_fn, function)(a.context, self, other, alpha,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_addcdiv.Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) ->
+ *     Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_addcdiv_Scalar "aten::_foreach_addcdiv.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_addcdiv_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list tensor1, isthmus_list tensor2, isthmus_scalar value, isthmus_list out);
+static inline int isthmus_call_aten__foreach_addcdiv_Scalar(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list tensor1 = isthmus_take_list(&a, "tensor1");
+  isthmus_list tensor2 = isthmus_take_list(&a, "tensor2");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_addcdiv_Scalar_fn, function)(a.context, self, tensor1,
+        tensor2, value, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_addcdiv.ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars)
+ *     -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_addcdiv_ScalarList "aten::_foreach_addcdiv.ScalarList"
+typedef isthmus_status (*isthmus_aten__foreach_addcdiv_ScalarList_fn)(isthmus_context* context,
+        isthmus_list self, isthmus_list tensor1, isthmus_list tensor2, isthmus_list scalars,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_addcdiv_ScalarList(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list tensor1 = isthmus_take_list(&a, "tensor1");
+  isthmus_list tensor2 = isthmus_take_list(&a, "tensor2");
+  isthmus_list scalars = isthmus_take_list(&a, "scalars");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_addcdiv_ScalarList_fn, function)(a.context, self,
+        tensor1, tensor2, scalars, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_addcmul.Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) ->
+ *     Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_addcmul_Scalar "aten::_foreach_addcmul.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_addcmul_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list tensor1, isthmus_list tensor2, isthmus_scalar value, isthmus_list out);
+static inline int isthmus_call_aten__foreach_addcmul_Scalar(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list tensor1 = isthmus_take_list(&a, "tensor1");
+  isthmus_list tensor2 = isthmus_take_list(&a, "tensor2");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_addcmul_Scalar_fn, function)(a.context, self, tensor1,
+        tensor2, value, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_addcmul.ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars)
+ *     -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_addcmul_ScalarList "aten::_foreach_addcmul.ScalarList"
+typedef isthmus_status (*isthmus_aten__foreach_addcmul_ScalarList_fn)(isthmus_context* context,
+        isthmus_list self, isthmus_list tensor1, isthmus_list tensor2, isthmus_list scalars,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_addcmul_ScalarList(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list tensor1 = isthmus_take_list(&a, "tensor1");
+  isthmus_list tensor2 = isthmus_take_list(&a, "tensor2");
+  isthmus_list scalars = isthmus_take_list(&a, "scalars");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_addcmul_ScalarList_fn, function)(a.context, self,
+        tensor1, tensor2, scalars, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_copy_(Tensor(a!)[] self, Tensor[] src, bool non_blocking=False) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_copy_ "aten::_foreach_copy_"
+typedef isthmus_status (*isthmus_aten__foreach_copy__fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list src);
+static inline int isthmus_call_aten__foreach_copy_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list src = isthmus_take_list(&a, "src");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_copy__fn, function)(a.context, self, src);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_div.List(Tensor[] self, Tensor[] other) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_div_List "aten::_foreach_div.List"
+typedef isthmus_status (*isthmus_aten__foreach_div_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list other, isthmus_list out);
+static inline int isthmus_call_aten__foreach_div_List(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list other = isthmus_take_list(&a, "other");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_div_List_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_div.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_div_Scalar "aten::_foreach_div.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_div_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_scalar scalar, isthmus_list out);
+static inline int isthmus_call_aten__foreach_div_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_scalar scalar = isthmus_take_scalar(&a, "scalar");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_div_Scalar_fn, function)(a.context, self, scalar, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_div.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_div_ScalarList "aten::_foreach_div.ScalarList"
+typedef isthmus_status (*isthmus_aten__foreach_div_ScalarList_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list scalars, isthmus_list out);
+static inline int isthmus_call_aten__foreach_div_ScalarList(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list scalars = isthmus_take_list(&a, "scalars");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_div_ScalarList_fn, function)(a.context, self, scalars,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_div.Tensor(Tensor[] self, Tensor other) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_div_Tensor "aten::_foreach_div.Tensor"
+typedef isthmus_status (*isthmus_aten__foreach_div_Tensor_fn)(isthmus_context* context, isthmus_list self,
+        const DLTensor* other, isthmus_list out);
+static inline int isthmus_call_aten__foreach_div_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_div_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_exp(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten__foreach_exp "aten::_foreach_exp"
+typedef isthmus_status (*isthmus_aten__foreach_exp_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_exp(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_exp_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_lerp.List(Tensor[] self, Tensor[] tensors1, Tensor[] weights) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_lerp_List "aten::_foreach_lerp.List"
+typedef isthmus_status (*isthmus_aten__foreach_lerp_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list tensors1, isthmus_list weights, isthmus_list out);
+static inline int isthmus_call_aten__foreach_lerp_List(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list tensors1 = isthmus_take_list(&a, "tensors1");
+  isthmus_list weights = isthmus_take_list(&a, "weights");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_lerp_List_fn, function)(a.context, self, tensors1,
+        weights, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_lerp.Scalar(Tensor[] self, Tensor[] tensors1, Scalar weight) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_lerp_Scalar "aten::_foreach_lerp.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_lerp_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list tensors1, isthmus_scalar weight, isthmus_list out);
+static inline int isthmus_call_aten__foreach_lerp_Scalar(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list tensors1 = isthmus_take_list(&a, "tensors1");
+  isthmus_scalar weight = isthmus_take_scalar(&a, "weight");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_lerp_Scalar_fn, function)(a.context, self, tensors1,
+        weight, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_maximum.List(Tensor[] self, Tensor[] other) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_maximum_List "aten::_foreach_maximum.List"
+typedef isthmus_status (*isthmus_aten__foreach_maximum_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list other, isthmus_list out);
+static inline int isthmus_call_aten__foreach_maximum_List(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list other = isthmus_take_list(&a, "other");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_maximum_List_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_minimum.List(Tensor[] self, Tensor[] other) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_minimum_List "aten::_foreach_minimum.List"
+typedef isthmus_status (*isthmus_aten__foreach_minimum_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list other, isthmus_list out);
+static inline int isthmus_call_aten__foreach_minimum_List(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list other = isthmus_take_list(&a, "other");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_minimum_List_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_mul.List(Tensor[] self, Tensor[] other) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_mul_List "aten::_foreach_mul.List"
+typedef isthmus_status (*isthmus_aten__foreach_mul_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list other, isthmus_list out);
+static inline int isthmus_call_aten__foreach_mul_List(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list other = isthmus_take_list(&a, "other");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_mul_List_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_mul.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_mul_Scalar "aten::_foreach_mul.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_mul_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_scalar scalar, isthmus_list out);
+static inline int isthmus_call_aten__foreach_mul_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_scalar scalar = isthmus_take_scalar(&a, "scalar");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_mul_Scalar_fn, function)(a.context, self, scalar, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_mul.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_mul_ScalarList "aten::_foreach_mul.ScalarList"
+typedef isthmus_status (*isthmus_aten__foreach_mul_ScalarList_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list scalars, isthmus_list out);
+static inline int isthmus_call_aten__foreach_mul_ScalarList(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list scalars = isthmus_take_list(&a, "scalars");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_mul_ScalarList_fn, function)(a.context, self, scalars,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_mul.Tensor(Tensor[] self, Tensor other) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_mul_Tensor "aten::_foreach_mul.Tensor"
+typedef isthmus_status (*isthmus_aten__foreach_mul_Tensor_fn)(isthmus_context* context, isthmus_list self,
+        const DLTensor* other, isthmus_list out);
+static inline int isthmus_call_aten__foreach_mul_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_mul_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_neg(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_neg "aten::_foreach_neg"
+typedef isthmus_status (*isthmus_aten__foreach_neg_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_neg(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_neg_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_norm.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [() for t in self]; dtype: [t.dtype for t in self]
+ * within 2 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_norm_Scalar "aten::_foreach_norm.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_norm_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_scalar ord, isthmus_list out);
+static inline int isthmus_call_aten__foreach_norm_Scalar(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_scalar ord = isthmus_take_scalar(&a, "ord");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_norm_Scalar_fn, function)(a.context, self, ord, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_pow.Scalar(Tensor[] self, Scalar exponent) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp (bfloat16, float16), 8 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten__foreach_pow_Scalar "aten::_foreach_pow.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_pow_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_scalar exponent, isthmus_list out);
+static inline int isthmus_call_aten__foreach_pow_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_scalar exponent = isthmus_take_scalar(&a, "exponent");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_pow_Scalar_fn, function)(a.context, self, exponent, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_reciprocal(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_reciprocal "aten::_foreach_reciprocal"
+typedef isthmus_status (*isthmus_aten__foreach_reciprocal_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_reciprocal(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_reciprocal_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_rsqrt(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten__foreach_rsqrt "aten::_foreach_rsqrt"
+typedef isthmus_status (*isthmus_aten__foreach_rsqrt_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_rsqrt(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_rsqrt_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_sign(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_sign "aten::_foreach_sign"
+typedef isthmus_status (*isthmus_aten__foreach_sign_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_sign(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_sign_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_sqrt(Tensor[] self) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten__foreach_sqrt "aten::_foreach_sqrt"
+typedef isthmus_status (*isthmus_aten__foreach_sqrt_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list out);
+static inline int isthmus_call_aten__foreach_sqrt(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_sqrt_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_sub.List(Tensor[] self, Tensor[] other, *, Scalar alpha=1) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_sub_List "aten::_foreach_sub.List"
+typedef isthmus_status (*isthmus_aten__foreach_sub_List_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list other, isthmus_scalar alpha, isthmus_list out);
+static inline int isthmus_call_aten__foreach_sub_List(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list other = isthmus_take_list(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_sub_List_fn, function)(a.context, self, other, alpha,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_sub.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_sub_Scalar "aten::_foreach_sub.Scalar"
+typedef isthmus_status (*isthmus_aten__foreach_sub_Scalar_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_scalar scalar, isthmus_list out);
+static inline int isthmus_call_aten__foreach_sub_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_scalar scalar = isthmus_take_scalar(&a, "scalar");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_sub_Scalar_fn, function)(a.context, self, scalar, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_sub.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten__foreach_sub_ScalarList "aten::_foreach_sub.ScalarList"
+typedef isthmus_status (*isthmus_aten__foreach_sub_ScalarList_fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list scalars, isthmus_list out);
+static inline int isthmus_call_aten__foreach_sub_ScalarList(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list scalars = isthmus_take_list(&a, "scalars");
+  isthmus_list out = isthmus_take_list(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_sub_ScalarList_fn, function)(a.context, self, scalars,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_foreach_zero_(Tensor(a!)[] self) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten__foreach_zero_ "aten::_foreach_zero_"
+typedef isthmus_status (*isthmus_aten__foreach_zero__fn)(isthmus_context* context, isthmus_list self);
+static inline int isthmus_call_aten__foreach_zero_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__foreach_zero__fn, function)(a.context, self);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_fused_adam_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[]
+ *     exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float
+ *     beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor?
+ *     found_inf=None) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__fused_adam_ "aten::_fused_adam_"
+typedef isthmus_status (*isthmus_aten__fused_adam__fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list grads, isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs,
+        isthmus_list state_steps, double lr, double beta1, double beta2, double weight_decay, double eps,
+        bool amsgrad, bool maximize, const DLTensor* grad_scale, const DLTensor* found_inf);
+static inline int isthmus_call_aten__fused_adam_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list grads = isthmus_take_list(&a, "grads");
+  isthmus_list exp_avgs = isthmus_take_list(&a, "exp_avgs");
+  isthmus_list exp_avg_sqs = isthmus_take_list(&a, "exp_avg_sqs");
+  isthmus_list max_exp_avg_sqs = isthmus_take_list(&a, "max_exp_avg_sqs");
+  isthmus_list state_steps = isthmus_take_list(&a, "state_steps");
+  double lr = isthmus_take_float(&a, "lr");
+  double beta1 = isthmus_take_float(&a, "beta1");
+  double beta2 = isthmus_take_float(&a, "beta2");
+  double weight_decay = isthmus_take_float(&a, "weight_decay");
+  double eps = isthmus_take_float(&a, "eps");
+  bool amsgrad = isthmus_take_bool(&a, "amsgrad");
+  bool maximize = isthmus_take_bool(&a, "maximize");
+  const DLTensor* grad_scale = isthmus_take_optional_tensor(&a, "grad_scale");
+  const DLTensor* found_inf = isthmus_take_optional_tensor(&a, "found_inf");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__fused_adam__fn, function)(a.context, self, grads, exp_avgs,
+        exp_avg_sqs, max_exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize,
+        grad_scale, found_inf);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_fused_adamw_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[]
+ *     exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float
+ *     beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor?
+ *     found_inf=None) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__fused_adamw_ "aten::_fused_adamw_"
+typedef isthmus_status (*isthmus_aten__fused_adamw__fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list grads, isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs,
+        isthmus_list state_steps, double lr, double beta1, double beta2, double weight_decay, double eps,
+        bool amsgrad, bool maximize, const DLTensor* grad_scale, const DLTensor* found_inf);
+static inline int isthmus_call_aten__fused_adamw_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list grads = isthmus_take_list(&a, "grads");
+  isthmus_list exp_avgs = isthmus_take_list(&a, "exp_avgs");
+  isthmus_list exp_avg_sqs = isthmus_take_list(&a, "exp_avg_sqs");
+  isthmus_list max_exp_avg_sqs = isthmus_take_list(&a, "max_exp_avg_sqs");
+  isthmus_list state_steps = isthmus_take_list(&a, "state_steps");
+  double lr = isthmus_take_float(&a, "lr");
+  double beta1 = isthmus_take_float(&a, "beta1");
+  double beta2 = isthmus_take_float(&a, "beta2");
+  double weight_decay = isthmus_take_float(&a, "weight_decay");
+  double eps = isthmus_take_float(&a, "eps");
+  bool amsgrad = isthmus_take_bool(&a, "amsgrad");
+  bool maximize = isthmus_take_bool(&a, "maximize");
+  const DLTensor* grad_scale = isthmus_take_optional_tensor(&a, "grad_scale");
+  const DLTensor* found_inf = isthmus_take_optional_tensor(&a, "found_inf");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__fused_adamw__fn, function)(a.context, self, grads, exp_avgs,
+        exp_avg_sqs, max_exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize,
+        grad_scale, found_inf);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_fused_sgd_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float
+ *     weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool
+ *     is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__fused_sgd_ "aten::_fused_sgd_"
+typedef isthmus_status (*isthmus_aten__fused_sgd__fn)(isthmus_context* context, isthmus_list self,
+        isthmus_list grads, isthmus_list momentum_buffer_list, double weight_decay, double momentum,
+        double lr, double dampening, bool nesterov, bool maximize, bool is_first_step,
+        const DLTensor* grad_scale, const DLTensor* found_inf);
+static inline int isthmus_call_aten__fused_sgd_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list self = isthmus_take_list(&a, "self");
+  isthmus_list grads = isthmus_take_list(&a, "grads");
+  isthmus_list momentum_buffer_list = isthmus_take_list(&a, "momentum_buffer_list");
+  double weight_decay = isthmus_take_float(&a, "weight_decay");
+  double momentum = isthmus_take_float(&a, "momentum");
+  double lr = isthmus_take_float(&a, "lr");
+  double dampening = isthmus_take_float(&a, "dampening");
+  bool nesterov = isthmus_take_bool(&a, "nesterov");
+  bool maximize = isthmus_take_bool(&a, "maximize");
+  bool is_first_step = isthmus_take_bool(&a, "is_first_step");
+  const DLTensor* grad_scale = isthmus_take_optional_tensor(&a, "grad_scale");
+  const DLTensor* found_inf = isthmus_take_optional_tensor(&a, "found_inf");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__fused_sgd__fn, function)(a.context, self, grads,
+        momentum_buffer_list, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step,
+        grad_scale, found_inf);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten__log_softmax "aten::_log_softmax"
+typedef isthmus_status (*isthmus_aten__log_softmax_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, bool half_to_float, DLTensor* out);
+static inline int isthmus_call_aten__log_softmax(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool half_to_float = isthmus_take_bool(&a, "half_to_float");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__log_softmax_fn, function)(a.context, self, dim, half_to_float,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) ->
+ *     Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(grad_output); dtype: grad_output.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__log_softmax_backward_data "aten::_log_softmax_backward_data"
+typedef isthmus_status (*isthmus_aten__log_softmax_backward_data_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* output, int64_t dim, DLTensor* out);
+static inline int isthmus_call_aten__log_softmax_backward_data(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* output = isthmus_take_tensor(&a, "output");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__log_softmax_backward_data_fn, function)(a.context, grad_output,
+        output, dim, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean,
+ *     Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (input.shape[1],) if training else (0,), (input.shape[1],) if training else (0,));
+ *     dtype: (input.dtype, accumulator(input), accumulator(input))
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__native_batch_norm_legit "aten::_native_batch_norm_legit"
+typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_fn)(isthmus_context* context,
+        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, DLTensor* running_mean,
+        DLTensor* running_var, bool training, double momentum, double eps, DLTensor* out0, DLTensor* out1,
+        DLTensor* out2);
+static inline int isthmus_call_aten__native_batch_norm_legit(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  DLTensor* running_mean = isthmus_take_tensor(&a, "running_mean");
+  DLTensor* running_var = isthmus_take_tensor(&a, "running_var");
+  bool training = isthmus_take_bool(&a, "training");
+  double momentum = isthmus_take_float(&a, "momentum");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__native_batch_norm_legit_fn, function)(a.context, input, weight,
+        bias, running_mean, running_var, training, momentum, eps, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float
+ *     momentum, float eps) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (input.shape[1],) if training else (0,), (input.shape[1],) if training else (0,));
+ *     dtype: (input.dtype, accumulator(input), accumulator(input))
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__native_batch_norm_legit_no_stats "aten::_native_batch_norm_legit.no_stats"
+typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_stats_fn)(isthmus_context* context,
+        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, bool training, double momentum,
+        double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten__native_batch_norm_legit_no_stats(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  bool training = isthmus_take_bool(&a, "training");
+  double momentum = isthmus_take_float(&a, "momentum");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__native_batch_norm_legit_no_stats_fn, function)(a.context, input,
+        weight, bias, training, momentum, eps, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor
+ *     running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (0,), (0,)); dtype: (input.dtype, accumulator(input), accumulator(input))
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__native_batch_norm_legit_no_training "aten::_native_batch_norm_legit_no_training"
+typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_training_fn)(isthmus_context* context,
+        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, const DLTensor* running_mean,
+        const DLTensor* running_var, double momentum, double eps, DLTensor* out0, DLTensor* out1,
+        DLTensor* out2);
+static inline int isthmus_call_aten__native_batch_norm_legit_no_training(void* function,
+        const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  const DLTensor* running_mean = isthmus_take_tensor(&a, "running_mean");
+  const DLTensor* running_var = isthmus_take_tensor(&a, "running_var");
+  double momentum = isthmus_take_float(&a, "momentum");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__native_batch_norm_legit_no_training_fn, function)(a.context,
+        input, weight, bias, running_mean, running_var, momentum, eps, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_pdist_forward(Tensor self, float p=2) -> Tensor
+ * dtypes: float32, float64
+ * shape: (self.shape[0] * (self.shape[0] - 1) // 2,); dtype: self.dtype
+ * within 2 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__pdist_forward "aten::_pdist_forward"
+typedef isthmus_status (*isthmus_aten__pdist_forward_fn)(isthmus_context* context, const DLTensor* self,
+        double p, DLTensor* out);
+static inline int isthmus_call_aten__pdist_forward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  double p = isthmus_take_float(&a, "p");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__pdist_forward_fn, function)(a.context, self, p, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 4 ulp + 8 roundings of the sum */
+#define ISTHMUS_NAME_aten__safe_softmax "aten::_safe_softmax"
+typedef isthmus_status (*isthmus_aten__safe_softmax_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, DLTensor* out);
+static inline int isthmus_call_aten__safe_softmax(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__safe_softmax_fn, function)(a.context, self, dim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float
+ *     dropout_p=0.0, bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor
+ *     output, Tensor logsumexp)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (query.shape, query.shape[:3]); dtype: (query.dtype, accumulator(query))
+ * within 1 ulp + 65536 roundings of the sum (bfloat16), 1 ulp + 8192 roundings of the sum (float16), 2 ulp
+ *     + 32 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten__scaled_dot_product_flash_attention_for_cpu "aten::_scaled_dot_product_flash_attention_for_cpu"
+typedef isthmus_status (*isthmus_aten__scaled_dot_product_flash_attention_for_cpu_fn)(isthmus_context* context,
+        const DLTensor* query, const DLTensor* key, const DLTensor* value, double dropout_p, bool is_causal,
+        const DLTensor* attn_mask, const double* scale, DLTensor* output, DLTensor* logsumexp);
+static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu(void* function,
+        const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* query = isthmus_take_tensor(&a, "query");
+  const DLTensor* key = isthmus_take_tensor(&a, "key");
+  const DLTensor* value = isthmus_take_tensor(&a, "value");
+  double dropout_p = isthmus_take_float(&a, "dropout_p");
+  bool is_causal = isthmus_take_bool(&a, "is_causal");
+  const DLTensor* attn_mask = isthmus_take_optional_tensor(&a, "attn_mask");
+  double scale_value;
+  const double* scale = (const double*)0;
+  if (isthmus_present(&a)) scale_value = isthmus_take_float(&a, "scale"), scale = &scale_value;
+  DLTensor* output = isthmus_take_tensor(&a, "output");
+  DLTensor* logsumexp = isthmus_take_tensor(&a, "logsumexp");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__scaled_dot_product_flash_attention_for_cpu_fn, function)(a.context,
+        query, key, value, dropout_p, is_causal, attn_mask, scale, output, logsumexp);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor key,
+ *     Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, *, Tensor?
+ *     attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (query.shape, key.shape, value.shape); dtype: (query.dtype, query.dtype, query.dtype)
+ * within 1 ulp + 65536 roundings of the sum (bfloat16), 1 ulp + 8192 roundings of the sum (float16), 2 ulp
+ *     + 32 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten__scaled_dot_product_flash_attention_for_cpu_backward "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+typedef isthmus_status (*isthmus_aten__scaled_dot_product_flash_attention_for_cpu_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_out, const DLTensor* query, const DLTensor* key, const DLTensor* value,
+        const DLTensor* out, const DLTensor* logsumexp, double dropout_p, bool is_causal,
+        const DLTensor* attn_mask, const double* scale, DLTensor* grad_query, DLTensor* grad_key,
+        DLTensor* grad_value);
+static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu_backward(void* function,
+        const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_out = isthmus_take_tensor(&a, "grad_out");
+  const DLTensor* query = isthmus_take_tensor(&a, "query");
+  const DLTensor* key = isthmus_take_tensor(&a, "key");
+  const DLTensor* value = isthmus_take_tensor(&a, "value");
+  const DLTensor* out = isthmus_take_tensor(&a, "out");
+  const DLTensor* logsumexp = isthmus_take_tensor(&a, "logsumexp");
+  double dropout_p = isthmus_take_float(&a, "dropout_p");
+  bool is_causal = isthmus_take_bool(&a, "is_causal");
+  const DLTensor* attn_mask = isthmus_take_optional_tensor(&a, "attn_mask");
+  double scale_value;
+  const double* scale = (const double*)0;
+  if (isthmus_present(&a)) scale_value = isthmus_take_float(&a, "scale"), scale = &scale_value;
+  DLTensor* grad_query = isthmus_take_tensor(&a, "grad_query");
+  DLTensor* grad_key = isthmus_take_tensor(&a, "grad_key");
+  DLTensor* grad_value = isthmus_take_tensor(&a, "grad_value");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__scaled_dot_product_flash_attention_for_cpu_backward_fn, function)(a.context,
+        grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale, grad_query,
+        grad_key, grad_value);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 4 ulp + 8 roundings of the sum */
+#define ISTHMUS_NAME_aten__softmax "aten::_softmax"
+typedef isthmus_status (*isthmus_aten__softmax_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, bool half_to_float, DLTensor* out);
+static inline int isthmus_call_aten__softmax(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool half_to_float = isthmus_take_bool(&a, "half_to_float");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__softmax_fn, function)(a.context, self, dim, half_to_float, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) ->
+ *     Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(grad_output); dtype: grad_output.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten__softmax_backward_data "aten::_softmax_backward_data"
+typedef isthmus_status (*isthmus_aten__softmax_backward_data_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* output, int64_t dim, DLTensor* out);
+static inline int isthmus_call_aten__softmax_backward_data(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* output = isthmus_take_tensor(&a, "output");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten__softmax_backward_data_fn, function)(a.context, grad_output,
+        output, dim, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::abs(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_abs "aten::abs"
+typedef isthmus_status (*isthmus_aten_abs_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_abs(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_abs_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::acos(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_acos "aten::acos"
+typedef isthmus_status (*isthmus_aten_acos_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_acos(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_acos_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::acosh(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_acosh "aten::acosh"
+typedef isthmus_status (*isthmus_aten_acosh_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_acosh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_acosh_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten_add_Scalar "aten::add.Scalar"
+typedef isthmus_status (*isthmus_aten_add_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_add_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_add_Scalar_fn, function)(a.context, self, other, alpha, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten_add_Tensor "aten::add.Tensor"
+typedef isthmus_status (*isthmus_aten_add_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_add_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_add_Tensor_fn, function)(a.context, self, other, alpha, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, tensor1, tensor2); dtype: self.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_addcdiv "aten::addcdiv"
+typedef isthmus_status (*isthmus_aten_addcdiv_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* tensor1, const DLTensor* tensor2, isthmus_scalar value, DLTensor* out);
+static inline int isthmus_call_aten_addcdiv(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* tensor1 = isthmus_take_tensor(&a, "tensor1");
+  const DLTensor* tensor2 = isthmus_take_tensor(&a, "tensor2");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_addcdiv_fn, function)(a.context, self, tensor1, tensor2, value,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, tensor1, tensor2); dtype: self.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_addcmul "aten::addcmul"
+typedef isthmus_status (*isthmus_aten_addcmul_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* tensor1, const DLTensor* tensor2, isthmus_scalar value, DLTensor* out);
+static inline int isthmus_call_aten_addcmul(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* tensor1 = isthmus_take_tensor(&a, "tensor1");
+  const DLTensor* tensor2 = isthmus_take_tensor(&a, "tensor2");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_addcmul_fn, function)(a.context, self, tensor1, tensor2, value,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (mat1.shape[0], mat2.shape[1]); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_addmm "aten::addmm"
+typedef isthmus_status (*isthmus_aten_addmm_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* mat1, const DLTensor* mat2, isthmus_scalar beta, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_addmm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* mat1 = isthmus_take_tensor(&a, "mat1");
+  const DLTensor* mat2 = isthmus_take_tensor(&a, "mat2");
+  isthmus_scalar beta = isthmus_take_scalar(&a, "beta");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_addmm_fn, function)(a.context, self, mat1, mat2, beta, alpha,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::all(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: (); dtype: "uint8" if self.dtype == "uint8" else "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_all "aten::all"
+typedef isthmus_status (*isthmus_aten_all_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_all(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_all_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor */
+#define ISTHMUS_NAME_aten_all_dim "aten::all.dim"
+typedef isthmus_status (*isthmus_aten_all_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_all_dim(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_all_dim_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: reduced(self, dim, keepdim); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_amax "aten::amax"
+typedef isthmus_status (*isthmus_aten_amax_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_amax(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_list(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_amax_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: reduced(self, dim, keepdim); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_amin "aten::amin"
+typedef isthmus_status (*isthmus_aten_amin_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_amin(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_list(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_amin_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::any(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: (); dtype: "uint8" if self.dtype == "uint8" else "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_any "aten::any"
+typedef isthmus_status (*isthmus_aten_any_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_any(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_any_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: reduced(self, dim, keepdim); dtype: "uint8" if self.dtype == "uint8" else "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_any_dim "aten::any.dim"
+typedef isthmus_status (*isthmus_aten_any_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_any_dim(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_any_dim_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: reduced(self, dim, keepdim); dtype: "uint8" if self.dtype == "uint8" else "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_any_dims "aten::any.dims"
+typedef isthmus_status (*isthmus_aten_any_dims_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_any_dims(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_optional_list(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_any_dims_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout?
+ *     layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: steps(start, end, step); dtype: dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_arange_start_step "aten::arange.start_step"
+typedef isthmus_status (*isthmus_aten_arange_start_step_fn)(isthmus_context* context, isthmus_scalar start,
+        isthmus_scalar end, isthmus_scalar step, DLTensor* out);
+static inline int isthmus_call_aten_arange_start_step(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_scalar start = isthmus_take_scalar(&a, "start");
+  isthmus_scalar end = isthmus_take_scalar(&a, "end");
+  isthmus_scalar step = isthmus_take_scalar(&a, "step");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_arange_start_step_fn, function)(a.context, start, end, step, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: reduced(self, dim, keepdim); dtype: "int64"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_argmax "aten::argmax"
+typedef isthmus_status (*isthmus_aten_argmax_fn)(isthmus_context* context, const DLTensor* self,
+        const int64_t* dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_argmax(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim_value;
+  const int64_t* dim = (const int64_t*)0;
+  if (isthmus_present(&a)) dim_value = isthmus_take_int(&a, "dim"), dim = &dim_value;
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_argmax_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: reduced(self, dim, keepdim); dtype: "int64"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_argmin "aten::argmin"
+typedef isthmus_status (*isthmus_aten_argmin_fn)(isthmus_context* context, const DLTensor* self,
+        const int64_t* dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_argmin(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim_value;
+  const int64_t* dim = (const int64_t*)0;
+  if (isthmus_present(&a)) dim_value = isthmus_take_int(&a, "dim"), dim = &dim_value;
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_argmin_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::asin(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_asin "aten::asin"
+typedef isthmus_status (*isthmus_aten_asin_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_asin(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_asin_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::asinh(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_asinh "aten::asinh"
+typedef isthmus_status (*isthmus_aten_asinh_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_asinh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_asinh_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::atan(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 3 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_atan "aten::atan"
+typedef isthmus_status (*isthmus_aten_atan_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_atan(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_atan_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::atan2(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_atan2 "aten::atan2"
+typedef isthmus_status (*isthmus_aten_atan2_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_atan2(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_atan2_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::atanh(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_atanh "aten::atanh"
+typedef isthmus_status (*isthmus_aten_atanh_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_atanh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_atanh_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool
+ *     ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, (1,), ceil_mode); dtype:
+ *     self.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten_avg_pool2d "aten::avg_pool2d"
+typedef isthmus_status (*isthmus_aten_avg_pool2d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, bool ceil_mode,
+        bool count_include_pad, const int64_t* divisor_override, DLTensor* out);
+static inline int isthmus_call_aten_avg_pool2d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  bool ceil_mode = isthmus_take_bool(&a, "ceil_mode");
+  bool count_include_pad = isthmus_take_bool(&a, "count_include_pad");
+  int64_t divisor_override_value;
+  const int64_t* divisor_override = (const int64_t*)0;
+  if (isthmus_present(&a)) divisor_override_value = isthmus_take_int(&a, "divisor_override"), divisor_override = &divisor_override_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_avg_pool2d_fn, function)(a.context, self, kernel_size, stride,
+        padding, ceil_mode, count_include_pad, divisor_override, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::avg_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2]
+ *     padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 262144 roundings of the sum (bfloat16), 1 ulp + 32768 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten_avg_pool2d_backward "aten::avg_pool2d_backward"
+typedef isthmus_status (*isthmus_aten_avg_pool2d_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* self, isthmus_list kernel_size, isthmus_list stride,
+        isthmus_list padding, bool ceil_mode, bool count_include_pad, const int64_t* divisor_override,
+        DLTensor* out);
+static inline int isthmus_call_aten_avg_pool2d_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  bool ceil_mode = isthmus_take_bool(&a, "ceil_mode");
+  bool count_include_pad = isthmus_take_bool(&a, "count_include_pad");
+  int64_t divisor_override_value;
+  const int64_t* divisor_override = (const int64_t*)0;
+  if (isthmus_present(&a)) divisor_override_value = isthmus_take_int(&a, "divisor_override"), divisor_override = &divisor_override_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_avg_pool2d_backward_fn, function)(a.context, grad_output, self,
+        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool
+ *     ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, (1,), ceil_mode); dtype:
+ *     self.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten_avg_pool3d "aten::avg_pool3d"
+typedef isthmus_status (*isthmus_aten_avg_pool3d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, bool ceil_mode,
+        bool count_include_pad, const int64_t* divisor_override, DLTensor* out);
+static inline int isthmus_call_aten_avg_pool3d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  bool ceil_mode = isthmus_take_bool(&a, "ceil_mode");
+  bool count_include_pad = isthmus_take_bool(&a, "count_include_pad");
+  int64_t divisor_override_value;
+  const int64_t* divisor_override = (const int64_t*)0;
+  if (isthmus_present(&a)) divisor_override_value = isthmus_take_int(&a, "divisor_override"), divisor_override = &divisor_override_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_avg_pool3d_fn, function)(a.context, self, kernel_size, stride,
+        padding, ceil_mode, count_include_pad, divisor_override, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (batch1.shape[0], batch1.shape[1], batch2.shape[2]); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_baddbmm "aten::baddbmm"
+typedef isthmus_status (*isthmus_aten_baddbmm_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* batch1, const DLTensor* batch2, isthmus_scalar beta, isthmus_scalar alpha,
+        DLTensor* out);
+static inline int isthmus_call_aten_baddbmm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* batch1 = isthmus_take_tensor(&a, "batch1");
+  const DLTensor* batch2 = isthmus_take_tensor(&a, "batch2");
+  isthmus_scalar beta = isthmus_take_scalar(&a, "beta");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_baddbmm_fn, function)(a.context, self, batch1, batch2, beta,
+        alpha, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * random: its properties are judged */
+#define ISTHMUS_NAME_aten_bernoulli "aten::bernoulli"
+typedef isthmus_status (*isthmus_aten_bernoulli_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_bernoulli(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bernoulli_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * random: its properties are judged */
+#define ISTHMUS_NAME_aten_bernoulli__float "aten::bernoulli_.float"
+typedef isthmus_status (*isthmus_aten_bernoulli__float_fn)(isthmus_context* context, DLTensor* self,
+        double p);
+static inline int isthmus_call_aten_bernoulli__float(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  double p = isthmus_take_float(&a, "p");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bernoulli__float_fn, function)(a.context, self, p);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_and.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_and_Scalar "aten::bitwise_and.Scalar"
+typedef isthmus_status (*isthmus_aten_bitwise_and_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_bitwise_and_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_and_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_and_Tensor "aten::bitwise_and.Tensor"
+typedef isthmus_status (*isthmus_aten_bitwise_and_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_bitwise_and_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_and_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_not(Tensor self) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_not "aten::bitwise_not"
+typedef isthmus_status (*isthmus_aten_bitwise_not_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_bitwise_not(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_not_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_or.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_or_Scalar "aten::bitwise_or.Scalar"
+typedef isthmus_status (*isthmus_aten_bitwise_or_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_bitwise_or_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_or_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_or_Tensor "aten::bitwise_or.Tensor"
+typedef isthmus_status (*isthmus_aten_bitwise_or_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_bitwise_or_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_or_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_xor_Scalar "aten::bitwise_xor.Scalar"
+typedef isthmus_status (*isthmus_aten_bitwise_xor_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_bitwise_xor_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_xor_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_bitwise_xor_Tensor "aten::bitwise_xor.Tensor"
+typedef isthmus_status (*isthmus_aten_bitwise_xor_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_bitwise_xor_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bitwise_xor_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::bmm(Tensor self, Tensor mat2) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (self.shape[0], self.shape[1], mat2.shape[2]); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_bmm "aten::bmm"
+typedef isthmus_status (*isthmus_aten_bmm_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* mat2, DLTensor* out);
+static inline int isthmus_call_aten_bmm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* mat2 = isthmus_take_tensor(&a, "mat2");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_bmm_fn, function)(a.context, self, mat2, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::cat(Tensor[] tensors, int dim=0) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: at(tensors[0], dim, sum(t.shape[dim] for t in tensors if t.shape != (0,))); dtype:
+ *     tensors[0].dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_cat "aten::cat"
+typedef isthmus_status (*isthmus_aten_cat_fn)(isthmus_context* context, isthmus_list tensors, int64_t dim,
+        DLTensor* out);
+static inline int isthmus_call_aten_cat(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list tensors = isthmus_take_list(&a, "tensors");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_cat_fn, function)(a.context, tensors, dim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::ceil(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_ceil "aten::ceil"
+typedef isthmus_status (*isthmus_aten_ceil_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_ceil(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_ceil_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_clamp "aten::clamp"
+typedef isthmus_status (*isthmus_aten_clamp_fn)(isthmus_context* context, const DLTensor* self,
+        const isthmus_scalar* min, const isthmus_scalar* max, DLTensor* out);
+static inline int isthmus_call_aten_clamp(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar min_value;
+  const isthmus_scalar* min = (const isthmus_scalar*)0;
+  if (isthmus_present(&a)) min_value = isthmus_take_scalar(&a, "min"), min = &min_value;
+  isthmus_scalar max_value;
+  const isthmus_scalar* max = (const isthmus_scalar*)0;
+  if (isthmus_present(&a)) max_value = isthmus_take_scalar(&a, "max"), max = &max_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_clamp_fn, function)(a.context, self, min, max, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, min, max); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_clamp_Tensor "aten::clamp.Tensor"
+typedef isthmus_status (*isthmus_aten_clamp_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* min, const DLTensor* max, DLTensor* out);
+static inline int isthmus_call_aten_clamp_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* min = isthmus_take_optional_tensor(&a, "min");
+  const DLTensor* max = isthmus_take_optional_tensor(&a, "max");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_clamp_Tensor_fn, function)(a.context, self, min, max, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::clamp_max(Tensor self, Scalar max) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_clamp_max "aten::clamp_max"
+typedef isthmus_status (*isthmus_aten_clamp_max_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar max, DLTensor* out);
+static inline int isthmus_call_aten_clamp_max(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar max = isthmus_take_scalar(&a, "max");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_clamp_max_fn, function)(a.context, self, max, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::clamp_min(Tensor self, Scalar min) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_clamp_min "aten::clamp_min"
+typedef isthmus_status (*isthmus_aten_clamp_min_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar min, DLTensor* out);
+static inline int isthmus_call_aten_clamp_min(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar min = isthmus_take_scalar(&a, "min");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_clamp_min_fn, function)(a.context, self, min, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding,
+ *     int[2] stride) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (self.shape[0], self.shape[1] // (kernel_size[0] * kernel_size[1])) + tuple(output_size); dtype:
+ *     self.dtype
+ * within 1 ulp + 262144 roundings of the sum (bfloat16), 1 ulp + 32768 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten_col2im "aten::col2im"
+typedef isthmus_status (*isthmus_aten_col2im_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list output_size, isthmus_list kernel_size, isthmus_list dilation, isthmus_list padding,
+        isthmus_list stride, DLTensor* out);
+static inline int isthmus_call_aten_col2im(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list output_size = isthmus_take_list(&a, "output_size");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_col2im_fn, function)(a.context, self, output_size, kernel_size,
+        dilation, padding, stride, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: padded(self, pad); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_constant_pad_nd "aten::constant_pad_nd"
+typedef isthmus_status (*isthmus_aten_constant_pad_nd_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list pad, isthmus_scalar value, DLTensor* out);
+static inline int isthmus_call_aten_constant_pad_nd(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list pad = isthmus_take_list(&a, "pad");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_constant_pad_nd_fn, function)(a.context, self, pad, value, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[]
+ *     dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: convolved(input, weight, stride, padding, dilation, transposed, output_padding, groups); dtype:
+ *     input.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_convolution "aten::convolution"
+typedef isthmus_status (*isthmus_aten_convolution_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* weight, const DLTensor* bias, isthmus_list stride, isthmus_list padding,
+        isthmus_list dilation, bool transposed, isthmus_list output_padding, int64_t groups, DLTensor* out);
+static inline int isthmus_call_aten_convolution(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  bool transposed = isthmus_take_bool(&a, "transposed");
+  isthmus_list output_padding = isthmus_take_list(&a, "output_padding");
+  int64_t groups = isthmus_take_int(&a, "groups");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_convolution_fn, function)(a.context, input, weight, bias, stride,
+        padding, dilation, transposed, output_padding, groups, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes,
+ *     SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding,
+ *     SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, weight.shape, tuple(bias_sizes) if output_mask[2] else None); dtype: (input.dtype,
+ *     weight.dtype, weight.dtype if output_mask[2] else None)
+ * within 1 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_aten_convolution_backward "aten::convolution_backward"
+typedef isthmus_status (*isthmus_aten_convolution_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* input, const DLTensor* weight, isthmus_list bias_sizes,
+        isthmus_list stride, isthmus_list padding, isthmus_list dilation, bool transposed,
+        isthmus_list output_padding, int64_t groups, isthmus_list output_mask, DLTensor* out0, DLTensor* out1,
+        DLTensor* out2);
+static inline int isthmus_call_aten_convolution_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  isthmus_list bias_sizes = isthmus_take_optional_list(&a, "bias_sizes");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  bool transposed = isthmus_take_bool(&a, "transposed");
+  isthmus_list output_padding = isthmus_take_list(&a, "output_padding");
+  int64_t groups = isthmus_take_int(&a, "groups");
+  isthmus_list output_mask = isthmus_take_list(&a, "output_mask");
+  DLTensor* out0 = isthmus_take_optional_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_optional_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_optional_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_convolution_backward_fn, function)(a.context, grad_output, input,
+        weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask, out0,
+        out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: None; dtype: None
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_copy_ "aten::copy_"
+typedef isthmus_status (*isthmus_aten_copy__fn)(isthmus_context* context, DLTensor* self,
+        const DLTensor* src);
+static inline int isthmus_call_aten_copy_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* src = isthmus_take_tensor(&a, "src");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_copy__fn, function)(a.context, self, src);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::cos(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_cos "aten::cos"
+typedef isthmus_status (*isthmus_aten_cos_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_cos(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_cos_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::cosh(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_cosh "aten::cosh"
+typedef isthmus_status (*isthmus_aten_cosh_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_cosh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_cosh_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int64
+ * shape: like(self); dtype: summed(self, dtype)
+ * within 1 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_aten_cumsum "aten::cumsum"
+typedef isthmus_status (*isthmus_aten_cumsum_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        DLTensor* out);
+static inline int isthmus_call_aten_cumsum(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_cumsum_fn, function)(a.context, self, dim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::div.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_div_Scalar "aten::div.Scalar"
+typedef isthmus_status (*isthmus_aten_div_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_div_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_div_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_div_Scalar_mode "aten::div.Scalar_mode"
+typedef isthmus_status (*isthmus_aten_div_Scalar_mode_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, const char* rounding_mode, DLTensor* out);
+static inline int isthmus_call_aten_div_Scalar_mode(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  const char* rounding_mode = isthmus_present(&a) ? isthmus_take_str(&a, "rounding_mode") : (const char*)0;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_div_Scalar_mode_fn, function)(a.context, self, other,
+        rounding_mode, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::div.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_div_Tensor "aten::div.Tensor"
+typedef isthmus_status (*isthmus_aten_div_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_div_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_div_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_div_Tensor_mode "aten::div.Tensor_mode"
+typedef isthmus_status (*isthmus_aten_div_Tensor_mode_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, const char* rounding_mode, DLTensor* out);
+static inline int isthmus_call_aten_div_Tensor_mode(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  const char* rounding_mode = isthmus_present(&a) ? isthmus_take_str(&a, "rounding_mode") : (const char*)0;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_div_Tensor_mode_fn, function)(a.context, self, other,
+        rounding_mode, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::dot(Tensor self, Tensor tensor) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_dot "aten::dot"
+typedef isthmus_status (*isthmus_aten_dot_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* tensor, DLTensor* out);
+static inline int isthmus_call_aten_dot(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* tensor = isthmus_take_tensor(&a, "tensor");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_dot_fn, function)(a.context, self, tensor, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_elu "aten::elu"
+typedef isthmus_status (*isthmus_aten_elu_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar alpha, isthmus_scalar scale, isthmus_scalar input_scale, DLTensor* out);
+static inline int isthmus_call_aten_elu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  isthmus_scalar scale = isthmus_take_scalar(&a, "scale");
+  isthmus_scalar input_scale = isthmus_take_scalar(&a, "input_scale");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_elu_fn, function)(a.context, self, alpha, scale, input_scale,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False,
+ *     bool sparse=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: indices.shape + weight.shape[1:]; dtype: weight.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_embedding "aten::embedding"
+typedef isthmus_status (*isthmus_aten_embedding_fn)(isthmus_context* context, const DLTensor* weight,
+        const DLTensor* indices, int64_t padding_idx, bool scale_grad_by_freq, bool sparse, DLTensor* out);
+static inline int isthmus_call_aten_embedding(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  int64_t padding_idx = isthmus_take_int(&a, "padding_idx");
+  bool scale_grad_by_freq = isthmus_take_bool(&a, "scale_grad_by_freq");
+  bool sparse = isthmus_take_bool(&a, "sparse");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_embedding_fn, function)(a.context, weight, indices, padding_idx,
+        scale_grad_by_freq, sparse, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt
+ *     padding_idx, bool scale_grad_by_freq) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (num_weights, grad_output.shape[-1]); dtype: grad_output.dtype
+ * within 1 ulp + 524288 roundings of the sum (bfloat16), 1 ulp + 65536 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten_embedding_dense_backward "aten::embedding_dense_backward"
+typedef isthmus_status (*isthmus_aten_embedding_dense_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* indices, int64_t num_weights, int64_t padding_idx,
+        bool scale_grad_by_freq, DLTensor* out);
+static inline int isthmus_call_aten_embedding_dense_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  int64_t num_weights = isthmus_take_int(&a, "num_weights");
+  int64_t padding_idx = isthmus_take_int(&a, "padding_idx");
+  bool scale_grad_by_freq = isthmus_take_bool(&a, "scale_grad_by_freq");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_embedding_dense_backward_fn, function)(a.context, grad_output,
+        indices, num_weights, padding_idx, scale_grad_by_freq, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::eq.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_eq_Scalar "aten::eq.Scalar"
+typedef isthmus_status (*isthmus_aten_eq_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_eq_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_eq_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::eq.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_eq_Tensor "aten::eq.Tensor"
+typedef isthmus_status (*isthmus_aten_eq_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_eq_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_eq_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::erf(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_erf "aten::erf"
+typedef isthmus_status (*isthmus_aten_erf_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_erf(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_erf_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::exp(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_exp "aten::exp"
+typedef isthmus_status (*isthmus_aten_exp_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_exp(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_exp_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::exp2(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_exp2 "aten::exp2"
+typedef isthmus_status (*isthmus_aten_exp2_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_exp2(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_exp2_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::expm1(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 3 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_expm1 "aten::expm1"
+typedef isthmus_status (*isthmus_aten_expm1_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_expm1(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_expm1_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::eye.m(SymInt n, SymInt m, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+ *     bool? pin_memory=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: (n, m); dtype: dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_eye_m "aten::eye.m"
+typedef isthmus_status (*isthmus_aten_eye_m_fn)(isthmus_context* context, int64_t n, int64_t m,
+        DLTensor* out);
+static inline int isthmus_call_aten_eye_m(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  int64_t n = isthmus_take_int(&a, "n");
+  int64_t m = isthmus_take_int(&a, "m");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_eye_m_fn, function)(a.context, n, m, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: None; dtype: None
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_fill__Scalar "aten::fill_.Scalar"
+typedef isthmus_status (*isthmus_aten_fill__Scalar_fn)(isthmus_context* context, DLTensor* self,
+        isthmus_scalar value);
+static inline int isthmus_call_aten_fill__Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_fill__Scalar_fn, function)(a.context, self, value);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: None; dtype: None
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_fill__Tensor "aten::fill_.Tensor"
+typedef isthmus_status (*isthmus_aten_fill__Tensor_fn)(isthmus_context* context, DLTensor* self,
+        const DLTensor* value);
+static inline int isthmus_call_aten_fill__Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* value = isthmus_take_tensor(&a, "value");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_fill__Tensor_fn, function)(a.context, self, value);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::flip(Tensor self, int[] dims) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_flip "aten::flip"
+typedef isthmus_status (*isthmus_aten_flip_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dims, DLTensor* out);
+static inline int isthmus_call_aten_flip(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dims = isthmus_take_list(&a, "dims");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_flip_fn, function)(a.context, self, dims, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::floor(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_floor "aten::floor"
+typedef isthmus_status (*isthmus_aten_floor_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_floor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_floor_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::floor_divide(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_floor_divide "aten::floor_divide"
+typedef isthmus_status (*isthmus_aten_floor_divide_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_floor_divide(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_floor_divide_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_fmod_Scalar "aten::fmod.Scalar"
+typedef isthmus_status (*isthmus_aten_fmod_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_fmod_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_fmod_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_fmod_Tensor "aten::fmod.Tensor"
+typedef isthmus_status (*isthmus_aten_fmod_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_fmod_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_fmod_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::frac(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_frac "aten::frac"
+typedef isthmus_status (*isthmus_aten_frac_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_frac(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_frac_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(index); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_gather "aten::gather"
+typedef isthmus_status (*isthmus_aten_gather_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        const DLTensor* index, bool sparse_grad, DLTensor* out);
+static inline int isthmus_call_aten_gather(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  bool sparse_grad = isthmus_take_bool(&a, "sparse_grad");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_gather_fn, function)(a.context, self, dim, index, sparse_grad,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::ge.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_ge_Scalar "aten::ge.Scalar"
+typedef isthmus_status (*isthmus_aten_ge_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_ge_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_ge_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::ge.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_ge_Tensor "aten::ge.Tensor"
+typedef isthmus_status (*isthmus_aten_ge_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_ge_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_ge_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::gelu(Tensor self, *, str approximate='none') -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 2 ulp + 8 roundings of the sum */
+#define ISTHMUS_NAME_aten_gelu "aten::gelu"
+typedef isthmus_status (*isthmus_aten_gelu_fn)(isthmus_context* context, const DLTensor* self,
+        const char* approximate, DLTensor* out);
+static inline int isthmus_call_aten_gelu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const char* approximate = isthmus_take_str(&a, "approximate");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_gelu_fn, function)(a.context, self, approximate, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate='none') -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(grad_output, self); dtype: grad_output.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten_gelu_backward "aten::gelu_backward"
+typedef isthmus_status (*isthmus_aten_gelu_backward_fn)(isthmus_context* context, const DLTensor* grad_output,
+        const DLTensor* self, const char* approximate, DLTensor* out);
+static inline int isthmus_call_aten_gelu_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const char* approximate = isthmus_take_str(&a, "approximate");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_gelu_backward_fn, function)(a.context, grad_output, self,
+        approximate, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool
+ *     align_corners) -> Tensor
+ * dtypes: float32, float64
+ * shape: input.shape[:2] + grid.shape[1:3]; dtype: input.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_grid_sampler_2d "aten::grid_sampler_2d"
+typedef isthmus_status (*isthmus_aten_grid_sampler_2d_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* grid, int64_t interpolation_mode, int64_t padding_mode, bool align_corners,
+        DLTensor* out);
+static inline int isthmus_call_aten_grid_sampler_2d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* grid = isthmus_take_tensor(&a, "grid");
+  int64_t interpolation_mode = isthmus_take_int(&a, "interpolation_mode");
+  int64_t padding_mode = isthmus_take_int(&a, "padding_mode");
+  bool align_corners = isthmus_take_bool(&a, "align_corners");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_grid_sampler_2d_fn, function)(a.context, input, grid,
+        interpolation_mode, padding_mode, align_corners, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::gt.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_gt_Scalar "aten::gt.Scalar"
+typedef isthmus_status (*isthmus_aten_gt_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_gt_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_gt_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::gt.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_gt_Tensor "aten::gt.Tensor"
+typedef isthmus_status (*isthmus_aten_gt_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_gt_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_gt_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_hardtanh "aten::hardtanh"
+typedef isthmus_status (*isthmus_aten_hardtanh_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar min_val, isthmus_scalar max_val, DLTensor* out);
+static inline int isthmus_call_aten_hardtanh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar min_val = isthmus_take_scalar(&a, "min_val");
+  isthmus_scalar max_val = isthmus_take_scalar(&a, "max_val");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_hardtanh_fn, function)(a.context, self, min_val, max_val, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor
+ * dtypes: float32, float64
+ * shape: (bins,); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_histc "aten::histc"
+typedef isthmus_status (*isthmus_aten_histc_fn)(isthmus_context* context, const DLTensor* self, int64_t bins,
+        isthmus_scalar min, isthmus_scalar max, DLTensor* out);
+static inline int isthmus_call_aten_histc(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t bins = isthmus_take_int(&a, "bins");
+  isthmus_scalar min = isthmus_take_scalar(&a, "min");
+  isthmus_scalar max = isthmus_take_scalar(&a, "max");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_histc_fn, function)(a.context, self, bins, min, max, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (lambda p: (self.shape[0], self.shape[1] * kernel_size[0] * kernel_size[1], p[0] *
+ *     p[1]))(tuple((n + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1) // stride[i] + 1 for i, n
+ *     in enumerate(self.shape[2:]))); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_im2col "aten::im2col"
+typedef isthmus_status (*isthmus_aten_im2col_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list kernel_size, isthmus_list dilation, isthmus_list padding, isthmus_list stride,
+        DLTensor* out);
+static inline int isthmus_call_aten_im2col(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_im2col_fn, function)(a.context, self, kernel_size, dilation,
+        padding, stride, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: indexed(self, indices); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_index_Tensor "aten::index.Tensor"
+typedef isthmus_status (*isthmus_aten_index_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list indices, DLTensor* out);
+static inline int isthmus_call_aten_index_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list indices = isthmus_take_list(&a, "indices");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_index_Tensor_fn, function)(a.context, self, indices, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 524288 roundings of the sum (bfloat16), 1 ulp + 65536 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
+#define ISTHMUS_NAME_aten_index_add "aten::index_add"
+typedef isthmus_status (*isthmus_aten_index_add_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, const DLTensor* index, const DLTensor* source, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_index_add(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  const DLTensor* source = isthmus_take_tensor(&a, "source");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_index_add_fn, function)(a.context, self, dim, index, source,
+        alpha, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 524288 roundings of the sum (bfloat16), 1 ulp + 65536 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
+#define ISTHMUS_NAME_aten_index_put "aten::index_put"
+typedef isthmus_status (*isthmus_aten_index_put_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list indices, const DLTensor* values, bool accumulate, DLTensor* out);
+static inline int isthmus_call_aten_index_put(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list indices = isthmus_take_list(&a, "indices");
+  const DLTensor* values = isthmus_take_tensor(&a, "values");
+  bool accumulate = isthmus_take_bool(&a, "accumulate");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_index_put_fn, function)(a.context, self, indices, values,
+        accumulate, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::index_select(Tensor self, int dim, Tensor index) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: at(self, dim, index.shape[0]); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_index_select "aten::index_select"
+typedef isthmus_status (*isthmus_aten_index_select_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, const DLTensor* index, DLTensor* out);
+static inline int isthmus_call_aten_index_select(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_index_select_fn, function)(a.context, self, dim, index, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::isinf(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_isinf "aten::isinf"
+typedef isthmus_status (*isthmus_aten_isinf_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_isinf(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_isinf_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::isnan(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_isnan "aten::isnan"
+typedef isthmus_status (*isthmus_aten_isnan_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_isnan(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_isnan_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::le.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_le_Scalar "aten::le.Scalar"
+typedef isthmus_status (*isthmus_aten_le_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_le_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_le_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::le.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_le_Tensor "aten::le.Tensor"
+typedef isthmus_status (*isthmus_aten_le_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_le_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_le_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_leaky_relu "aten::leaky_relu"
+typedef isthmus_status (*isthmus_aten_leaky_relu_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar negative_slope, DLTensor* out);
+static inline int isthmus_call_aten_leaky_relu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar negative_slope = isthmus_take_scalar(&a, "negative_slope");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_leaky_relu_fn, function)(a.context, self, negative_slope, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, end); dtype: self.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_lerp_Scalar "aten::lerp.Scalar"
+typedef isthmus_status (*isthmus_aten_lerp_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* end, isthmus_scalar weight, DLTensor* out);
+static inline int isthmus_call_aten_lerp_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* end = isthmus_take_tensor(&a, "end");
+  isthmus_scalar weight = isthmus_take_scalar(&a, "weight");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_lerp_Scalar_fn, function)(a.context, self, end, weight, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, end, weight); dtype: self.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_lerp_Tensor "aten::lerp.Tensor"
+typedef isthmus_status (*isthmus_aten_lerp_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* end, const DLTensor* weight, DLTensor* out);
+static inline int isthmus_call_aten_lerp_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* end = isthmus_take_tensor(&a, "end");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_lerp_Tensor_fn, function)(a.context, self, end, weight, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType?
+ *     dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: reduced(self, dim, keepdim); dtype: self.dtype
+ * within 2 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_linalg_vector_norm "aten::linalg_vector_norm"
+typedef isthmus_status (*isthmus_aten_linalg_vector_norm_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar ord, isthmus_list dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_linalg_vector_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar ord = isthmus_take_scalar(&a, "ord");
+  isthmus_list dim = isthmus_take_optional_list(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_linalg_vector_norm_fn, function)(a.context, self, ord, dim,
+        keepdim, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None,
+ *     Device? device=None, bool? pin_memory=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (steps,); dtype: dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_linspace "aten::linspace"
+typedef isthmus_status (*isthmus_aten_linspace_fn)(isthmus_context* context, isthmus_scalar start,
+        isthmus_scalar end, int64_t steps, DLTensor* out);
+static inline int isthmus_call_aten_linspace(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_scalar start = isthmus_take_scalar(&a, "start");
+  isthmus_scalar end = isthmus_take_scalar(&a, "end");
+  int64_t steps = isthmus_take_int(&a, "steps");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_linspace_fn, function)(a.context, start, end, steps, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::log(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_log "aten::log"
+typedef isthmus_status (*isthmus_aten_log_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_log(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_log_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::log10(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_log10 "aten::log10"
+typedef isthmus_status (*isthmus_aten_log10_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_log10(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_log10_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::log1p(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_log1p "aten::log1p"
+typedef isthmus_status (*isthmus_aten_log1p_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_log1p(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_log1p_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::log2(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_log2 "aten::log2"
+typedef isthmus_status (*isthmus_aten_log2_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_log2(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_log2_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::logical_and(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_logical_and "aten::logical_and"
+typedef isthmus_status (*isthmus_aten_logical_and_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_logical_and(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_logical_and_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::logical_not(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_logical_not "aten::logical_not"
+typedef isthmus_status (*isthmus_aten_logical_not_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_logical_not(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_logical_not_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::logical_or(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_logical_or "aten::logical_or"
+typedef isthmus_status (*isthmus_aten_logical_or_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_logical_or(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_logical_or_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::logical_xor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_logical_xor "aten::logical_xor"
+typedef isthmus_status (*isthmus_aten_logical_xor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_logical_xor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_logical_xor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::lt.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_lt_Scalar "aten::lt.Scalar"
+typedef isthmus_status (*isthmus_aten_lt_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_lt_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_lt_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::lt.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_lt_Tensor "aten::lt.Tensor"
+typedef isthmus_status (*isthmus_aten_lt_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_lt_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_lt_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, mask); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_masked_fill_Scalar "aten::masked_fill.Scalar"
+typedef isthmus_status (*isthmus_aten_masked_fill_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* mask, isthmus_scalar value, DLTensor* out);
+static inline int isthmus_call_aten_masked_fill_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* mask = isthmus_take_tensor(&a, "mask");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_masked_fill_Scalar_fn, function)(a.context, self, mask, value,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, mask); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_masked_scatter "aten::masked_scatter"
+typedef isthmus_status (*isthmus_aten_masked_scatter_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* mask, const DLTensor* source, DLTensor* out);
+static inline int isthmus_call_aten_masked_scatter(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* mask = isthmus_take_tensor(&a, "mask");
+  const DLTensor* source = isthmus_take_tensor(&a, "source");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_masked_scatter_fn, function)(a.context, self, mask, source, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::max(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_max "aten::max"
+typedef isthmus_status (*isthmus_aten_max_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_max(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_max_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (reduced(self, dim, keepdim), reduced(self, dim, keepdim)); dtype: (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_max_dim "aten::max.dim"
+typedef isthmus_status (*isthmus_aten_max_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        bool keepdim, DLTensor* values, DLTensor* indices);
+static inline int isthmus_call_aten_max_dim(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* values = isthmus_take_tensor(&a, "values");
+  DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_max_dim_fn, function)(a.context, self, dim, keepdim, values,
+        indices);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0,
+ *     int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode),
+ *     self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode)); dtype:
+ *     (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_max_pool2d_with_indices "aten::max_pool2d_with_indices"
+typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_fn)(isthmus_context* context,
+        const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding,
+        isthmus_list dilation, bool ceil_mode, DLTensor* out0, DLTensor* out1);
+static inline int isthmus_call_aten_max_pool2d_with_indices(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  bool ceil_mode = isthmus_take_bool(&a, "ceil_mode");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_max_pool2d_with_indices_fn, function)(a.context, self,
+        kernel_size, stride, padding, dilation, ceil_mode, out0, out1);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2]
+ *     stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 262144 roundings of the sum (bfloat16), 1 ulp + 32768 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten_max_pool2d_with_indices_backward "aten::max_pool2d_with_indices_backward"
+typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* self, isthmus_list kernel_size, isthmus_list stride,
+        isthmus_list padding, isthmus_list dilation, bool ceil_mode, const DLTensor* indices, DLTensor* out);
+static inline int isthmus_call_aten_max_pool2d_with_indices_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  bool ceil_mode = isthmus_take_bool(&a, "ceil_mode");
+  const DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_max_pool2d_with_indices_backward_fn, function)(a.context,
+        grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0,
+ *     int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode),
+ *     self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode)); dtype:
+ *     (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_max_pool3d_with_indices "aten::max_pool3d_with_indices"
+typedef isthmus_status (*isthmus_aten_max_pool3d_with_indices_fn)(isthmus_context* context,
+        const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding,
+        isthmus_list dilation, bool ceil_mode, DLTensor* out0, DLTensor* out1);
+static inline int isthmus_call_aten_max_pool3d_with_indices(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list kernel_size = isthmus_take_list(&a, "kernel_size");
+  isthmus_list stride = isthmus_take_list(&a, "stride");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  isthmus_list dilation = isthmus_take_list(&a, "dilation");
+  bool ceil_mode = isthmus_take_bool(&a, "ceil_mode");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_max_pool3d_with_indices_fn, function)(a.context, self,
+        kernel_size, stride, padding, dilation, ceil_mode, out0, out1);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::maximum(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_maximum "aten::maximum"
+typedef isthmus_status (*isthmus_aten_maximum_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_maximum(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_maximum_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_mean "aten::mean"
+typedef isthmus_status (*isthmus_aten_mean_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_mean(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mean_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: reduced(self, dim, keepdim); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_mean_dim "aten::mean.dim"
+typedef isthmus_status (*isthmus_aten_mean_dim_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_mean_dim(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_optional_list(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mean_dim_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::min(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_min "aten::min"
+typedef isthmus_status (*isthmus_aten_min_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_min(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_min_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (reduced(self, dim, keepdim), reduced(self, dim, keepdim)); dtype: (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_min_dim "aten::min.dim"
+typedef isthmus_status (*isthmus_aten_min_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        bool keepdim, DLTensor* values, DLTensor* indices);
+static inline int isthmus_call_aten_min_dim(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* values = isthmus_take_tensor(&a, "values");
+  DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_min_dim_fn, function)(a.context, self, dim, keepdim, values,
+        indices);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::minimum(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_minimum "aten::minimum"
+typedef isthmus_status (*isthmus_aten_minimum_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_minimum(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_minimum_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mm(Tensor self, Tensor mat2) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (self.shape[0], mat2.shape[1]); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_mm "aten::mm"
+typedef isthmus_status (*isthmus_aten_mm_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* mat2, DLTensor* out);
+static inline int isthmus_call_aten_mm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* mat2 = isthmus_take_tensor(&a, "mat2");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mm_fn, function)(a.context, self, mat2, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mse_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: () if reduction else like(self); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_mse_loss "aten::mse_loss"
+typedef isthmus_status (*isthmus_aten_mse_loss_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* target, int64_t reduction, DLTensor* out);
+static inline int isthmus_call_aten_mse_loss(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  int64_t reduction = isthmus_take_int(&a, "reduction");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mse_loss_fn, function)(a.context, self, target, reduction, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 2 ulp + 2 roundings of the sum */
+#define ISTHMUS_NAME_aten_mse_loss_backward "aten::mse_loss_backward"
+typedef isthmus_status (*isthmus_aten_mse_loss_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* self, const DLTensor* target, int64_t reduction,
+        DLTensor* out);
+static inline int isthmus_call_aten_mse_loss_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  int64_t reduction = isthmus_take_int(&a, "reduction");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mse_loss_backward_fn, function)(a.context, grad_output, self,
+        target, reduction, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mul.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_mul_Scalar "aten::mul.Scalar"
+typedef isthmus_status (*isthmus_aten_mul_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_mul_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mul_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mul.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_mul_Tensor "aten::mul.Tensor"
+typedef isthmus_status (*isthmus_aten_mul_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_mul_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mul_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::mv(Tensor self, Tensor vec) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (self.shape[0],); dtype: self.dtype
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_mv "aten::mv"
+typedef isthmus_status (*isthmus_aten_mv_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* vec, DLTensor* out);
+static inline int isthmus_call_aten_mv(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* vec = isthmus_take_tensor(&a, "vec");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_mv_fn, function)(a.context, self, vec, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor?
+ *     running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (input.shape[1],) if training else (0,), (input.shape[1],) if training else (0,));
+ *     dtype: (input.dtype, accumulator(input), accumulator(input))
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_native_batch_norm "aten::native_batch_norm"
+typedef isthmus_status (*isthmus_aten_native_batch_norm_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* weight, const DLTensor* bias, const DLTensor* running_mean,
+        const DLTensor* running_var, bool training, double momentum, double eps, DLTensor* out0,
+        DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten_native_batch_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  const DLTensor* running_mean = isthmus_take_optional_tensor(&a, "running_mean");
+  const DLTensor* running_var = isthmus_take_optional_tensor(&a, "running_var");
+  bool training = isthmus_take_bool(&a, "training");
+  double momentum = isthmus_take_float(&a, "momentum");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_batch_norm_fn, function)(a.context, input, weight, bias,
+        running_mean, running_var, training, momentum, eps, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean,
+ *     Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3]
+ *     output_mask) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (input.shape[1],), (input.shape[1],)); dtype: (input.dtype, weight.dtype,
+ *     weight.dtype)
+ * within 1 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_aten_native_batch_norm_backward "aten::native_batch_norm_backward"
+typedef isthmus_status (*isthmus_aten_native_batch_norm_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_out, const DLTensor* input, const DLTensor* weight, const DLTensor* running_mean,
+        const DLTensor* running_var, const DLTensor* save_mean, const DLTensor* save_invstd, bool train,
+        double eps, isthmus_list output_mask, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten_native_batch_norm_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_out = isthmus_take_tensor(&a, "grad_out");
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* running_mean = isthmus_take_optional_tensor(&a, "running_mean");
+  const DLTensor* running_var = isthmus_take_optional_tensor(&a, "running_var");
+  const DLTensor* save_mean = isthmus_take_optional_tensor(&a, "save_mean");
+  const DLTensor* save_invstd = isthmus_take_optional_tensor(&a, "save_invstd");
+  bool train = isthmus_take_bool(&a, "train");
+  double eps = isthmus_take_float(&a, "eps");
+  isthmus_list output_mask = isthmus_take_list(&a, "output_mask");
+  DLTensor* out0 = isthmus_take_optional_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_optional_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_optional_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_batch_norm_backward_fn, function)(a.context, grad_out,
+        input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask, out0, out1,
+        out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, input.shape); dtype: (input.dtype, "bool")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_native_dropout "aten::native_dropout"
+typedef isthmus_status (*isthmus_aten_native_dropout_fn)(isthmus_context* context, const DLTensor* input,
+        double p, const bool* train, DLTensor* out0, DLTensor* out1);
+static inline int isthmus_call_aten_native_dropout(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  double p = isthmus_take_float(&a, "p");
+  bool train_value;
+  const bool* train = (const bool*)0;
+  if (isthmus_present(&a)) train_value = isthmus_take_bool(&a, "train"), train = &train_value;
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_dropout_fn, function)(a.context, input, p, train, out0,
+        out1);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int
+ *     group, float eps) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (N, group), (N, group)); dtype: (input.dtype, input.dtype, input.dtype)
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_native_group_norm "aten::native_group_norm"
+typedef isthmus_status (*isthmus_aten_native_group_norm_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* weight, const DLTensor* bias, int64_t N, int64_t C, int64_t HxW, int64_t group,
+        double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten_native_group_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  int64_t N = isthmus_take_int(&a, "N");
+  int64_t C = isthmus_take_int(&a, "C");
+  int64_t HxW = isthmus_take_int(&a, "HxW");
+  int64_t group = isthmus_take_int(&a, "group");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_group_norm_fn, function)(a.context, input, weight, bias, N,
+        C, HxW, group, eps, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor?
+ *     weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (C,), (C,)); dtype: (input.dtype, input.dtype, input.dtype)
+ * within 1 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_aten_native_group_norm_backward "aten::native_group_norm_backward"
+typedef isthmus_status (*isthmus_aten_native_group_norm_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_out, const DLTensor* input, const DLTensor* mean, const DLTensor* rstd,
+        const DLTensor* weight, int64_t N, int64_t C, int64_t HxW, int64_t group, isthmus_list output_mask,
+        DLTensor* out0, DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten_native_group_norm_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_out = isthmus_take_tensor(&a, "grad_out");
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* mean = isthmus_take_tensor(&a, "mean");
+  const DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  int64_t N = isthmus_take_int(&a, "N");
+  int64_t C = isthmus_take_int(&a, "C");
+  int64_t HxW = isthmus_take_int(&a, "HxW");
+  int64_t group = isthmus_take_int(&a, "group");
+  isthmus_list output_mask = isthmus_take_list(&a, "output_mask");
+  DLTensor* out0 = isthmus_take_optional_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_optional_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_optional_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_group_norm_backward_fn, function)(a.context, grad_out,
+        input, mean, rstd, weight, N, C, HxW, group, output_mask, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float
+ *     eps) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in
+ *     enumerate(input.shape)), tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in
+ *     enumerate(input.shape))); dtype: (input.dtype, accumulator(input), accumulator(input))
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_native_layer_norm "aten::native_layer_norm"
+typedef isthmus_status (*isthmus_aten_native_layer_norm_fn)(isthmus_context* context, const DLTensor* input,
+        isthmus_list normalized_shape, const DLTensor* weight, const DLTensor* bias, double eps,
+        DLTensor* out0, DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten_native_layer_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  isthmus_list normalized_shape = isthmus_take_list(&a, "normalized_shape");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out0 = isthmus_take_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_layer_norm_fn, function)(a.context, input,
+        normalized_shape, weight, bias, eps, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean,
+ *     Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape if output_mask[0] else None, tuple(normalized_shape) if output_mask[1] else None,
+ *     tuple(normalized_shape) if output_mask[2] else None); dtype: (input.dtype, weight.dtype if
+ *     output_mask[1] else None, weight.dtype if output_mask[2] else None)
+ * within 1 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_aten_native_layer_norm_backward "aten::native_layer_norm_backward"
+typedef isthmus_status (*isthmus_aten_native_layer_norm_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_out, const DLTensor* input, isthmus_list normalized_shape, const DLTensor* mean,
+        const DLTensor* rstd, const DLTensor* weight, const DLTensor* bias, isthmus_list output_mask,
+        DLTensor* out0, DLTensor* out1, DLTensor* out2);
+static inline int isthmus_call_aten_native_layer_norm_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_out = isthmus_take_tensor(&a, "grad_out");
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  isthmus_list normalized_shape = isthmus_take_list(&a, "normalized_shape");
+  const DLTensor* mean = isthmus_take_tensor(&a, "mean");
+  const DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  isthmus_list output_mask = isthmus_take_list(&a, "output_mask");
+  DLTensor* out0 = isthmus_take_optional_tensor(&a, "out0");
+  DLTensor* out1 = isthmus_take_optional_tensor(&a, "out1");
+  DLTensor* out2 = isthmus_take_optional_tensor(&a, "out2");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_native_layer_norm_backward_fn, function)(a.context, grad_out,
+        input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, out1, out2);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::ne.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_ne_Scalar "aten::ne.Scalar"
+typedef isthmus_status (*isthmus_aten_ne_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_ne_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_ne_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::ne.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(self, other); dtype: "bool"
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_ne_Tensor "aten::ne.Tensor"
+typedef isthmus_status (*isthmus_aten_ne_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_ne_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_ne_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::neg(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_neg "aten::neg"
+typedef isthmus_status (*isthmus_aten_neg_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_neg(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_neg_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction,
+ *     SymInt ignore_index, Tensor total_weight) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 2 roundings of the sum */
+#define ISTHMUS_NAME_aten_nll_loss_backward "aten::nll_loss_backward"
+typedef isthmus_status (*isthmus_aten_nll_loss_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* self, const DLTensor* target, const DLTensor* weight,
+        int64_t reduction, int64_t ignore_index, const DLTensor* total_weight, DLTensor* out);
+static inline int isthmus_call_aten_nll_loss_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  int64_t reduction = isthmus_take_int(&a, "reduction");
+  int64_t ignore_index = isthmus_take_int(&a, "ignore_index");
+  const DLTensor* total_weight = isthmus_take_tensor(&a, "total_weight");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_nll_loss_backward_fn, function)(a.context, grad_output, self,
+        target, weight, reduction, ignore_index, total_weight, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index)
+ *     -> (Tensor output, Tensor total_weight)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: ((() if reduction or len(self.shape) == 1 else (self.shape[0],)), ()); dtype: (self.dtype,
+ *     self.dtype)
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_nll_loss_forward "aten::nll_loss_forward"
+typedef isthmus_status (*isthmus_aten_nll_loss_forward_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* target, const DLTensor* weight, int64_t reduction, int64_t ignore_index,
+        DLTensor* output, DLTensor* total_weight);
+static inline int isthmus_call_aten_nll_loss_forward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  int64_t reduction = isthmus_take_int(&a, "reduction");
+  int64_t ignore_index = isthmus_take_int(&a, "ignore_index");
+  DLTensor* output = isthmus_take_tensor(&a, "output");
+  DLTensor* total_weight = isthmus_take_tensor(&a, "total_weight");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_nll_loss_forward_fn, function)(a.context, self, target, weight,
+        reduction, ignore_index, output, total_weight);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * random: its properties are judged */
+#define ISTHMUS_NAME_aten_normal_ "aten::normal_"
+typedef isthmus_status (*isthmus_aten_normal__fn)(isthmus_context* context, DLTensor* self, double mean,
+        double std);
+static inline int isthmus_call_aten_normal_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  double mean = isthmus_take_float(&a, "mean");
+  double std = isthmus_take_float(&a, "std");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_normal__fn, function)(a.context, self, mean, std);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(exponent); dtype: exponent.dtype
+ * within 1 ulp (bfloat16, float16), 8 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_pow_Scalar "aten::pow.Scalar"
+typedef isthmus_status (*isthmus_aten_pow_Scalar_fn)(isthmus_context* context, isthmus_scalar self,
+        const DLTensor* exponent, DLTensor* out);
+static inline int isthmus_call_aten_pow_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_scalar self = isthmus_take_scalar(&a, "self");
+  const DLTensor* exponent = isthmus_take_tensor(&a, "exponent");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_pow_Scalar_fn, function)(a.context, self, exponent, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 8 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_pow_Tensor_Scalar "aten::pow.Tensor_Scalar"
+typedef isthmus_status (*isthmus_aten_pow_Tensor_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar exponent, DLTensor* out);
+static inline int isthmus_call_aten_pow_Tensor_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar exponent = isthmus_take_scalar(&a, "exponent");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_pow_Tensor_Scalar_fn, function)(a.context, self, exponent, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(self, exponent); dtype: promote(self, exponent)
+ * within 1 ulp (bfloat16, float16), 8 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_pow_Tensor_Tensor "aten::pow.Tensor_Tensor"
+typedef isthmus_status (*isthmus_aten_pow_Tensor_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* exponent, DLTensor* out);
+static inline int isthmus_call_aten_pow_Tensor_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* exponent = isthmus_take_tensor(&a, "exponent");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_pow_Tensor_Tensor_fn, function)(a.context, self, exponent, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (); dtype: summed(self, dtype)
+ * within 1 ulp (bfloat16, float16), 64 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_prod "aten::prod"
+typedef isthmus_status (*isthmus_aten_prod_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_prod(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_prod_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: reduced(self, dim, keepdim); dtype: summed(self, dtype)
+ * within 1 ulp (bfloat16, float16), 64 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_prod_dim_int "aten::prod.dim_int"
+typedef isthmus_status (*isthmus_aten_prod_dim_int_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_prod_dim_int(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_prod_dim_int_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)
+ * dtypes: int8, uint8, int16, int32, int64, float32
+ * shape: None; dtype: None
+ * random: its properties are judged */
+#define ISTHMUS_NAME_aten_random__from "aten::random_.from"
+typedef isthmus_status (*isthmus_aten_random__from_fn)(isthmus_context* context, DLTensor* self, int64_t from,
+        const int64_t* to);
+static inline int isthmus_call_aten_random__from(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t from = isthmus_take_int(&a, "from");
+  int64_t to_value;
+  const int64_t* to = (const int64_t*)0;
+  if (isthmus_present(&a)) to_value = isthmus_take_int(&a, "to"), to = &to_value;
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_random__from_fn, function)(a.context, self, from, to);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)
+ * dtypes: int8, uint8, int16, int32, int64, float32
+ * shape: None; dtype: None
+ * random: its properties are judged */
+#define ISTHMUS_NAME_aten_random__to "aten::random_.to"
+typedef isthmus_status (*isthmus_aten_random__to_fn)(isthmus_context* context, DLTensor* self, int64_t to);
+static inline int isthmus_call_aten_random__to(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t to = isthmus_take_int(&a, "to");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_random__to_fn, function)(a.context, self, to);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::randperm(SymInt n, *, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool?
+ *     pin_memory=None) -> Tensor
+ * dtypes: int64, int32
+ * shape: (n,); dtype: dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_randperm "aten::randperm"
+typedef isthmus_status (*isthmus_aten_randperm_fn)(isthmus_context* context, int64_t n, DLTensor* out);
+static inline int isthmus_call_aten_randperm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  int64_t n = isthmus_take_int(&a, "n");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_randperm_fn, function)(a.context, n, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::reciprocal(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_reciprocal "aten::reciprocal"
+typedef isthmus_status (*isthmus_aten_reciprocal_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_reciprocal(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_reciprocal_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: padded(self, padding); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_reflection_pad1d "aten::reflection_pad1d"
+typedef isthmus_status (*isthmus_aten_reflection_pad1d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list padding, DLTensor* out);
+static inline int isthmus_call_aten_reflection_pad1d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_reflection_pad1d_fn, function)(a.context, self, padding, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: padded(self, padding); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_reflection_pad2d "aten::reflection_pad2d"
+typedef isthmus_status (*isthmus_aten_reflection_pad2d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list padding, DLTensor* out);
+static inline int isthmus_call_aten_reflection_pad2d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_reflection_pad2d_fn, function)(a.context, self, padding, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: padded(self, padding); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_reflection_pad3d "aten::reflection_pad3d"
+typedef isthmus_status (*isthmus_aten_reflection_pad3d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list padding, DLTensor* out);
+static inline int isthmus_call_aten_reflection_pad3d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_reflection_pad3d_fn, function)(a.context, self, padding, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::relu(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_relu "aten::relu"
+typedef isthmus_status (*isthmus_aten_relu_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_relu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_relu_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::remainder.Scalar(Tensor self, Scalar other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten_remainder_Scalar "aten::remainder.Scalar"
+typedef isthmus_status (*isthmus_aten_remainder_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, DLTensor* out);
+static inline int isthmus_call_aten_remainder_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_remainder_Scalar_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten_remainder_Tensor "aten::remainder.Tensor"
+typedef isthmus_status (*isthmus_aten_remainder_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_remainder_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_remainder_Tensor_fn, function)(a.context, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::repeat(Tensor self, SymInt[] repeats) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: tuple(r * n for r, n in zip(repeats, (1,) * (len(repeats) - len(self.shape)) + self.shape));
+ *     dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_repeat "aten::repeat"
+typedef isthmus_status (*isthmus_aten_repeat_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list repeats, DLTensor* out);
+static inline int isthmus_call_aten_repeat(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list repeats = isthmus_take_list(&a, "repeats");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_repeat_fn, function)(a.context, self, repeats, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: padded(self, padding); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_replication_pad1d "aten::replication_pad1d"
+typedef isthmus_status (*isthmus_aten_replication_pad1d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list padding, DLTensor* out);
+static inline int isthmus_call_aten_replication_pad1d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_replication_pad1d_fn, function)(a.context, self, padding, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: padded(self, padding); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_replication_pad2d "aten::replication_pad2d"
+typedef isthmus_status (*isthmus_aten_replication_pad2d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list padding, DLTensor* out);
+static inline int isthmus_call_aten_replication_pad2d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_replication_pad2d_fn, function)(a.context, self, padding, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: padded(self, padding); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_replication_pad3d "aten::replication_pad3d"
+typedef isthmus_status (*isthmus_aten_replication_pad3d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list padding, DLTensor* out);
+static inline int isthmus_call_aten_replication_pad3d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list padding = isthmus_take_list(&a, "padding");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_replication_pad3d_fn, function)(a.context, self, padding, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_roll "aten::roll"
+typedef isthmus_status (*isthmus_aten_roll_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list shifts, isthmus_list dims, DLTensor* out);
+static inline int isthmus_call_aten_roll(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list shifts = isthmus_take_list(&a, "shifts");
+  isthmus_list dims = isthmus_take_list(&a, "dims");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_roll_fn, function)(a.context, self, shifts, dims, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::round(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_round "aten::round"
+typedef isthmus_status (*isthmus_aten_round_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_round(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_round_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::rsqrt(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_rsqrt "aten::rsqrt"
+typedef isthmus_status (*isthmus_aten_rsqrt_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_rsqrt(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_rsqrt_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_rsub_Scalar "aten::rsub.Scalar"
+typedef isthmus_status (*isthmus_aten_rsub_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_rsub_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_rsub_Scalar_fn, function)(a.context, self, other, alpha, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_scatter_src "aten::scatter.src"
+typedef isthmus_status (*isthmus_aten_scatter_src_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, const DLTensor* index, const DLTensor* src, DLTensor* out);
+static inline int isthmus_call_aten_scatter_src(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  const DLTensor* src = isthmus_take_tensor(&a, "src");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_scatter_src_fn, function)(a.context, self, dim, index, src, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_scatter_value "aten::scatter.value"
+typedef isthmus_status (*isthmus_aten_scatter_value_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, const DLTensor* index, isthmus_scalar value, DLTensor* out);
+static inline int isthmus_call_aten_scatter_value(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  isthmus_scalar value = isthmus_take_scalar(&a, "value");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_scatter_value_fn, function)(a.context, self, dim, index, value,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 524288 roundings of the sum (bfloat16), 1 ulp + 65536 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
+#define ISTHMUS_NAME_aten_scatter_add "aten::scatter_add"
+typedef isthmus_status (*isthmus_aten_scatter_add_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, const DLTensor* index, const DLTensor* src, DLTensor* out);
+static inline int isthmus_call_aten_scatter_add(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  const DLTensor* src = isthmus_take_tensor(&a, "src");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_scatter_add_fn, function)(a.context, self, dim, index, src, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool
+ *     include_self=True) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 524288 roundings of the sum (bfloat16), 1 ulp + 65536 roundings of the sum (float16), 1
+ *     ulp + 16 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_aten_scatter_reduce_two "aten::scatter_reduce.two"
+typedef isthmus_status (*isthmus_aten_scatter_reduce_two_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t dim, const DLTensor* index, const DLTensor* src, const char* reduce, bool include_self,
+        DLTensor* out);
+static inline int isthmus_call_aten_scatter_reduce_two(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  const DLTensor* index = isthmus_take_tensor(&a, "index");
+  const DLTensor* src = isthmus_take_tensor(&a, "src");
+  const char* reduce = isthmus_take_str(&a, "reduce");
+  bool include_self = isthmus_take_bool(&a, "include_self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_scatter_reduce_two_fn, function)(a.context, self, dim, index, src,
+        reduce, include_self, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: tuple(input_sizes); dtype: grad_output.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_select_backward "aten::select_backward"
+typedef isthmus_status (*isthmus_aten_select_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, isthmus_list input_sizes, int64_t dim, int64_t index, DLTensor* out);
+static inline int isthmus_call_aten_select_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  isthmus_list input_sizes = isthmus_take_list(&a, "input_sizes");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  int64_t index = isthmus_take_int(&a, "index");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_select_backward_fn, function)(a.context, grad_output, input_sizes,
+        dim, index, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_select_scatter "aten::select_scatter"
+typedef isthmus_status (*isthmus_aten_select_scatter_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* src, int64_t dim, int64_t index, DLTensor* out);
+static inline int isthmus_call_aten_select_scatter(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* src = isthmus_take_tensor(&a, "src");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  int64_t index = isthmus_take_int(&a, "index");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_select_scatter_fn, function)(a.context, self, src, dim, index,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sigmoid(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_sigmoid "aten::sigmoid"
+typedef isthmus_status (*isthmus_aten_sigmoid_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_sigmoid(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sigmoid_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(grad_output); dtype: grad_output.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_sigmoid_backward "aten::sigmoid_backward"
+typedef isthmus_status (*isthmus_aten_sigmoid_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* output, DLTensor* out);
+static inline int isthmus_call_aten_sigmoid_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* output = isthmus_take_tensor(&a, "output");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sigmoid_backward_fn, function)(a.context, grad_output, output,
+        out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sign(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_sign "aten::sign"
+typedef isthmus_status (*isthmus_aten_sign_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_sign(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sign_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::silu(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_silu "aten::silu"
+typedef isthmus_status (*isthmus_aten_silu_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_silu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_silu_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::silu_backward(Tensor grad_output, Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(grad_output, self); dtype: grad_output.dtype
+ * within 1 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_aten_silu_backward "aten::silu_backward"
+typedef isthmus_status (*isthmus_aten_silu_backward_fn)(isthmus_context* context, const DLTensor* grad_output,
+        const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_silu_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_silu_backward_fn, function)(a.context, grad_output, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sin(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 2 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_sin "aten::sin"
+typedef isthmus_status (*isthmus_aten_sin_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_sin(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sin_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sinh(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_sinh "aten::sinh"
+typedef isthmus_status (*isthmus_aten_sinh_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_sinh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sinh_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt
+ *     step) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: tuple(input_sizes); dtype: grad_output.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_slice_backward "aten::slice_backward"
+typedef isthmus_status (*isthmus_aten_slice_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, isthmus_list input_sizes, int64_t dim, int64_t start, int64_t end,
+        int64_t step, DLTensor* out);
+static inline int isthmus_call_aten_slice_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  isthmus_list input_sizes = isthmus_take_list(&a, "input_sizes");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  int64_t start = isthmus_take_int(&a, "start");
+  int64_t end = isthmus_take_int(&a, "end");
+  int64_t step = isthmus_take_int(&a, "step");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_slice_backward_fn, function)(a.context, grad_output, input_sizes,
+        dim, start, end, step, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt
+ *     step=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_slice_scatter "aten::slice_scatter"
+typedef isthmus_status (*isthmus_aten_slice_scatter_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* src, int64_t dim, const int64_t* start, const int64_t* end, int64_t step,
+        DLTensor* out);
+static inline int isthmus_call_aten_slice_scatter(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* src = isthmus_take_tensor(&a, "src");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  int64_t start_value;
+  const int64_t* start = (const int64_t*)0;
+  if (isthmus_present(&a)) start_value = isthmus_take_int(&a, "start"), start = &start_value;
+  int64_t end_value;
+  const int64_t* end = (const int64_t*)0;
+  if (isthmus_present(&a)) end_value = isthmus_take_int(&a, "end"), end = &end_value;
+  int64_t step = isthmus_take_int(&a, "step");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_slice_scatter_fn, function)(a.context, self, src, dim, start, end,
+        step, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_softplus "aten::softplus"
+typedef isthmus_status (*isthmus_aten_softplus_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar beta, isthmus_scalar threshold, DLTensor* out);
+static inline int isthmus_call_aten_softplus(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar beta = isthmus_take_scalar(&a, "beta");
+  isthmus_scalar threshold = isthmus_take_scalar(&a, "threshold");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_softplus_fn, function)(a.context, self, beta, threshold, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (self.shape, self.shape); dtype: (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_sort "aten::sort"
+typedef isthmus_status (*isthmus_aten_sort_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
+        bool descending, DLTensor* values, DLTensor* indices);
+static inline int isthmus_call_aten_sort(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool descending = isthmus_take_bool(&a, "descending");
+  DLTensor* values = isthmus_take_tensor(&a, "values");
+  DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sort_fn, function)(a.context, self, dim, descending, values,
+        indices);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values,
+ *     Tensor indices)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (self.shape, self.shape); dtype: (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_sort_stable "aten::sort.stable"
+typedef isthmus_status (*isthmus_aten_sort_stable_fn)(isthmus_context* context, const DLTensor* self,
+        const bool* stable, int64_t dim, bool descending, DLTensor* values, DLTensor* indices);
+static inline int isthmus_call_aten_sort_stable(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  bool stable_value;
+  const bool* stable = (const bool*)0;
+  if (isthmus_present(&a)) stable_value = isthmus_take_bool(&a, "stable"), stable = &stable_value;
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool descending = isthmus_take_bool(&a, "descending");
+  DLTensor* values = isthmus_take_tensor(&a, "values");
+  DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sort_stable_fn, function)(a.context, self, stable, dim,
+        descending, values, indices);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sqrt(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp */
+#define ISTHMUS_NAME_aten_sqrt "aten::sqrt"
+typedef isthmus_status (*isthmus_aten_sqrt_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_sqrt(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sqrt_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::stack(Tensor[] tensors, int dim=0) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: (lambda s, d: s[:d] + (len(tensors),) + s[d:])(tensors[0].shape, dim % (len(tensors[0].shape) +
+ *     1)); dtype: tensors[0].dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_stack "aten::stack"
+typedef isthmus_status (*isthmus_aten_stack_fn)(isthmus_context* context, isthmus_list tensors, int64_t dim,
+        DLTensor* out);
+static inline int isthmus_call_aten_stack(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list tensors = isthmus_take_list(&a, "tensors");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_stack_fn, function)(a.context, tensors, dim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten_sub_Scalar "aten::sub.Scalar"
+typedef isthmus_status (*isthmus_aten_sub_Scalar_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_sub_Scalar(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar other = isthmus_take_scalar(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sub_Scalar_fn, function)(a.context, self, other, alpha, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: broadcast(self, other); dtype: promote(self, other)
+ * within 1 ulp + 1 roundings of the sum */
+#define ISTHMUS_NAME_aten_sub_Tensor "aten::sub.Tensor"
+typedef isthmus_status (*isthmus_aten_sub_Tensor_fn)(isthmus_context* context, const DLTensor* self,
+        const DLTensor* other, isthmus_scalar alpha, DLTensor* out);
+static inline int isthmus_call_aten_sub_Tensor(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  isthmus_scalar alpha = isthmus_take_scalar(&a, "alpha");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sub_Tensor_fn, function)(a.context, self, other, alpha, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int32, int64, bool
+ * shape: (); dtype: summed(self, dtype)
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_sum "aten::sum"
+typedef isthmus_status (*isthmus_aten_sum_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_sum(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sum_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int32, int64, bool
+ * shape: reduced(self, dim, keepdim); dtype: summed(self, dtype)
+ * within 1 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_aten_sum_dim_IntList "aten::sum.dim_IntList"
+typedef isthmus_status (*isthmus_aten_sum_dim_IntList_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_sum_dim_IntList(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_optional_list(&a, "dim");
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_sum_dim_IntList_fn, function)(a.context, self, dim, keepdim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::tan(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_tan "aten::tan"
+typedef isthmus_status (*isthmus_aten_tan_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_tan(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_tan_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::tanh(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 1 ulp (bfloat16, float16), 4 ulp (float32, float64) */
+#define ISTHMUS_NAME_aten_tanh "aten::tanh"
+typedef isthmus_status (*isthmus_aten_tanh_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+static inline int isthmus_call_aten_tanh(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_tanh_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(grad_output); dtype: grad_output.dtype
+ * within 1 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_aten_tanh_backward "aten::tanh_backward"
+typedef isthmus_status (*isthmus_aten_tanh_backward_fn)(isthmus_context* context, const DLTensor* grad_output,
+        const DLTensor* output, DLTensor* out);
+static inline int isthmus_call_aten_tanh_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* output = isthmus_take_tensor(&a, "output");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_tanh_backward_fn, function)(a.context, grad_output, output, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: broadcast(grad_output, self); dtype: grad_output.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_threshold_backward "aten::threshold_backward"
+typedef isthmus_status (*isthmus_aten_threshold_backward_fn)(isthmus_context* context,
+        const DLTensor* grad_output, const DLTensor* self, isthmus_scalar threshold, DLTensor* out);
+static inline int isthmus_call_aten_threshold_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad_output = isthmus_take_tensor(&a, "grad_output");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_scalar threshold = isthmus_take_scalar(&a, "threshold");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_threshold_backward_fn, function)(a.context, grad_output, self,
+        threshold, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values,
+ *     Tensor indices)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
+ * shape: (at(self, dim, k), at(self, dim, k)); dtype: (self.dtype, "int64")
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_topk "aten::topk"
+typedef isthmus_status (*isthmus_aten_topk_fn)(isthmus_context* context, const DLTensor* self, int64_t k,
+        int64_t dim, bool largest, bool sorted, DLTensor* values, DLTensor* indices);
+static inline int isthmus_call_aten_topk(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t k = isthmus_take_int(&a, "k");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  bool largest = isthmus_take_bool(&a, "largest");
+  bool sorted = isthmus_take_bool(&a, "sorted");
+  DLTensor* values = isthmus_take_tensor(&a, "values");
+  DLTensor* indices = isthmus_take_tensor(&a, "indices");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_topk_fn, function)(a.context, self, k, dim, largest, sorted,
+        values, indices);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::tril(Tensor self, SymInt diagonal=0) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_tril "aten::tril"
+typedef isthmus_status (*isthmus_aten_tril_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t diagonal, DLTensor* out);
+static inline int isthmus_call_aten_tril(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t diagonal = isthmus_take_int(&a, "diagonal");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_tril_fn, function)(a.context, self, diagonal, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::triu(Tensor self, SymInt diagonal=0) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_triu "aten::triu"
+typedef isthmus_status (*isthmus_aten_triu_fn)(isthmus_context* context, const DLTensor* self,
+        int64_t diagonal, DLTensor* out);
+static inline int isthmus_call_aten_triu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  int64_t diagonal = isthmus_take_int(&a, "diagonal");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_triu_fn, function)(a.context, self, diagonal, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::trunc(Tensor self) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: like(self); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_trunc "aten::trunc"
+typedef isthmus_status (*isthmus_aten_trunc_fn)(isthmus_context* context, const DLTensor* self,
+        DLTensor* out);
+static inline int isthmus_call_aten_trunc(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_trunc_fn, function)(a.context, self, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * random: its properties are judged */
+#define ISTHMUS_NAME_aten_uniform_ "aten::uniform_"
+typedef isthmus_status (*isthmus_aten_uniform__fn)(isthmus_context* context, DLTensor* self, double from,
+        double to);
+static inline int isthmus_call_aten_uniform_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  double from = isthmus_take_float(&a, "from");
+  double to = isthmus_take_float(&a, "to");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_uniform__fn, function)(a.context, self, from, to);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None,
+ *     float? scales_w=None) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
+ * within 1 ulp + 4096 roundings of the sum (bfloat16, float16), 1 ulp + 4 roundings of the sum (float32,
+ *     float64) */
+#define ISTHMUS_NAME_aten_upsample_bilinear2d "aten::upsample_bilinear2d"
+typedef isthmus_status (*isthmus_aten_upsample_bilinear2d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list output_size, bool align_corners, const double* scales_h, const double* scales_w,
+        DLTensor* out);
+static inline int isthmus_call_aten_upsample_bilinear2d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list output_size = isthmus_take_list(&a, "output_size");
+  bool align_corners = isthmus_take_bool(&a, "align_corners");
+  double scales_h_value;
+  const double* scales_h = (const double*)0;
+  if (isthmus_present(&a)) scales_h_value = isthmus_take_float(&a, "scales_h"), scales_h = &scales_h_value;
+  double scales_w_value;
+  const double* scales_w = (const double*)0;
+  if (isthmus_present(&a)) scales_w_value = isthmus_take_float(&a, "scales_w"), scales_w = &scales_w_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_upsample_bilinear2d_fn, function)(a.context, self, output_size,
+        align_corners, scales_h, scales_w, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None)
+ *     -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_upsample_nearest2d "aten::upsample_nearest2d"
+typedef isthmus_status (*isthmus_aten_upsample_nearest2d_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list output_size, const double* scales_h, const double* scales_w, DLTensor* out);
+static inline int isthmus_call_aten_upsample_nearest2d(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list output_size = isthmus_take_list(&a, "output_size");
+  double scales_h_value;
+  const double* scales_h = (const double*)0;
+  if (isthmus_present(&a)) scales_h_value = isthmus_take_float(&a, "scales_h"), scales_h = &scales_h_value;
+  double scales_w_value;
+  const double* scales_w = (const double*)0;
+  if (isthmus_present(&a)) scales_w_value = isthmus_take_float(&a, "scales_w"), scales_w = &scales_w_value;
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_upsample_nearest2d_fn, function)(a.context, self, output_size,
+        scales_h, scales_w, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) ->
+ *     Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: reduced(self, dim, keepdim); dtype: self.dtype
+ * within 1 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_aten_var_correction "aten::var.correction"
+typedef isthmus_status (*isthmus_aten_var_correction_fn)(isthmus_context* context, const DLTensor* self,
+        isthmus_list dim, const isthmus_scalar* correction, bool keepdim, DLTensor* out);
+static inline int isthmus_call_aten_var_correction(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  isthmus_list dim = isthmus_take_optional_list(&a, "dim");
+  isthmus_scalar correction_value;
+  const isthmus_scalar* correction = (const isthmus_scalar*)0;
+  if (isthmus_present(&a)) correction_value = isthmus_take_scalar(&a, "correction"), correction = &correction_value;
+  bool keepdim = isthmus_take_bool(&a, "keepdim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_var_correction_fn, function)(a.context, self, dim, correction,
+        keepdim, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: broadcast(condition, self, other); dtype: promote(self, other)
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_where_self "aten::where.self"
+typedef isthmus_status (*isthmus_aten_where_self_fn)(isthmus_context* context, const DLTensor* condition,
+        const DLTensor* self, const DLTensor* other, DLTensor* out);
+static inline int isthmus_call_aten_where_self(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* condition = isthmus_take_tensor(&a, "condition");
+  const DLTensor* self = isthmus_take_tensor(&a, "self");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_where_self_fn, function)(a.context, condition, self, other, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* aten::zero_(Tensor(a!) self) -> Tensor(a!)
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
+ * shape: None; dtype: None
+ * within 0 ulp */
+#define ISTHMUS_NAME_aten_zero_ "aten::zero_"
+typedef isthmus_status (*isthmus_aten_zero__fn)(isthmus_context* context, DLTensor* self);
+static inline int isthmus_call_aten_zero_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* self = isthmus_take_tensor(&a, "self");
+  if (isthmus_arguments_ready(&a))
+    status = ISTHMUS_KERNEL_OF(isthmus_aten_zero__fn, function)(a.context, self);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ISTHMUS_OPS_H_ */
