@@ -267,7 +267,7 @@ def test_an_operator_of_an_extension_is_served_too(tmp_path: Path) -> None:
     library.write_text(
         "from isthmus.opset.library import Library, as_array\n"
         "library = Library('extension')\n"
-        "@library.operator('test_extension::double', dtypes=('float32',), raw=True)\n"
+        "@library.operator('test_extension::double', dtypes=('float32',), raw=True, host=True)\n"
         "def double(context, x, out):\n"
         "    as_array(out)[...] = 2 * as_array(x)\n"
     )

@@ -91,6 +91,7 @@ class Library:
         in_place: bool = False,
         mixed: bool = False,
         raw: bool = False,
+        host: bool | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a function as the kernel of one or more overloads.
 
@@ -100,12 +101,14 @@ class Library:
             strided: it takes tensors of any strides.
             in_place: an output may be the memory of an input.
             mixed: it promotes tensors of different dtypes itself.
-            raw: it is called as operators.h has it, and enqueues its work on the context's stream.
+            raw: it is called as operators.h has it.
+            host: it computes in the calling thread, on addresses of the CPU; else it enqueues its work on the
+                context's stream. By default a raw operator enqueues and any other computes.
 
         Raises:
             ValueError: a dtype or an operator that there is none of, or one registered twice.
         """
-        flags = STRIDED * strided | IN_PLACE * in_place | MIXED * mixed | HOST * (not raw)
+        flags = STRIDED * strided | IN_PLACE * in_place | MIXED * mixed | HOST * (not raw if host is None else host)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:
