@@ -28,7 +28,15 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "run":
         arguments = ["run", *separate_program(arguments[1:])]
-    app(arguments, prog_name="isthmus")
+    try:
+        app(arguments, prog_name="isthmus")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from isthmus.doctor import NO_TORCH
+
+        print(f"isthmus {' '.join(arguments[:1])}: {NO_TORCH}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _fail(message: str, code: int = 1) -> typer.Exit:

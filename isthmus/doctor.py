@@ -5,11 +5,16 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import isthmus
 
 _GIB = 1 << 30
+NO_TORCH = (
+    "PyTorch is not installed; do `pip install torch==2.13.0`, then install Isthmus again with "
+    "`pip install --no-build-isolation --force-reinstall --no-deps .`"
+)
 
 
 class Finding(NamedTuple):
@@ -28,10 +33,10 @@ class Finding(NamedTuple):
 
 def examine() -> list[Finding]:
     """Look at everything; the order is that in which things depend on each other."""
-    findings: list[Finding] = []
-    for check in (_versions, _options, _registration, _accelerator, _devices, _computation, _routes):
-        findings += _safely(check)
-    return findings
+    checks: tuple[Callable[[], Iterator[Finding]], ...] = (_without_torch, _options)
+    if find_spec("torch") is not None:
+        checks = (_versions, _options, _registration, _accelerator, _devices, _computation, _routes)
+    return [finding for check in checks for finding in _safely(check)]
 
 
 def _safely(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -43,11 +48,20 @@ def _safely(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
         return [Finding(subject, False, f"{type(error).__name__}: {line}")]
 
 
+def _without_torch() -> Iterator[Finding]:
+    yield from _python()
+    yield Finding("torch", False, NO_TORCH)
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("python", True, f"{platform.python_version()} ({platform.machine()}, {platform.system()})")
+    yield Finding("isthmus", True, isthmus.__version__)
+
+
 def _versions() -> Iterator[Finding]:
     import torch
 
-    yield Finding("python", True, f"{platform.python_version()} ({platform.machine()}, {platform.system()})")
-    yield Finding("isthmus", True, isthmus.__version__)
+    yield from _python()
     try:
         from isthmus import _build
     except ModuleNotFoundError:

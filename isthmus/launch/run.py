@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from isthmus.launch.process import MAIN
@@ -90,7 +91,10 @@ class Job:
 
         Raises:
             JobError: see :meth:`command`.
+            ModuleNotFoundError: PyTorch is not installed.
         """
+        if find_spec("torch") is None:  # said here, not by a traceback of the user's program
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
         command = self.command()
         os.execve(command[0], command, self.environment())
 
