@@ -35,7 +35,16 @@ def examine() -> list[Finding]:
     """Look at everything; the order is that in which things depend on each other."""
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (_without_torch, _options)
     if find_spec("torch") is not None:
-        checks = (_versions, _options, _registration, _accelerator, _devices, _computation, _routes)
+        checks = (
+            _versions,
+            _options,
+            _registration,
+            _libraries,
+            _accelerator,
+            _devices,
+            _computation,
+            _routes,
+        )
     return [finding for check in checks for finding in _safely(check)]
 
 
@@ -99,6 +108,17 @@ def _registration() -> Iterator[Finding]:
     yield Finding(
         "chip", True, f"driver {status.driver}, {status.reason}; autoload took {status.seconds * 1e3:.0f} ms"
     )
+
+
+def _libraries() -> Iterator[Finding]:
+    if not isthmus.status().registered:
+        return
+    from isthmus.chip import registration
+
+    for library in registration.libraries():
+        yield Finding(
+            "operators", True, f"library {library.name}: {len(library.operators)} kernels, {library.path}"
+        )
 
 
 def _other_accelerator() -> str:

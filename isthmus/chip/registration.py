@@ -7,13 +7,21 @@ import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus import _C
 from isthmus.drivers import Candidate
 
+if TYPE_CHECKING:
+    from isthmus.drivers.libraries import OperatorLibrary
+
 # Kept for ever: the dispatcher holds addresses in them.
-_libraries: list[Any] = []
+_libraries: list[OperatorLibrary] = []
+
+
+def libraries() -> tuple[OperatorLibrary, ...]:
+    """The operator libraries that are loaded, in the order of preference."""
+    return tuple(_libraries)
 
 
 def register(candidate: Candidate) -> None:
@@ -28,7 +36,9 @@ def register(candidate: Candidate) -> None:
     for path in _library_paths(candidate):
         _add(path)
     delegates = _C.driver()["delegate"] != ""
-    _C.register_routes(candidate.prefer == "delegate", candidate.fallback, {} if delegates else _decompositions())
+    _C.register_routes(
+        candidate.prefer == "delegate", candidate.fallback, {} if delegates else _decompositions()
+    )
 
 
 def _library_paths(candidate: Candidate) -> list[str]:
@@ -40,9 +50,9 @@ def _library_paths(candidate: Candidate) -> list[str]:
 
 
 def _add(path: str) -> None:
-    from isthmus.drivers import libraries
+    from isthmus.drivers.libraries import load
 
-    library = libraries.load(path)
+    library = load(path)
     if not _libraries:
         _C.set_operator_runtime(_operator_runtime())
     _libraries.append(library)
