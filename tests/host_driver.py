@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.drivers import driver, interface
-from isthmus.drivers.driver import DriverCallError as DriverError
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = Path(
@@ -33,6 +32,7 @@ Properties = interface.structure("device_properties")
 Attributes = interface.structure("pointer_attributes")
 Window = interface.structure("host_window")
 Telemetry = interface.structure("telemetry")
+DriverError = driver.DriverCallError
 FUNCTIONS = [name for name, type_ in Table._fields_ if hasattr(type_, "_argtypes_")]
 
 
