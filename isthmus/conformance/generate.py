@@ -1,0 +1,150 @@
+"""Makes golden data from the opset: needs PyTorch on the CPU, no accelerator."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus import opset
+from isthmus.conformance import golden
+from isthmus.opset import operator as spec
+from isthmus.opset import reference, sampling
+
+Progress = Callable[[str, int, int], None]
+
+
+def digest() -> str:
+    """SHA-256 of the opset: of its schemas and of the files that cases are made by."""
+    folder = Path(opset.__file__).parent
+    hashed = hashlib.sha256()
+    for file in sorted([*folder.rglob("*.py"), folder / "schemas.json"]):
+        hashed.update(file.relative_to(folder).as_posix().encode() + file.read_bytes())
+    return hashed.hexdigest()
+
+
+def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progress | None = None) -> int:
+    """Write golden data.
+
+    Args:
+        folder: of the files; made if absent.
+        operators: pattern of their names, ``aten::*softmax*``; several are separated by commas.
+        seed: of the samples; the same seed and opset give the same bytes.
+        progress: called with (operator, how many are done, how many there are).
+
+    Returns:
+        How many cases were written.
+
+    Raises:
+        ValueError: no operator has such a name.
+        RuleError: a rule of the opset disagrees with PyTorch.
+    """
+    import torch
+
+    patterns = [part.strip() for part in operators.split(",")]
+    chosen = [o for name, o in opset.operators().items() if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    if not chosen:
+        raise ValueError(f"no operator of the opset matches {operators!r}; `isthmus ops` lists them")
+    writer = golden.Writer(folder, digest(), seed)
+    for each in chosen:
+        record = opset.records()[each.name]
+        tiers = [*record["models"], *(["core"] if "core" in record["tags"] else [])]
+        writer.operator(each.name, record["schema"], each.family, tiers, each.law is not None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums in another order have other last bits
+    try:
+        count = sum(_family(writer, family, chosen, seed, progress) for family in opset.FAMILIES)
+    finally:
+        torch.set_num_threads(threads)
+    writer.close(torch=torch.__version__, numpy=np.__version__)
+    return count
+
+
+def _family(
+    writer: golden.Writer, family: str, chosen: list[spec.Operator], seed: int, progress: Progress | None
+) -> int:
+    members = [each for each in chosen if each.family == family]
+
+    def cases() -> Iterator[golden.Case]:
+        for each in members:
+            if progress:
+                progress(each.name, chosen.index(each), len(chosen))
+            yield from golden_cases(each, seed)
+
+    return writer.family(family, cases()) if members else 0
+
+
+def golden_cases(operator: spec.Operator, seed: int = 0) -> Iterator[golden.Case]:
+    """The cases of one operator with what they should give."""
+    for dtype in operator.dtypes:
+        for case in operator.cases(dtype, seed):
+            yield _case(operator, case)
+
+
+def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
+    schema = opset.schema_of(operator.name)
+    outputs, written = _lawful(operator, case) if operator.law else _known(operator, case)
+    limit = operator.tolerance[case.dtype]
+    return golden.Case(
+        id="-".join(part for part in (str(case.index), case.kind, case.model) if part),
+        operator=operator.name,
+        dtype=case.dtype,
+        layout="contiguous" if case.kind == "special" else case.kind,
+        arguments=[_argument(case.arguments[a.name]) for a in schema.inputs],
+        outputs=outputs,
+        tolerance=golden.Tolerance(limit.ulp, limit.accumulate, limit.reason),
+        written=written,
+    )
+
+
+def _argument(value: Any) -> golden.Value:
+    if isinstance(value, sampling.Array):
+        return golden.Tensor(value.storage, value.shape, value.strides, value.offset)
+    return [_argument(item) for item in value] if isinstance(value, list) else value  # type: ignore[return-value,misc]
+
+
+def _known(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:
+    found = reference.expected(operator, case)
+    schema = opset.schema_of(operator.name)
+    outputs = [
+        _result(values, dtypes, found.magnitudes.get(output.name))
+        for output, values, dtypes in zip(schema.outputs, found.outputs, found.output_dtypes, strict=True)
+    ]
+    written = {
+        name: _result(values, _dtypes(case.arguments[name]), found.magnitudes.get(name))
+        for name, values in found.written.items()
+    }
+    return outputs, written
+
+
+def _result(values: Any, dtypes: Any, magnitudes: Any) -> golden.Result:
+    if values is None:
+        return None
+    if isinstance(values, list):
+        sizes = magnitudes or [None] * len(values)
+        return [_result(v, d, s) for v, d, s in zip(values, dtypes, sizes, strict=True)]  # type: ignore[misc]
+    return golden.Expected(dtypes, values.shape, values, magnitudes)
+
+
+def _dtypes(value: Any) -> Any:
+    return [_dtypes(item) for item in value] if isinstance(value, list) else value.dtype
+
+
+def _lawful(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:
+    assert operator.law is not None
+    laws = operator.law(case.arguments)
+    schema = opset.schema_of(operator.name)
+    outputs = [
+        golden.Expected(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), law=laws[output.name])
+        for output, tensor in zip(schema.outputs, reference.observed(case), strict=True)
+    ]
+    written = {
+        a.name: golden.Expected(case.arguments[a.name].dtype, case.arguments[a.name].shape, law=laws[a.name])
+        for a in schema.arguments
+        if a.written
+    }
+    return outputs, written

@@ -1,0 +1,102 @@
+"""Sample makers that several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.sampling import Array, Case, Maker
+
+Range = tuple[float, float]
+ANY: Range = (-2.7, 3.1)
+
+# (kind, layout, shape, model): sizes are no multiples of vector widths.
+SHAPES = (
+    ("contiguous", "contiguous", (2, 17, 35), "llama"),
+    ("strided", "transposed", (3, 19, 23), "qwen_moe"),
+    ("strided", "sliced", (5, 29), "bert"),
+    ("strided", "channels_last", (2, 7, 5, 3), "resnet"),
+    ("strided", "expanded", (4, 11), ""),
+    ("zero-size", "contiguous", (3, 0, 5), ""),
+    ("0-dim", "contiguous", (), ""),
+    ("large", "contiguous", (4111,), "llama"),
+)
+LARGE_DTYPES = ("bfloat16", "float32", "int64")
+
+
+def special_values(dtype: str, extremes: bool = True) -> np.ndarray[Any, Any]:
+    """NaN, infinities, signed zeros, denormals and, if asked, the largest numbers of a float dtype."""
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
+    tiny, smallest = float(info.tiny), float(info.smallest_subnormal)
+    values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -1.5, tiny, -tiny, smallest, -3 * smallest]
+    return np.array([*values, float(info.max), -float(info.max)] if extremes else values)
+
+
+def shapes_for(maker: Maker) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+    """The rows of :data:`SHAPES` that the dtype under test is tried with."""
+    for row in SHAPES:
+        if row[0] != "large" or maker.dtype in LARGE_DTYPES:
+            yield row
+
+
+def elementwise(*ranges: Range, special: bool = True, extremes: bool = True, **scalars: Any) -> Any:
+    """Samples of an elementwise operator whose first arguments are tensors, one for each range of values.
+
+    Args:
+        ranges: of the values of each tensor.
+        special: try NaN, infinities, zeros and denormals (all pairs for two tensors).
+        extremes: among them the largest numbers.
+        scalars: the other arguments.
+    """
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, layout, shape, model in shapes_for(m):
+            tensors = [m.tensor(*shape, low=low, high=high, layout=layout) for low, high in ranges]
+            yield m.case(kind, *tensors, model=model, **scalars)
+        if len(ranges) > 1:
+            yield from _broadcasts(m, ranges, scalars)
+        if special and m.is_float:
+            yield m.case("special", *_specials(m, len(ranges), extremes), **scalars)
+
+    return samples
+
+
+def _broadcasts(m: Maker, ranges: tuple[Range, ...], scalars: dict[str, Any]) -> Iterator[Case]:
+    sets: tuple[tuple[tuple[int, ...], ...], ...] = (((3, 1, 13), (7, 1), (7, 13)), ((), (2, 9), (1,)))
+    for sizes in (*sets, ((2, 9), (), (2, 9))):
+        tensors = [
+            m.tensor(*sizes[i % 3], low=low, high=high) for i, (low, high) in enumerate(ranges)
+        ]  # fmt: skip
+        yield m.case("broadcast", *tensors, **scalars)
+    mixed = ("contiguous", "transposed", "sliced")
+    tensors = [m.tensor(6, 10, low=low, high=high, layout=mixed[i % 3]) for i, (low, high) in enumerate(ranges)]
+    yield m.case("strided", *tensors, **scalars)
+
+
+def _specials(m: Maker, count: int, extremes: bool) -> list[Array]:
+    values = special_values(m.dtype, extremes)
+    grids = np.meshgrid(*[values] * min(count, 2), indexing="ij")
+    tensors = [m.values(grid.reshape(-1)) for grid in grids]
+    while len(tensors) < count:
+        tensors.append(m.tensor(len(grids[0].reshape(-1))))
+    return tensors
+
+
+def several(*makers: Callable[[Maker], Iterator[Case]]) -> Any:
+    """All samples of several sample makers."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for each in makers:
+            yield from each(m)
+
+    return samples
+
+
+def variants(samples: Callable[..., Any], *settings: dict[str, Any]) -> Any:
+    """The same samples with each of several settings of the other arguments."""
+    return several(*[samples(**setting) for setting in settings])

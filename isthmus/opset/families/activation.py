@@ -1,0 +1,76 @@
+"""Activations and their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import ANY, elementwise, several
+from isthmus.opset.operator import EXACT, ROUNDED, Operator, Tolerance, accumulated, op, transcendental
+from isthmus.opset.sampling import Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+_WIDE = (-9.0, 9.0)
+_LIKE = ("like(self)", "self.dtype")
+_PAIR = ("broadcast(grad_output, self)", "grad_output.dtype")
+_DERIVED = accumulated(16, "a product of sums; each factor is within a few roundings of its terms")
+_GATED = accumulated(8, "x times a function within a few roundings", 2)
+
+
+def _times(bound: float) -> Any:
+    """Magnitude of ``grad * f(x)`` whose terms stay below ``bound * (1 + |x|)``."""
+
+    def magnitude(grad_output: torch.Tensor, self: torch.Tensor, **_: Any) -> Any:
+        return bound * grad_output.abs() * (1 + self.abs())
+
+    return magnitude
+
+
+def _gelus(m: Maker) -> Iterator[Case]:
+    yield from elementwise((-6, 6), special=False, approximate="none")(m)
+    yield from elementwise((-6, 6), special=False, approximate="tanh")(m)
+
+
+def _backward(*ranges: Any, **scalars: Any) -> Any:
+    """Two tensors of one shape: a gradient and what the derivative is taken at."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, layout, shape, model in (
+            ("contiguous", "contiguous", (2, 17, 35), "llama"), ("strided", "transposed", (3, 19, 23), "qwen_moe"),
+            ("strided", "sliced", (5, 29), "bert"), ("strided", "channels_last", (2, 7, 5, 3), "resnet"),
+            ("zero-size", "contiguous", (3, 0), ""), ("0-dim", "contiguous", (), ""),
+            ("large", "contiguous", (4111,), "llama"),
+        ):  # fmt: skip
+            tensors = [m.tensor(*shape, low=low, high=high, layout=layout) for low, high in ranges]
+            yield m.case(kind, *tensors, model=model, **scalars)
+        mixed = [m.tensor(6, 10, low=ranges[0][0], high=ranges[0][1], layout="transposed")]
+        yield m.case("strided", *mixed, *[m.tensor(6, 10, low=low, high=high) for low, high in ranges[1:]], **scalars)
+
+    return samples
+
+
+_TWO_ROUNDINGS = Tolerance(1, 4, "up to four roundings before the last")
+
+OPERATORS: list[Operator] = [
+    op("relu", dt.NUMBERS, *_LIKE, elementwise(ANY)),
+    op("threshold_backward", dt.FLOATS, *_PAIR, _backward(ANY, ANY, threshold=0), EXACT),
+    op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4)),
+    op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (0.01, 0.99)),
+       _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs()),
+    op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(4)),
+    op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (-0.99, 0.99)),
+       _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs()),
+    op("silu", dt.FLOATS, *_LIKE, elementwise(_WIDE, special=False), transcendental(4)),
+    op("silu_backward", dt.FLOATS, *_PAIR, _backward(ANY, _WIDE), _DERIVED, magnitude=_times(1)),
+    op("gelu", dt.FLOATS, *_LIKE, _gelus, _GATED, magnitude=lambda self, approximate: self.abs()),
+    op("gelu_backward", dt.FLOATS, *_PAIR,
+       several(_backward(ANY, (-6, 6), approximate="none"), _backward(ANY, (-6, 6), approximate="tanh")),
+       _DERIVED, magnitude=_times(1)),
+    op("hardtanh", dt.FLOATS, *_LIKE, elementwise(ANY, min_val=-0.5, max_val=1.25)),
+    op("leaky_relu", dt.FLOATS, *_LIKE, elementwise(ANY, negative_slope=0.07), ROUNDED),
+    op("elu", dt.FLOATS, *_LIKE, elementwise((-5, 3), alpha=1.5), transcendental(4)),
+    op("softplus", dt.FLOATS, *_LIKE, elementwise((-9, 25)), transcendental(4)),
+]  # fmt: skip

@@ -1,0 +1,37 @@
+"""Comparisons, logic and tests; all give bool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import ANY, elementwise
+from isthmus.opset.operator import Operator, op
+from isthmus.opset.sampling import Case, Maker
+
+
+def _pairs(m: Maker) -> Iterator[Case]:
+    yield from elementwise(ANY, ANY)(m)
+    # Few distinct values, so that equality happens.
+    few = [m.values(m.integers(5, 31, low=0, high=3).view, m.dtype) for _ in range(2)]
+    yield m.case("contiguous", *few)
+
+
+def _numbers(m: Maker) -> Iterator[Case]:
+    yield from elementwise(ANY, other=1)(m)
+    if m.is_float:
+        yield m.case("contiguous", m.values([0.1, 0.3, -0.1, 0.30000001]), 0.3)
+
+
+_PAIR = ("broadcast(self, other)", '"bool"')
+_ONE = ("like(self)", '"bool"')
+_ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
+
+OPERATORS: list[Operator] = [
+    *[op(f"{name}.Tensor", dt.ALL, *_PAIR, _pairs) for name in _ORDER],
+    *[op(f"{name}.Scalar", dt.NUMBERS, *_ONE, _numbers) for name in _ORDER],
+    *[op(f"logical_{name}", dt.ALL, *_PAIR, _pairs) for name in ("and", "or", "xor")],
+    op("logical_not", dt.ALL, *_ONE, elementwise(ANY)),
+    op("isnan", dt.FLOATS, *_ONE, elementwise(ANY)),
+    op("isinf", dt.FLOATS, *_ONE, elementwise(ANY)),
+]

@@ -1,0 +1,59 @@
+"""Convolutions of one to three dimensions, transposed and grouped ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.reference import absolutely
+from isthmus.opset.rules import convolved
+from isthmus.opset.sampling import Case, Maker
+
+_SUMS = accumulated(32, "sums of products over channels and window, blocked")
+_GRADIENTS = accumulated(64, "sums of products over channels and window, or batch and positions, blocked")
+
+# kind, layout, input, weight, bias, stride, padding, dilation, transposed, output padding, groups, model
+_ROWS = (
+    ("contiguous", "contiguous", (2, 3, 17, 15), (5, 3, 7, 7), 0, [2, 2], [3, 3], [1, 1], 0, [0, 0], 1, "resnet"),
+    ("contiguous", "contiguous", (2, 5, 9, 7), (7, 5, 3, 3), 0, [1, 1], [1, 1], [1, 1], 0, [0, 0], 1, "resnet"),
+    ("contiguous", "contiguous", (2, 5, 9, 7), (7, 5, 1, 1), 0, [2, 2], [0, 0], [1, 1], 0, [0, 0], 1, "resnet"),
+    ("strided", "channels_last", (2, 5, 9, 7), (7, 5, 3, 3), 1, [1, 1], [1, 1], [1, 1], 0, [0, 0], 1, "resnet"),
+    ("strided", "transposed", (2, 4, 9, 7), (6, 2, 3, 2), 1, [2, 1], [1, 0], [2, 1], 0, [0, 0], 2, ""),
+    ("contiguous", "contiguous", (2, 4, 7, 5), (4, 3, 3, 3), 1, [2, 2], [1, 1], [1, 1], 1, [1, 1], 1, ""),
+    ("contiguous", "contiguous", (2, 6, 11), (6, 1, 4), 1, [1], [3], [1], 0, [0], 6, ""),
+    ("contiguous", "contiguous", (1, 2, 5, 6, 7), (3, 2, 2, 3, 2), 1, [1, 2, 1], [0, 1, 1], [1, 1, 1], 0,
+     [0, 0, 0], 1, ""),
+)  # fmt: skip
+
+
+def _forward(m: Maker) -> Iterator[Case]:
+    for kind, layout, size, weight, biased, *options, model in _ROWS:
+        tensor, kernel = m.tensor(*size, layout=layout), m.tensor(*weight)
+        channels = weight[1] * options[5] if options[3] else weight[0]
+        bias = m.tensor(channels) if biased else None
+        options[3] = bool(options[3])
+        yield m.case(kind, tensor, kernel, bias, *options, model=model)
+    yield m.case("zero-size", m.tensor(0, 3, 5, 5), m.tensor(4, 3, 3, 3), None, [1, 1], [1, 1], [1, 1], False,
+                 [0, 0], 1)  # fmt: skip
+
+
+def _backward(m: Maker) -> Iterator[Case]:
+    for kind, layout, size, weight, biased, *options, model in _ROWS:
+        tensor, kernel = m.tensor(*size, layout=layout), m.tensor(*weight)
+        options[3] = bool(options[3])
+        shape = convolved(tensor, kernel, *options)
+        mask = [True, True, bool(biased)]
+        yield m.case(kind, m.tensor(*shape), tensor, kernel, [shape[1]] if biased else None, *options, mask,
+                     model=model)  # fmt: skip
+
+
+_OUT = "convolved(input, weight, stride, padding, dilation, transposed, output_padding, groups)"
+
+OPERATORS: list[Operator] = [
+    op("convolution", dt.FLOATS, _OUT, "input.dtype", _forward, _SUMS, magnitude=absolutely("aten::convolution")),
+    op("convolution_backward", dt.FLOATS,
+       "(input.shape, weight.shape, tuple(bias_sizes) if output_mask[2] else None)",
+       "(input.dtype, weight.dtype, weight.dtype if output_mask[2] else None)", _backward, _GRADIENTS,
+       magnitude=absolutely("aten::convolution_backward")),
+]  # fmt: skip

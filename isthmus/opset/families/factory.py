@@ -1,0 +1,45 @@
+"""Tensors made from numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.sampling import Case, Maker
+
+
+def _ranges(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", 0, 17, 1, dtype=m.dtype, model="llama")
+    yield m.case("contiguous", 3, 40, 5, dtype=m.dtype)
+    yield m.case("zero-size", 3, 3, 1, dtype=m.dtype)
+    if m.kind_of_dtype != "uint":
+        yield m.case("contiguous", 9, -4, -2, dtype=m.dtype)
+    if m.is_float:
+        yield m.case("contiguous", 0.5, 3.25, 0.25, dtype=m.dtype, model="llama")
+
+
+def _spaces(m: Maker) -> Iterator[Case]:
+    for start, end, count in ((-1, 1, 7), (0.25, 8, 13), (3, 3, 1), (5, -2, 6)):
+        yield m.case("contiguous", start, end, count, dtype=m.dtype)
+    yield m.case("zero-size", 0, 1, 0, dtype=m.dtype)
+
+
+def _eyes(m: Maker) -> Iterator[Case]:
+    for rows, columns in ((5, 7), (7, 5), (3, 3)):
+        yield m.case("contiguous", rows, columns, dtype=m.dtype)
+    yield m.case("zero-size", 0, 5, dtype=m.dtype)
+
+
+def _line_size(start: float, end: float, steps: int, **_: object) -> object:
+    import torch
+
+    return torch.full((steps,), float(abs(start) + abs(end)), dtype=torch.float64)
+
+
+OPERATORS: list[Operator] = [
+    op("arange.start_step", dt.NUMBERS, "steps(start, end, step)", "dtype", _ranges),
+    op("linspace", dt.FLOATS, "(steps,)", "dtype", _spaces,
+       accumulated(4, "a step, a product and a sum"), magnitude=_line_size),
+    op("eye.m", dt.ALL, "(n, m)", "dtype", _eyes),
+]  # fmt: skip

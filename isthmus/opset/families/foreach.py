@@ -1,0 +1,155 @@
+"""Operators over lists of tensors, as optimizers use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import EXACT, ROUNDED, Operator, Tolerance, accumulated, op, transcendental
+from isthmus.opset.sampling import Array, Case, Maker
+
+# Parameters of a small model: a matrix, a vector, a scalar, an empty one, an odd one.
+_SIZES: tuple[tuple[int, ...], ...] = ((7, 13), (35,), (), (0, 5), (3, 1, 17))
+_SHAPES = "[t.shape for t in self]"
+_DTYPES = "[t.dtype for t in self]"
+
+
+def _list(m: Maker, low: float = -2.7, high: float = 3.1, layout: str = "contiguous") -> list[Array]:
+    return [m.tensor(*size, low=low, high=high, layout=layout) for size in _SIZES]
+
+
+def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = None) -> Any:
+    """Calls with one list for each range, then the other arguments; one call with strided tensors."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, layout in (("contiguous", "contiguous"), ("strided", "transposed"), ("strided", "sliced")):
+            for scalar in scalars:
+                if not m.is_float and any(isinstance(item, float) for item in scalar):
+                    continue
+                lists = [_list(m, low, high, layout) for low, high in ranges]
+                extra = tuple(by_item(m) if item == "item" else item for item in scalar)
+                yield m.case(kind, *lists, *extra, model="llama")
+
+    return samples
+
+
+def _item_scalars(m: Maker) -> list[Any]:
+    return [0.9, -1.7, 0.1, 2.0, 0.003] if m.is_float else [2, -1, 3, 1, 5]
+
+
+def _item_tensor(m: Maker) -> Array:
+    return m.tensor(low=0.3, high=1.7)
+
+
+def _each(function: Any) -> Any:
+    """Magnitude of a list operator, item by item: ``function(i, **arguments)``."""
+
+    def magnitude(**arguments: Any) -> Any:
+        return ([function(i, arguments) for i in range(len(arguments["self"]))],)
+
+    return magnitude
+
+
+def _at(value: Any, i: int) -> Any:
+    return abs(value[i] if isinstance(value, list) else value)
+
+
+def _sum_size(i: int, a: dict[str, Any]) -> Any:
+    other = a["other"] if "other" in a else a["scalars"] if "scalars" in a else a["scalar"]
+    return _at(a["self"], i) + _at(other, i) * abs(a.get("alpha", 1))
+
+
+def _three_size(divide: bool) -> Any:
+    def size(i: int, a: dict[str, Any]) -> Any:
+        value = a["value"] if "value" in a else a["scalars"]
+        first, second = _at(a["tensor1"], i), _at(a["tensor2"], i)
+        factor = value[i] if getattr(value, "ndim", 0) or isinstance(value, list) else value
+        return _at(a["self"], i) + abs(factor) * (first / second if divide else first * second)
+
+    return _each(size)
+
+
+def _lerp_size(i: int, a: dict[str, Any]) -> Any:
+    weight = a["weight"] if "weight" in a else a["weights"]
+    return _at(a["self"], i) + (_at(a["tensors1"], i) + _at(a["self"], i)) * _at(weight, i)
+
+
+def _norm_size(i: int, a: dict[str, Any]) -> Any:
+    return a["self"][i].norm(a["ord"]) if a["self"][i].numel() else a["self"][i].abs().sum()
+
+
+def _norm(self: list[Any], ord: Any, dtype: Any = None) -> list[Any]:
+    import torch
+
+    return [torch.linalg.vector_norm(each, ord) for each in self]
+
+
+ANY, APART, WEIGHT = (-2.7, 3.1), (0.3, 3.1), (0.0, 1.0)
+_SUM = Tolerance(1, 1, "the product with alpha is rounded before the sum")
+_FUSED = Tolerance(1, 4, "up to four roundings before the last")
+_NUMBERS = ((2,), (0.1,), (-1.5,))
+
+
+def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> Iterator[Operator]:
+    add = name in ("add", "sub")
+    size = _each(_sum_size) if add else None
+    kinds = dt.FLOATS if name == "div" else (*dt.FLOATS, "int64")
+    rule = (kinds, _SHAPES, _DTYPES)
+    yield op(f"_foreach_{name}.Scalar", *rule, _lists(ANY, scalars=_NUMBERS), limit, magnitude=size)
+    yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second), limit, magnitude=size)
+    yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_scalars), limit,
+             magnitude=size)  # fmt: skip
+    if name != "sub":
+        yield op(f"_foreach_{name}.Tensor", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_tensor), limit,
+                 magnitude=size)  # fmt: skip
+
+
+def _ternary(name: str) -> Iterator[Operator]:
+    last = (0.3, 3.1) if name == "addcdiv" else ANY
+    rule, size = (dt.FLOATS, _SHAPES, _DTYPES), _three_size(name == "addcdiv")
+    yield op(f"_foreach_{name}.Scalar", *rule, _lists(ANY, ANY, last, scalars=((1,), (-0.01,))), _FUSED, magnitude=size)
+    yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars),
+             _FUSED, magnitude=size)  # fmt: skip
+
+
+def _unary(name: str, low: float, high: float, limit: Any) -> Operator:
+    return op(f"_foreach_{name}", dt.FLOATS, _SHAPES, _DTYPES, _lists((low, high)), limit)
+
+
+def _norms(m: Maker) -> Iterator[Case]:
+    for order in (2, 1, float("inf")):
+        tensors = [each for each in _list(m) if 0 not in each.shape]
+        yield m.case("contiguous", tensors, order, model="llama")
+    yield m.case("strided", [m.tensor(7, 13, layout="transposed"), m.tensor(9, layout="sliced")], 2)
+
+
+def _copies(m: Maker) -> Iterator[Case]:
+    for kind, layout in (("contiguous", "contiguous"), ("strided", "transposed")):
+        yield m.case(kind, _list(m), _list(m, layout=layout), model="llama")
+
+
+def _zeros(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", _list(m), model="llama")
+    yield m.case("strided", _list(m, layout="transposed"))
+
+
+OPERATORS: list[Operator] = [
+    *_binary("add", _SUM), *_binary("sub", _SUM), *_binary("mul", ROUNDED), *_binary("div", ROUNDED, APART),
+    *_ternary("addcmul"), *_ternary("addcdiv"),
+    op("_foreach_lerp.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, scalars=((0.1,), (0.9,))), _FUSED,
+       magnitude=_each(_lerp_size)),
+    op("_foreach_lerp.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, WEIGHT), _FUSED,
+       magnitude=_each(_lerp_size)),
+    op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), EXACT),
+    op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), EXACT),
+    op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,))),
+       transcendental(8, "exp(y log x) in working precision")),
+    _unary("abs", *ANY, EXACT), _unary("neg", *ANY, EXACT), _unary("sign", *ANY, EXACT),
+    _unary("sqrt", 0, 50, ROUNDED), _unary("reciprocal", *APART, ROUNDED),
+    _unary("rsqrt", *APART, transcendental(2)), _unary("exp", -5, 5, transcendental(2)),
+    op("_foreach_norm.Scalar", dt.FLOATS, "[() for t in self]", _DTYPES, _norms,
+       accumulated(32, "pairwise or blocked sums, then a root", 2), reference=_norm, magnitude=_each(_norm_size)),
+    op("_foreach_copy_", dt.FLOATS, "None", "None", _copies),
+    op("_foreach_zero_", dt.FLOATS, "None", "None", _zeros),
+]  # fmt: skip

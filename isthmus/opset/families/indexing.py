@@ -1,0 +1,162 @@
+"""Embedding, gathering, scattering and indexing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import EXACT, Operator, Tolerance, accumulated, op
+from isthmus.opset.sampling import Array, Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+_WHY = "additions in any order; atomic ones round to the tensor's dtype each time"
+_ADDED: dict[str, Tolerance] = {
+    "": accumulated(16, _WHY),
+    "bfloat16": accumulated(8 * 2.0**16, _WHY),
+    "float16": accumulated(8 * 2.0**13, _WHY),
+}
+
+
+def _embedding(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(67, 13), m.integers(2, 17, high=67), model="llama")
+    yield m.case("contiguous", m.tensor(67, 13), m.integers(2, 17, high=67), 0, model="bert")
+    yield m.case("contiguous", m.tensor(67, 13), m.integers(5, high=67, dtype="int32"), model="llama")
+    yield m.case("strided", m.tensor(31, 7, layout="transposed"), m.integers(3, 5, high=31, layout="transposed"))
+    yield m.case("strided", m.tensor(31, 7, layout="sliced"), m.integers(9, high=31))
+    yield m.case("zero-size", m.tensor(31, 7), m.integers(0, high=31), model="qwen_moe")
+    yield m.case("0-dim", m.tensor(31, 7), m.integers(high=31))
+    if m.dtype in ("float32", "bfloat16"):
+        yield m.case("large", m.tensor(1031, 7), m.integers(3, 131, high=1031), model="llama")
+
+
+def _embedding_gradient(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, -1, False, model="llama")
+    yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 0, False, model="bert")
+    yield m.case("strided", m.tensor(9, 13, layout="transposed"), m.integers(9, high=5), 5, -1, False)
+    yield m.case("zero-size", m.tensor(0, 13), m.integers(0, high=5), 5, -1, False)
+
+
+def _embedded_size(grad_output: torch.Tensor, indices: Any, num_weights: int, padding_idx: int, **_: Any) -> Any:
+    import torch
+
+    return torch.ops.aten.embedding_dense_backward(grad_output.abs(), indices, num_weights, padding_idx, False)
+
+
+def _gather(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(5, 17, 7), 1, m.integers(3, 4, 7, high=17), model="qwen_moe")
+    yield m.case("contiguous", m.tensor(9, 7), -1, m.integers(9, 11, high=7), model="bert")
+    yield m.case("strided", m.tensor(9, 7, layout="transposed"), 0, m.integers(4, 7, high=9, layout="transposed"))
+    yield m.case("strided", m.tensor(9, 7, layout="sliced"), 1, m.integers(9, 3, high=7))
+    yield m.case("zero-size", m.tensor(9, 7), 1, m.integers(9, 0, high=7))
+    yield m.case("0-dim", m.tensor(), 0, m.values(0, "int64"))
+
+
+def _select(m: Maker) -> Iterator[Case]:
+    for dim in (0, 1, -1):
+        yield m.case("contiguous", m.tensor(5, 9, 7), dim, m.integers(11, high=5), model="qwen_moe")
+        yield m.case("strided", m.tensor(5, 9, 7, layout="transposed"), dim, m.integers(4, high=5, layout="sliced"))
+    yield m.case("zero-size", m.tensor(5, 9), 0, m.integers(0, high=5))
+
+
+def _distinct_index(m: Maker, shape: tuple[int, ...], dim: int, size: int) -> Array:
+    """Indices that differ along ``dim``, so that the order of writing does not matter."""
+    drawn = np.argsort(m.rng.random([size if i == dim else n for i, n in enumerate(shape)]), axis=dim, kind="stable")
+    return m.values(drawn.take(range(shape[dim]), axis=dim), "int64")
+
+
+def _scatter(value: bool) -> Any:
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, size, dim, layout, part in (
+            ("contiguous", (5, 17, 7), 1, "contiguous", (3, 4, 7)), ("contiguous", (9, 7), 0, "contiguous", (9, 7)),
+            ("strided", (9, 7), 0, "transposed", (4, 5)), ("strided", (9, 7), 1, "sliced", (9, 3)),
+            ("zero-size", (9, 7), 1, "contiguous", (9, 0)),
+        ):  # fmt: skip
+            index = _distinct_index(m, part, dim, size[dim])
+            source: Any = (1.5 if m.is_float else 3) if value else m.tensor(*part)
+            yield m.case(kind, m.tensor(*size, layout=layout), dim, index, source, model="qwen_moe")
+
+    return samples
+
+
+def _scatter_add(m: Maker) -> Iterator[Case]:
+    for kind, size, dim, layout, part in (
+        ("contiguous", (5, 7, 9), 1, "contiguous", (3, 11, 9)), ("contiguous", (3, 7), 0, "contiguous", (13, 5)),
+        ("strided", (9, 7), 0, "transposed", (4, 5)), ("zero-size", (9, 7), 1, "contiguous", (9, 0)),
+    ):  # fmt: skip
+        yield m.case(kind, m.tensor(*size, layout=layout), dim, m.integers(*part, high=size[dim]), m.tensor(*part))
+
+
+def _scatter_reduce(m: Maker) -> Iterator[Case]:
+    for reduce in ("sum", "amax", "amin"):
+        for own in (True, False):
+            yield m.case("contiguous", m.tensor(3, 7), 0, m.integers(13, 5, high=3), m.tensor(13, 5), reduce,
+                         include_self=own)  # fmt: skip
+        yield m.case("strided", m.tensor(9, 7, layout="transposed"), 1, m.integers(4, 5, high=7), m.tensor(4, 5),
+                     reduce)  # fmt: skip
+
+
+def _scatter_reduce_size(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
+    return self.abs().scatter_reduce(dim, index, src.abs(), "sum" if reduce == "sum" else "amax", include_self=True)
+
+
+def _index(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(9, 13), [m.integers(17, high=9)], model="qwen_moe")
+    yield m.case("contiguous", m.tensor(9, 5, 7), [m.integers(3, 1, high=9), m.integers(4, high=5)])
+    yield m.case("contiguous", m.tensor(9, 5, 7), [None, m.integers(2, 3, high=5, low=-5)])
+    yield m.case("contiguous", m.tensor(9, 5, 7), [m.integers(4, high=9), None, m.integers(4, high=7)])
+    yield m.case("strided", m.tensor(9, 5, layout="transposed"), [m.integers(17, high=9, layout="sliced")])
+    yield m.case("zero-size", m.tensor(9, 5), [m.integers(0, high=9)], model="qwen_moe")
+    yield m.case("0-dim", m.tensor(9), [m.integers(high=9)])
+
+
+def _puts(m: Maker) -> Iterator[Case]:
+    rows = m.values(m.permutation(19)[:11], "int64")
+    yield m.case("contiguous", m.tensor(19, 5), [rows], m.tensor(11, 5), False, model="qwen_moe")
+    rows = m.values(m.permutation(19)[:11], "int64")
+    yield m.case("broadcast", m.tensor(19, 5), [rows], m.tensor(), False)
+    rows = m.values(m.permutation(19)[:11], "int64")
+    yield m.case("strided", m.tensor(19, 5, layout="transposed"), [rows], m.tensor(11, 5, layout="sliced"), False)
+    yield m.case("contiguous", m.tensor(7, 5), [m.integers(19, high=7)], m.tensor(19, 5), True, model="qwen_moe")
+    yield m.case("contiguous", m.tensor(7, 5), [None, m.integers(9, high=5)], m.tensor(7, 9), True)
+    yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
+
+
+def _put_size(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
+    import torch
+
+    return torch.ops.aten.index_put(self.abs() if accumulate else self * 0, indices, values.abs(), accumulate)
+
+
+def _index_add(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(7, 13), 0, m.integers(19, high=7), m.tensor(19, 13), model="qwen_moe")
+    yield m.case("contiguous", m.tensor(5, 7), 1, m.integers(4, high=7), m.tensor(5, 4), alpha=2)
+    yield m.case("strided", m.tensor(7, 5, layout="transposed"), 0, m.integers(9, high=7), m.tensor(9, 5))
+    yield m.case("zero-size", m.tensor(7, 5), 0, m.integers(0, high=7), m.tensor(0, 5))
+
+
+def _index_added_size(self: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
+    return self.abs().index_add(dim, index, source.abs(), alpha=abs(alpha))
+
+
+_SAME = ("like(self)", "self.dtype")
+
+OPERATORS: list[Operator] = [
+    op("embedding", dt.FLOATS, "indices.shape + weight.shape[1:]", "weight.dtype", _embedding),
+    op("embedding_dense_backward", dt.FLOATS, "(num_weights, grad_output.shape[-1])", "grad_output.dtype",
+       _embedding_gradient, _ADDED, magnitude=_embedded_size),
+    op("gather", dt.ALL, "like(index)", "self.dtype", _gather),
+    op("index_select", dt.ALL, "at(self, dim, index.shape[0])", "self.dtype", _select),
+    op("scatter.src", dt.ALL, *_SAME, _scatter(False)),
+    op("scatter.value", dt.NUMBERS, *_SAME, _scatter(True)),
+    op("scatter_add", dt.NUMBERS, *_SAME, _scatter_add, _ADDED,
+       magnitude=lambda self, dim, index, src: self.abs().scatter_add(dim, index, src.abs())),
+    op("scatter_reduce.two", dt.FLOATS, *_SAME, _scatter_reduce, _ADDED, magnitude=_scatter_reduce_size),
+    op("index.Tensor", dt.ALL, "indexed(self, indices)", "self.dtype", _index, EXACT),
+    op("index_put", dt.NUMBERS, *_SAME, _puts, _ADDED, magnitude=_put_size),
+    op("index_add", dt.NUMBERS, *_SAME, _index_add, _ADDED, magnitude=_index_added_size),
+]  # fmt: skip

@@ -1,0 +1,88 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.reference import absolutely
+from isthmus.opset.sampling import Case, Maker
+
+# sqrt(K) roundings happen by chance, K at worst; blocked kernels stay far below.
+_GEMM = accumulated(32, "sums of up to a few hundred products in the compute dtype, blocked")
+
+# rows, inner, columns
+_SIZES = (
+    ("contiguous", (17, 67, 35), "llama"),
+    ("contiguous", (1, 33, 5), "llama"),
+    ("contiguous", (3, 1, 7), ""),
+    ("zero-size", (0, 5, 7), "qwen_moe"),
+    ("zero-size", (3, 0, 7), "qwen_moe"),
+    ("large", (67, 261, 131), "llama"),
+)
+
+
+def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
+    """Left and right matrices, every one contiguous, transposed and sliced."""
+    for kind, (rows, inner, columns), model in _SIZES:
+        if kind == "large" and m.dtype not in ("float32", "bfloat16"):
+            continue
+        first = (before(rows, columns),) if before else ()
+        yield m.case(kind, *first, m.tensor(*lead, rows, inner), m.tensor(*lead, inner, columns), model=model)
+    for left, right in (
+        ("transposed", "contiguous"), ("contiguous", "transposed"), ("transposed", "transposed"),
+        ("sliced", "contiguous"), ("contiguous", "sliced"),
+    ):  # fmt: skip
+        first = (before(13, 11),) if before else ()
+        pair = m.tensor(*lead, 13, 19, layout=left), m.tensor(*lead, 19, 11, layout=right)
+        yield m.case("strided", *first, *pair, model="bert")
+
+
+def _mm(m: Maker) -> Iterator[Case]:
+    yield from _products(m)
+
+
+def _bmm(m: Maker) -> Iterator[Case]:
+    yield from _products(m, 3)
+    yield m.case("zero-size", m.tensor(0, 3, 5), m.tensor(0, 5, 7))
+    yield m.case("broadcast", m.tensor(3, 7, 5, layout="expanded"), m.tensor(3, 5, 9))
+
+
+def _addmm(m: Maker) -> Iterator[Case]:
+    yield from _products(m, before=lambda rows, columns: m.tensor(columns))
+    for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1)):
+        yield m.case("contiguous", m.tensor(7, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
+    yield m.case("broadcast", m.tensor(7, 1), m.tensor(7, 13), m.tensor(13, 9))
+    yield m.case("0-dim", m.tensor(), m.tensor(7, 13), m.tensor(13, 9))
+
+
+def _baddbmm(m: Maker) -> Iterator[Case]:
+    yield from _products(m, 3, before=lambda rows, columns: m.tensor(3, rows, columns))
+    yield m.case("broadcast", m.tensor(1, 1, 9), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0.5, alpha=2.0)
+
+
+def _mv(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(17, 35), m.tensor(35))
+    yield m.case("strided", m.tensor(17, 35, layout="transposed"), m.tensor(35, layout="sliced"))
+    yield m.case("zero-size", m.tensor(0, 5), m.tensor(5))
+
+
+def _dot(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(67), m.tensor(67))
+    yield m.case("strided", m.tensor(29, layout="sliced"), m.tensor(29))
+    yield m.case("zero-size", m.tensor(0), m.tensor(0))
+
+
+OPERATORS: list[Operator] = [
+    op("mm", dt.FLOATS, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=absolutely("aten::mm")),
+    op("bmm", dt.FLOATS, "(self.shape[0], self.shape[1], mat2.shape[2])", "self.dtype", _bmm, _GEMM,
+       magnitude=absolutely("aten::bmm")),
+    op("addmm", dt.FLOATS, "(mat1.shape[0], mat2.shape[1])", "self.dtype", _addmm, _GEMM,
+       magnitude=absolutely("aten::addmm")),
+    op("baddbmm", dt.FLOATS, "(batch1.shape[0], batch1.shape[1], batch2.shape[2])", "self.dtype", _baddbmm, _GEMM,
+       magnitude=absolutely("aten::baddbmm")),
+    op("mv", dt.FLOATS, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=absolutely("aten::mv")),
+    op("dot", dt.FLOATS, "()", "self.dtype", _dot, _GEMM, magnitude=absolutely("aten::dot")),
+]  # fmt: skip

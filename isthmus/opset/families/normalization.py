@@ -1,0 +1,273 @@
+"""Layer, group and batch normalisation, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.reference import overload
+from isthmus.opset.sampling import Array, Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+_FORWARD = accumulated(32, "a mean and a variance by blocked sums or Welford's")
+_BACKWARD = accumulated(64, "two blocked sums over the row or the batch")
+
+
+def _stat(m: Maker, *shape: int, low: float, high: float) -> Array:
+    return m.tensor(*shape, low=low, high=high, dtype="float64" if m.dtype == "float64" else "float32")
+
+
+def _layers(m: Maker) -> Iterator[Case]:
+    for kind, shape, axes, layout, model in (
+        ("contiguous", (2, 17, 35), 1, "contiguous", "bert"), ("contiguous", (3, 5, 7), 2, "contiguous", ""),
+        ("strided", (5, 19), 1, "transposed", "bert"), ("strided", (5, 19), 1, "sliced", "bert"),
+        ("large", (3, 1031), 1, "contiguous", "bert"), ("zero-size", (0, 7), 1, "contiguous", ""),
+    ):  # fmt: skip
+        size = list(shape[-axes:])
+        tensor = m.tensor(*shape, layout=layout, low=-1.7)
+        yield m.case(kind, tensor, size, m.tensor(*size), m.tensor(*size), 1e-5, model=model)
+    yield m.case("contiguous", m.tensor(3, 13), [13], None, None, 1e-5)
+    # Small values: an epsilon in the wrong place shows.
+    yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), [13], m.tensor(13), m.tensor(13), 1e-3)
+
+
+def _mean_and_scale(input: torch.Tensor, dims: list[int], eps: float) -> tuple[Any, Any]:
+    mean = input.mean(dims, keepdim=True)
+    return mean, ((input - mean) ** 2).mean(dims, keepdim=True).add(eps).rsqrt()
+
+
+def _layer_size(input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: float) -> tuple[Any, ...]:
+    dims = list(range(-len(normalized_shape), 0))
+    mean, scale = _mean_and_scale(input, dims, eps)
+    size = (input.abs() + input.abs().mean(dims, keepdim=True)) * scale
+    out = size * (weight.abs() if weight is not None else 1) + (bias.abs() if bias is not None else 0)
+    return out, input.abs().mean(dims, keepdim=True), 2 * scale
+
+
+def _layer_gradients(m: Maker) -> Iterator[Case]:
+    import numpy as np
+
+    for kind, shape, axes, layout, mask, model in (
+        ("contiguous", (2, 17, 35), 1, "contiguous", [True, True, True], "bert"),
+        ("contiguous", (3, 5, 7), 2, "contiguous", [True, True, True], ""),
+        ("contiguous", (6, 13), 1, "contiguous", [True, False, False], "bert"),
+        ("strided", (5, 19), 1, "transposed", [True, True, True], "bert"),
+        ("large", (3, 1031), 1, "contiguous", [True, True, True], "bert"),
+    ):
+        size = list(shape[-axes:])
+        tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape)
+        wide = tensor.view.astype(np.float64)
+        dims = tuple(range(-axes, 0))
+        mean = wide.mean(dims, keepdims=True)
+        scale = 1 / np.sqrt(((wide - mean) ** 2).mean(dims, keepdims=True) + 1e-5)
+        stats = [m.values(each, "float64" if m.dtype == "float64" else "float32") for each in (mean, scale)]
+        yield m.case(kind, grad, tensor, size, *stats, m.tensor(*size), m.tensor(*size), mask, model=model)
+
+
+def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitude: bool) -> Any:
+    """Gradient through a normalisation over ``dims``: scale * (g - mean(g) - hat * mean(g * hat)), g = grad * w."""
+    slope = grad * weight
+    if magnitude:
+        slope, hat = slope.abs(), hat.abs()
+        return scale * (slope + slope.mean(dims, keepdim=True) + hat * (slope * hat).mean(dims, keepdim=True))
+    return scale * (slope - slope.mean(dims, keepdim=True) - hat * (slope * hat).mean(dims, keepdim=True))
+
+
+def _layer_gradient(grad_out: Any, input: Any, normalized_shape: list[int], mean: Any, rstd: Any, weight: Any,
+                    bias: Any, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    axes = len(normalized_shape)
+    dims, batch = list(range(-axes, 0)), list(range(input.dim() - axes))
+    hat = (input.abs() + mean.abs()) * rstd if magnitude else (input - mean) * rstd
+    grad = grad_out.abs() if magnitude else grad_out
+    found = (_normalized(grad, weight, hat, rstd, dims, magnitude), (grad * hat).sum(batch), grad.sum(batch))
+    return tuple(each if wanted else None for each, wanted in zip(found, output_mask, strict=True))
+
+
+def _groups(m: Maker) -> Iterator[Case]:
+    for kind, shape, groups, layout in (
+        ("contiguous", (2, 6, 5, 7), 3, "contiguous"), ("contiguous", (2, 4, 9), 1, "contiguous"),
+        ("strided", (2, 6, 5, 7), 2, "channels_last"),
+    ):  # fmt: skip
+        n, c, rest = shape[0], shape[1], _product(shape[2:])
+        yield m.case(kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, groups, 1e-5)
+    yield m.case("contiguous", m.tensor(2, 4, 9), None, None, 2, 4, 9, 2, 1e-3)
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    import math
+
+    return math.prod(sizes)
+
+
+def _per_channel(values: Any, tensor: Any) -> Any:
+    return values.reshape(1, -1, *[1] * (tensor.dim() - 2)) if values is not None else 1
+
+
+def _group_size(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
+    flat = input.reshape(N, group, -1)
+    _, scale = _mean_and_scale(flat, [2], eps)
+    size = (flat.abs() + flat.abs().mean(2, keepdim=True)) * scale
+    out = size.reshape(input.shape) * abs(_per_channel(weight, input))
+    out = out + (_per_channel(bias, input).abs() if bias is not None else 0)
+    return out, flat.abs().mean(2), 2 * scale.squeeze(2)
+
+
+def _group_gradients(m: Maker) -> Iterator[Case]:
+    import numpy as np
+
+    for kind, shape, groups, layout in (
+        ("contiguous", (2, 6, 5, 7), 3, "contiguous"), ("contiguous", (3, 4, 9), 1, "contiguous"),
+        ("strided", (2, 6, 5, 7), 2, "channels_last"),
+    ):  # fmt: skip
+        n, c, rest = shape[0], shape[1], _product(shape[2:])
+        tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape)
+        wide = tensor.view.astype(np.float64).reshape(n, groups, -1)
+        mean = wide.mean(2)
+        stats = [m.values(each) for each in (mean, 1 / np.sqrt(wide.var(2) + 1e-5))]
+        yield m.case(kind, grad, tensor, *stats, m.tensor(c), n, c, rest, groups, [True, True, True])
+
+
+def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,
+                    group: int, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    flat = input.reshape(N, group, -1)
+    mean, rstd = mean.unsqueeze(2), rstd.unsqueeze(2)
+    hat = (flat.abs() + mean.abs()) * rstd if magnitude else (flat - mean) * rstd
+    grad = grad_out.abs() if magnitude else grad_out
+    slope = (grad * _per_channel(weight, input)).reshape(N, group, -1)
+    first = _normalized(slope, 1, hat, rstd, [2], magnitude).reshape(input.shape)
+    batch = [i for i in range(input.dim()) if i != 1]
+    return first, (grad * hat.reshape(input.shape)).sum(batch), grad.sum(batch)
+
+
+def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
+    yield "contiguous", m.tensor(3, 5, 7, 6), 5, "resnet"
+    yield "strided", m.tensor(2, 7, 5, 3, layout="channels_last"), 7, "resnet"
+    yield "contiguous", m.tensor(19, 6), 6, ""
+    if m.dtype in ("float32", "bfloat16"):
+        yield "large", m.tensor(2, 3, 17, 37), 3, "resnet"
+
+
+def _batches(running: str = "given") -> Any:
+    """Training and evaluation over images: ``running`` statistics given, optional or not taken at all."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, tensor, c, model in _images(m):
+            # Mixed precision keeps parameters and statistics in float32; pure half precision does not.
+            stored = "float32" if m.dtype in dt.HALVES and model else m.dtype
+            scale = [m.tensor(c, dtype=stored), m.tensor(c, dtype=stored)]
+            stats = [m.tensor(c, low=low, high=high, dtype=stored) for low, high in ((-1, 1), (0.3, 2))]
+            modes: dict[str, list[tuple[Any, ...]]] = {
+                "given": [(*stats, True), (*stats, False)], "evaluation": [tuple(stats)], "none": [(True,)],
+            }  # fmt: skip
+    X m.case(kind, tensor, *scale, *mode, momentum=0.1, eps=1e-5, model=model)
+
+    return samples
+
+
+def _axes(input: Any) -> list[int]:
+    return [i for i in range(input.dim()) if i != 1]
+
+
+def _batch_size(input: Any, weight: Any, bias: Any, running_mean: Any = None, running_var: Any = None,
+                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> tuple[Any, ...]:  # fmt: skip
+    axes = _axes(input)
+    big = input.abs().mean(axes)
+    variance = input.var(axes, correction=0)
+    if not training:
+        big, variance = running_mean.abs(), running_var
+    scale = (variance + eps).rsqrt()
+    out = (input.abs() + _per_channel(big, input)) * _per_channel(scale, input)
+    out = out * abs(_per_channel(weight, input)) + abs(_per_channel(bias, input))
+    return out, big, 2 * scale, variance
+
+
+def _native_size(**a: Any) -> tuple[Any, ...]:
+    out, big, scale, variance = _batch_size(**a)
+    if not a["training"]:
+        return a["running_mean"].abs(), a["running_var"], out, big, scale
+    return a["running_mean"].abs() + big, 2 * (a["running_var"] + 2 * variance), out, big, scale
+
+
+def _stateless_size(**a: Any) -> tuple[Any, ...]:
+    return _batch_size(**a)[:3]
+
+
+def _forward(name: str) -> Any:
+    """The ATen operator with the statistics that it used as its results in evaluation too, as CUDA has it."""
+
+    def reference(**a: Any) -> Any:
+        out, mean, scale = overload(name)(**a)
+        if not a.get("training"):
+            mean, scale = a["running_mean"], (a["running_var"] + a["eps"]).rsqrt()
+        return out, mean, scale
+
+    return reference
+
+
+def _batch_gradients(m: Maker) -> Iterator[Case]:
+    import numpy as np
+
+    for kind, tensor, c, model in _images(m):
+        wide = tensor.view.astype(np.float64)
+        axes = tuple(i for i in range(wide.ndim) if i != 1)
+        kept = "float64" if m.dtype == "float64" else "float32"
+        saved = [m.values(v, kept) for v in (wide.mean(axes), 1 / np.sqrt(wide.var(axes) + 1e-5))]
+        running = [_stat(m, c, low=-1, high=1), _stat(m, c, low=0.3, high=2)]
+        for train in (True, False):
+            yield m.case(kind, m.tensor(*tensor.shape), tensor, m.tensor(c, dtype=kept), *running, *saved, train, 1e-5,
+                         [True, True, True], model=model)  # fmt: skip
+
+
+def _batch_gradient(grad_out: Any, input: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any,
+                    save_invstd: Any, train: bool, eps: float, output_mask: list[bool],
+                    magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    axes = _axes(input)
+    mean = _per_channel(save_mean if train else running_mean, input)
+    scale = _per_channel(save_invstd if train else (running_var + eps).rsqrt(), input)
+    hat = (input.abs() + mean.abs()) * scale if magnitude else (input - mean) * scale
+    grad = grad_out.abs() if magnitude else grad_out
+    factor = _per_channel(weight.abs() if magnitude else weight, input)
+    first = _normalized(grad, factor, hat, scale, axes, magnitude) if train else grad * factor * scale
+    return first, (grad * hat).sum(axes), grad.sum(axes)
+
+
+def _size_of(gradient: Any) -> Any:
+    return lambda **arguments: gradient(**arguments, magnitude=True)
+
+
+_CHANNELS = "(input.shape[1],)"
+
+
+
+_SAVED = f"(input.shape, {_CHANNELS}, {_CHANNELS})"
+_TRIPLE = "(input.dtype, accumulator(input), accumulator(input))"
+_ROW = ("tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in enumerate(input.shape))")
+
+OPERATORS: list[Operator] = [
+    op("native_layer_norm", dt.FLOATS, f"(input.shape, {_ROW}, {_ROW})", _TRIPLE, _layers, _FORWARD,
+       magnitude=_layer_size),
+    op("native_layer_norm_backward", dt.FLOATS,
+       "(input.shape if output_mask[0] else None, tuple(normalized_shape) if output_mask[1] else None, "
+       "tuple(normalized_shape) if output_mask[2] else None)",
+       "(input.dtype, weight.dtype if output_mask[1] else None, weight.dtype if output_mask[2] else None)",
+       _layer_gradients, _BACKWARD, reference=_layer_gradient, magnitude=_size_of(_layer_gradient)),
+    op("native_group_norm", dt.FLOATS, "(input.shape, (N, group), (N, group))",
+       "(input.dtype, input.dtype, input.dtype)", _groups, _FORWARD, magnitude=_group_size),
+    op("native_group_norm_backward", dt.FLOATS, "(input.shape, (C,), (C,))", "(input.dtype, input.dtype, input.dtype)",
+       _group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient)),
+    op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
+       reference=_forward("aten::native_batch_norm"), magnitude=_native_size),
+    op("_native_batch_norm_legit", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
+       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size),
+    op("_native_batch_norm_legit_no_training", dt.FLOATS, _SAVED, _TRIPLE, _batches("evaluation"), _FORWARD,
+       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size),
+    op("_native_batch_norm_legit.no_stats", dt.FLOATS, _SAVED, _TRIPLE, _batches("none"), _FORWARD,
+       magnitude=_stateless_size),
+    op("native_batch_norm_backward", dt.FLOATS, f"(input.shape, {_CHANNELS}, {_CHANNELS})",
+       "(input.dtype, weight.dtype, weight.dtype)", _batch_gradients, _BACKWARD, reference=_batch_gradient,
+       magnitude=_size_of(_batch_gradient)),
+]  # fmt: skip

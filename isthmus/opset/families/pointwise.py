@@ -1,0 +1,201 @@
+"""Arithmetic and functions, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import ANY, elementwise, several
+from isthmus.opset.operator import EXACT, ROUNDED, Operator, Tolerance, op, transcendental
+from isthmus.opset.sampling import Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+LIKE = ("like(self)", "self.dtype")
+PAIR = ("broadcast(self, other)", "promote(self, other)")
+BITS = (*dt.INTEGERS, "bool")
+
+# name, dtypes, range of the values, tolerance
+_UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
+    ("abs", dt.NUMBERS, ANY, EXACT),
+    ("neg", dt.NUMBERS, ANY, EXACT),
+    ("sign", dt.NUMBERS, ANY, EXACT),
+    ("ceil", dt.FLOATS, (-9, 9), EXACT),
+    ("floor", dt.FLOATS, (-9, 9), EXACT),
+    ("trunc", dt.FLOATS, (-9, 9), EXACT),
+    ("round", dt.FLOATS, (-9, 9), EXACT),
+    ("frac", dt.FLOATS, (-9, 9), EXACT),
+    ("sqrt", dt.FLOATS, (0, 50), ROUNDED),
+    ("reciprocal", dt.FLOATS, ANY, ROUNDED),
+    ("rsqrt", dt.FLOATS, (0.01, 50), transcendental(2, "1 / sqrt(x), two roundings,")),
+    ("exp", dt.FLOATS, (-9, 9), transcendental(2)),
+    ("exp2", dt.FLOATS, (-9, 9), transcendental(2)),
+    ("expm1", dt.FLOATS, (-5, 5), transcendental(3)),
+    ("log", dt.FLOATS, (0.01, 50), transcendental(2)),
+    ("log2", dt.FLOATS, (0.01, 50), transcendental(2)),
+    ("log10", dt.FLOATS, (0.01, 50), transcendental(2)),
+    ("log1p", dt.FLOATS, (-0.9, 50), transcendental(2)),
+    ("sin", dt.FLOATS, (-30, 30), transcendental(2)),
+    ("cos", dt.FLOATS, (-30, 30), transcendental(2)),
+    ("tan", dt.FLOATS, (-3, 3), transcendental(4)),
+    ("asin", dt.FLOATS, (-1, 1), transcendental(4)),
+    ("acos", dt.FLOATS, (-1, 1), transcendental(4)),
+    ("atan", dt.FLOATS, (-9, 9), transcendental(3)),
+    ("sinh", dt.FLOATS, (-5, 5), transcendental(4)),
+    ("cosh", dt.FLOATS, (-5, 5), transcendental(4)),
+    ("asinh", dt.FLOATS, (-9, 9), transcendental(4)),
+    ("acosh", dt.FLOATS, (1, 50), transcendental(4)),
+    ("atanh", dt.FLOATS, (-0.95, 0.95), transcendental(4)),
+    ("erf", dt.FLOATS, (-3, 3), transcendental(4)),
+    ("bitwise_not", BITS, ANY, EXACT),
+)  # fmt: skip
+
+
+def _scalar(*values: Any, floats_only: bool = False, special: bool = True, **others: Any) -> Any:
+    """Samples of ``f(self, other: Scalar)``; fractional numbers only for float tensors."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for i, value in enumerate(values):
+            if not m.is_float and isinstance(value, float):
+                continue
+            each = elementwise(ANY, special=special, other=value, **others) if i == 0 else _two(value, others)
+            yield from each(m)
+
+    return samples
+
+
+def _two(value: Any, others: dict[str, Any]) -> Any:
+    def samples(m: Maker) -> Iterator[Case]:
+        yield m.case("contiguous", m.tensor(3, 31), other=value, **others)
+        yield m.case("strided", m.tensor(7, 13, layout="transposed"), other=value, **others)
+
+    return samples
+
+
+def _scaled_sum(self: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
+    return self.abs() + abs(other * alpha)
+
+
+def _nonzero_pair(rounding_mode: Any = ()) -> Any:
+    """Pairs whose second tensor has no integer zero, which division leaves undefined."""
+    extra = {} if rounding_mode == () else {"rounding_mode": rounding_mode}
+
+    def samples(m: Maker) -> Iterator[Case]:
+        if m.is_float:
+            yield from elementwise(ANY, ANY, extremes=False, **extra)(m)
+            return
+        for kind, layout, shape in (
+            ("contiguous", "contiguous", (3, 37)), ("strided", "transposed", (7, 11)),
+            ("broadcast", "contiguous", (1, 13)), ("zero-size", "contiguous", (0, 4)), ("0-dim", "contiguous", ()),
+        ):  # fmt: skip
+            a = m.tensor(*((5, 13) if kind == "broadcast" else shape), layout=layout)
+            sign = 1 if m.kind_of_dtype == "uint" else m.rng.integers(0, 2, shape) * 2 - 1
+            yield m.case(kind, a, m.values(m.integers(*shape, low=1, high=6).view * sign, m.dtype), **extra)
+
+    return samples
+
+
+_ADD = Tolerance(1, 1, "the product with alpha is rounded before the sum")
+_QUOTIENT = Tolerance(1, 0, "the quotient is rounded; whole numbers are exact")
+_POWER = transcendental(8, "exp(y log x) in working precision")
+
+
+def _powers(m: Maker) -> Iterator[Case]:
+    for exponent in (2, 3, 0.5, -1.0, 1.7, 0, 1):
+        low = 0.05 if isinstance(exponent, float) else -2.7
+        yield m.case("contiguous", m.tensor(3, 29, low=low), exponent)
+    yield m.case("strided", m.tensor(5, 13, layout="transposed"), 2, model="llama")
+    yield m.case("strided", m.tensor(5, 13, layout="sliced"), 3)
+    yield m.case("zero-size", m.tensor(0, 3), 2)
+    yield m.case("0-dim", m.tensor(), 2)
+    yield m.case("large", m.tensor(3, 1371), 2, model="llama")
+
+
+def _power_base(m: Maker) -> Iterator[Case]:
+    for base in (2.0, 10000.0, 0.5):
+        yield m.case("contiguous", base, m.tensor(3, 29, low=-1, high=1), model="llama")
+    yield m.case("strided", 10000.0, m.tensor(5, 13, low=-1, high=1, layout="transposed"))
+    yield m.case("zero-size", 2.0, m.tensor(0, 3))
+    yield m.case("0-dim", 2.0, m.tensor())
+
+
+def _clamps(m: Maker) -> Iterator[Case]:
+    low, high = (-0.7, 1.3) if m.is_float else (3, 7)
+    yield from elementwise(ANY, min=low, max=high)(m)
+    yield m.case("contiguous", m.tensor(3, 29), min=low)
+    yield m.case("contiguous", m.tensor(3, 29), max=high)
+    yield m.case("contiguous", m.tensor(3, 29), min=high, max=low)
+
+
+def _tensor_clamps(m: Maker) -> Iterator[Case]:
+    yield from elementwise(ANY, (-2, 1), (0, 3), special=False)(m)
+    yield m.case("contiguous", m.tensor(3, 29), None, m.tensor(3, 29))
+
+
+def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
+    return self.abs() + (end.abs() + self.abs()) * abs(weight)
+
+
+def _addcmul(self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, value: Any = 1) -> Any:
+    return self.abs() + abs(value) * (tensor1 * tensor2).abs()
+
+
+def _addcdiv(self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, value: Any = 1) -> Any:
+    return self.abs() + abs(value) * (tensor1 / tensor2).abs()
+
+
+_FUSED = Tolerance(1, 4, "up to four roundings before the last")
+_TRIPLE = ("broadcast(self, tensor1, tensor2)", "self.dtype")
+_plain, _finite = elementwise(ANY, ANY), elementwise(ANY, ANY, special=False)
+
+OPERATORS: list[Operator] = [
+    *[op(name, kinds, *LIKE, elementwise(span), limit) for name, kinds, span, limit in _UNARY],
+    op("add.Tensor", dt.NUMBERS, *PAIR, several(_plain, elementwise(ANY, ANY, special=False, alpha=3)),
+       _ADD, magnitude=_scaled_sum),
+    op("sub.Tensor", dt.NUMBERS, *PAIR, several(_plain, elementwise(ANY, ANY, special=False, alpha=3)),
+       _ADD, magnitude=_scaled_sum),
+    op("rsub.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), ROUNDED),
+    op("add.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, 1e-6), _ADD, magnitude=_scaled_sum),
+    op("sub.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), _ADD, magnitude=_scaled_sum),
+    op("mul.Tensor", dt.ALL, *PAIR, _plain, ROUNDED),
+    op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1), ROUNDED),
+    op("div.Tensor", dt.FLOATS, *PAIR, _plain, ROUNDED),
+    op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7), ROUNDED),
+    op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT),
+    op("div.Scalar_mode", dt.NUMBERS, *LIKE,
+       several(_scalar(3, 0.75, rounding_mode="floor", special=False),
+               _scalar(3, rounding_mode="trunc", special=False)), _QUOTIENT),
+    op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT),
+    op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT),
+    op("fmod.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), EXACT),
+    op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
+       magnitude=lambda self, other: self.abs() + abs(other)),
+    op("remainder.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), _ADD,
+       magnitude=lambda self, other: self.abs() + abs(other)),
+    op("maximum", dt.ALL, *PAIR, _plain),
+    op("minimum", dt.ALL, *PAIR, _plain),
+    op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
+    op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, _powers, _POWER),
+    op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",
+       elementwise((0.05, 3), (-2, 2), special=False), _POWER),
+    op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", _power_base, _POWER),
+    op("clamp", dt.NUMBERS, *LIKE, _clamps),
+    op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", _tensor_clamps),
+    op("clamp_min", dt.NUMBERS, *LIKE, elementwise(ANY, min=1)),
+    op("clamp_max", dt.NUMBERS, *LIKE, elementwise(ANY, max=1)),
+    op("lerp.Scalar", dt.FLOATS, "broadcast(self, end)", "self.dtype",
+       several(elementwise(ANY, ANY, special=False, weight=0.1),
+               elementwise(ANY, ANY, special=False, weight=0.9)), _FUSED, magnitude=_lerp),
+    op("lerp.Tensor", dt.FLOATS, "broadcast(self, end, weight)", "self.dtype",
+       elementwise(ANY, ANY, (0, 1), special=False), _FUSED, magnitude=_lerp),
+    op("addcmul", dt.FLOATS, *_TRIPLE,
+       several(elementwise(ANY, ANY, ANY, special=False), elementwise(ANY, ANY, ANY, special=False, value=0.01)),
+       _FUSED, magnitude=_addcmul),
+    op("addcdiv", dt.FLOATS, *_TRIPLE,
+       several(elementwise(ANY, ANY, (0.2, 3), special=False),
+               elementwise(ANY, ANY, (0.2, 3), special=False, value=-0.001)), _FUSED, magnitude=_addcdiv),
+    *[op(f"bitwise_{name}.Tensor", BITS, *PAIR, _finite) for name in ("and", "or", "xor")],
+    *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE, _scalar(5)) for name in ("and", "or", "xor")],
+]  # fmt: skip

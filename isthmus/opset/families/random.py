@@ -1,0 +1,71 @@
+"""Random numbers. There is no right value: a case states the law that the result must follow, and that one seed
+gives one result and another seed another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, op
+from isthmus.opset.sampling import Case, Maker
+
+
+def _draws(*settings: tuple[Any, ...], low: int = 0) -> Any:
+    """In-place draws into a large tensor, a strided one and an empty one."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for args in settings:
+            yield m.case("large", m.tensor(61, 67), *args, model="llama")
+        yield m.case("strided", m.tensor(61, 67, layout="transposed"), *settings[0])
+        yield m.case("strided", m.tensor(61, 67, layout="sliced"), *settings[0])
+        yield m.case("zero-size", m.tensor(0, 5), *settings[0])
+
+    return samples
+
+
+def _bernoulli(m: Maker) -> Iterator[Case]:
+    yield m.case("large", m.values([[0.3] * 67] * 61))
+    yield m.case("zero-size", m.tensor(0, 5, low=0, high=1))
+
+
+def _dropouts(m: Maker) -> Iterator[Case]:
+    for p in (0.1, 0.5):
+        yield m.case("large", m.tensor(61, 67, low=0.5), p, True, model="bert")
+    yield m.case("strided", m.tensor(61, 67, low=0.5, layout="transposed"), 0.1, True)
+    yield m.case("zero-size", m.tensor(0, 5), 0.1, True)
+
+
+def _permutations(m: Maker) -> Iterator[Case]:
+    for n in (1, 17, 1031):
+        yield m.case("large" if n > 1000 else "contiguous", n, dtype=m.dtype)
+
+
+def _normal(a: dict[str, Any]) -> dict[str, Any]:
+    return {"self": {"name": "normal", "mean": a["mean"], "std": a["std"]}}
+
+
+def _uniform(a: dict[str, Any]) -> dict[str, Any]:
+    return {"self": {"name": "uniform", "low": a["from"], "high": a["to"]}}
+
+
+def _integers(a: dict[str, Any]) -> dict[str, Any]:
+    return {"self": {"name": "integers", "low": a.get("from", 0), "high": a["to"]}}
+
+
+def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
+    return {"out0": {"name": "any"}, "out1": {"name": "bernoulli", "p": 1 - a["p"]}}
+
+
+OPERATORS: list[Operator] = [
+    op("normal_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (0.5, 0.02)), law=_normal),
+    op("uniform_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (-0.25, 0.75)), law=_uniform),
+    op("bernoulli_.float", dt.FLOATS, "None", "None", _draws((0.3,), (0.9,)),
+       law=lambda a: {"self": {"name": "bernoulli", "p": a["p"]}}),
+    op("bernoulli", dt.FLOATS, "like(self)", "self.dtype", _bernoulli,
+       law=lambda a: {"out": {"name": "bernoulli", "p": float(a["self"].storage[0]) if a["self"].storage.size else 0.5}}),
+    op("random_.from", (*dt.INTEGERS, "float32"), "None", "None", _draws((0, 100), (3, 19)), law=_integers),
+    op("random_.to", (*dt.INTEGERS, "float32"), "None", "None", _draws((100,)), law=_integers),
+    op("native_dropout", dt.FLOATS, "(input.shape, input.shape)", '(input.dtype, "bool")', _dropouts, law=_drop_law),
+    op("randperm", ("int64", "int32"), "(n,)", "dtype", _permutations, law=lambda a: {"out": {"name": "permutation"}}),
+]  # fmt: skip

@@ -1,0 +1,179 @@
+"""Sums, means, extremes, norms and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import special_values
+from isthmus.opset.operator import EXACT, Operator, Tolerance, accumulated, op
+from isthmus.opset.reference import absolutely
+from isthmus.opset.sampling import Array, Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+_SUM = accumulated(32, "pairwise or blocked sums; a loop over a whole row of a thousand would exceed it")
+_PRODUCT = {
+    "": Tolerance(64, 0, "one rounding for each factor"),
+    **{half: Tolerance(1, 0, "computed in float32, rounded once") for half in dt.HALVES},
+}
+_DIMS = ((-1,), (0, 2), (1,), [])
+
+
+def _inputs(m: Maker, low: float = -2.7, high: float = 3.1) -> Iterator[tuple[str, Array, str]]:
+    """(kind, tensor, model) of three dimensions, and large, strided and empty ones."""
+    span = {"low": low, "high": high}
+    yield "contiguous", m.tensor(3, 17, 35, **span), "llama"
+    yield "strided", m.tensor(3, 17, 13, layout="transposed", **span), "bert"
+    yield "strided", m.tensor(3, 5, 19, layout="sliced", **span), "qwen_moe"
+    yield "broadcast", m.tensor(3, 5, 7, layout="expanded", **span), ""
+    if m.dtype in ("float32", "bfloat16"):
+        yield "large", m.tensor(2, 3, 1031, **span), "llama"
+
+
+def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others: Any) -> Any:
+    """Reductions over one dimension, or several if the operator can."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for i in range(4):
+            for kind, tensor, model in _inputs(m, low, high):
+                if i and kind not in ("contiguous", "strided"):
+                    continue
+                dims: Any = list(_DIMS[i]) if many else _DIMS[i][0] if _DIMS[i] else 2
+                yield m.case(kind, tensor, dims, keepdim=i == 1, model=model, **others)
+        yield m.case("0-dim", m.tensor(low=low, high=high), [0] if many else 0, **others)
+        yield m.case("zero-size", m.tensor(0, 5, low=low, high=high), [1] if many else 1, **others)
+        if m.is_float:
+            values = special_values(m.dtype, extremes=False)
+            yield m.case("special", m.values([[v, 1.0] for v in values]), [1] if many else 1, **others)
+
+    return samples
+
+
+def _distinct_over_dims(m: Maker) -> Iterator[Case]:
+    """For operators that give an index: no ties."""
+    for dim in (0, 1, -1):
+        yield m.case("contiguous", m.distinct(3, 5, 7), dim, keepdim=dim == 1, model="qwen_moe")
+        yield m.case("strided", m.distinct(3, 5, 7, layout="transposed"), dim)
+        yield m.case("strided", m.distinct(3, 5, 7, layout="sliced"), dim)
+    yield m.case("0-dim", m.tensor(), 0)
+    yield m.case("zero-size", m.tensor(0, 5), 1)
+
+
+def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True) -> Any:
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, tensor, model in _inputs(m, low, high):
+            yield m.case(kind, tensor, *args, model=model)
+        yield m.case("0-dim", m.tensor(low=low, high=high), *args)
+        if empty:
+            yield m.case("zero-size", m.tensor(0, 3), *args)
+
+    return samples
+
+
+def _chosen(m: Maker) -> Iterator[Case]:
+    for keep in (False, True):
+        yield m.case("contiguous", m.distinct(3, 37), 1, keepdim=keep, model="resnet")
+        yield m.case("strided", m.distinct(5, 9, layout="transposed"), 0, keepdim=keep)
+    yield m.case("contiguous", m.distinct(4, 11))
+    yield m.case("0-dim", m.tensor())
+    yield m.case("zero-size", m.tensor(0, 5), 1)
+
+
+def _arrays(m: Maker) -> Iterator[Case]:
+    for dim in (-1, 0):
+        yield m.case("contiguous", m.tensor(3, 37), dim, model="qwen_moe")
+        yield m.case("strided", m.tensor(5, 19, layout="transposed"), dim)
+        yield m.case("strided", m.tensor(5, 19, layout="sliced"), dim)
+    yield m.case("0-dim", m.tensor(), 0)
+    yield m.case("zero-size", m.tensor(0, 5), 1)
+
+
+def _norms(m: Maker) -> Iterator[Case]:
+    for order in (2, 1, float("inf"), 3.0):
+        yield m.case("contiguous", m.tensor(3, 37), order, None, False, model="llama")
+        yield m.case("strided", m.tensor(5, 19, layout="transposed"), order, [1], True)
+    yield m.case("0-dim", m.tensor(), 2)
+    yield m.case("zero-size", m.tensor(0, 5), 2)
+    if m.dtype in ("float32", "bfloat16"):
+        yield m.case("large", m.tensor(4111), 2, model="llama")
+
+
+def _norm_size(self: torch.Tensor, ord: Any, dim: Any, keepdim: bool, **_: Any) -> Any:
+    import torch
+
+    return torch.linalg.vector_norm(self, ord, dim, keepdim)
+
+
+def _spread(self: torch.Tensor, dim: Any, correction: Any = 1, unbiased: bool = True, keepdim: bool = False) -> Any:
+    n = self.numel() if dim is None else int(max(1, self.shape[dim[0]] if self.dim() else 1))
+    return (self * self).sum(dim if dim is not None else list(range(self.dim())), keepdim) * (2 / max(n - 1, 1))
+
+
+def _variances(m: Maker) -> Iterator[Case]:
+    for correction, dim in ((1, [2]), (0, [0]), (2, [1])):
+        yield m.case("contiguous", m.tensor(3, 17, 35), dim, correction=correction, keepdim=correction == 0)
+        yield m.case("strided", m.tensor(3, 17, 13, layout="transposed"), dim, correction=correction)
+    yield m.case("contiguous", m.tensor(3, 13), None)
+    yield m.case("zero-size", m.tensor(0, 5), [1])
+
+
+def _counts(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.values(m.integers(2, 53, low=0, high=8).view, m.dtype), 8, 0, 7, model="qwen_moe")
+    yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 10, -2, 3)
+    yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
+
+
+def _flags(dims: Any) -> Any:
+    """Mostly false tensors, and mostly true ones."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for share, layout in ((0.03, "contiguous"), (0.97, "contiguous"), (0.9, "transposed"), (0.1, "sliced")):
+            flags = m.mask(3, 5, 17, share=share).view
+            kind = "contiguous" if layout == "contiguous" else "strided"
+            for dim in dims:
+                yield m.case(kind, m.values(flags if m.dtype == "bool" else flags * 2, layout=layout), *dim)
+        yield m.case("zero-size", m.tensor(0, 3), *[[1] if isinstance(item, list) else 1 for item in dims[0]])
+        yield m.case("0-dim", m.tensor(), *_at_zero(dims[0]))
+
+    return samples
+
+
+def _at_zero(dims: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same dimension arguments for a tensor without dimensions."""
+    return tuple([0] if isinstance(item, list) else 0 for item in dims)
+
+
+_DIM = "reduced(self, dim, keepdim)"
+
+OPERATORS: list[Operator] = [
+    op("sum", (*dt.FLOATS, "int32", "int64", "bool"), "()", "summed(self, dtype)", _whole(), _SUM,
+       magnitude=absolutely("aten::sum")),
+    op("sum.dim_IntList", (*dt.FLOATS, "int32", "int64", "bool"), _DIM, "summed(self, dtype)", _over_dims(), _SUM,
+       magnitude=absolutely("aten::sum.dim_IntList")),
+    op("mean", dt.FLOATS, "()", "self.dtype", _whole(empty=False), _SUM, magnitude=absolutely("aten::mean")),
+    op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _over_dims(), _SUM, magnitude=absolutely("aten::mean.dim")),
+    op("prod", dt.FLOATS, "()", "summed(self, dtype)", _whole(0.97, 1.03), _PRODUCT),
+    op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _over_dims(0.9, 1.1, many=False), _PRODUCT),
+    op("amax", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), EXACT),
+    op("amin", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), EXACT),
+    op("max", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), EXACT),
+    op("min", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), EXACT),
+    op("max.dim", dt.NUMBERS, f"({_DIM}, {_DIM})", '(self.dtype, "int64")', _distinct_over_dims, EXACT),
+    op("min.dim", dt.NUMBERS, f"({_DIM}, {_DIM})", '(self.dtype, "int64")', _distinct_over_dims, EXACT),
+    op("argmax", dt.NUMBERS, _DIM, '"int64"', _chosen, EXACT),
+    op("argmin", dt.NUMBERS, _DIM, '"int64"', _chosen, EXACT),
+    op("any", dt.ALL, "()", '"uint8" if self.dtype == "uint8" else "bool"', _flags([()]), EXACT),
+    op("all", dt.ALL, "()", '"uint8" if self.dtype == "uint8" else "bool"', _flags([()]), EXACT),
+    op("any.dim", dt.ALL, _DIM, '"uint8" if self.dtype == "uint8" else "bool"', _flags([(1,), (-1, True)]), EXACT),
+    op("any.dims", dt.ALL, _DIM, '"uint8" if self.dtype == "uint8" else "bool"', _flags([([0, 2],), ([1],)]), EXACT),
+    op("cumsum", (*dt.FLOATS, "int64"), "like(self)", "summed(self, dtype)", _arrays,
+       accumulated(64, "one rounding for each element before it"), magnitude=absolutely("aten::cumsum")),
+    op("linalg_vector_norm", dt.FLOATS, _DIM, "self.dtype", _norms,
+       accumulated(32, "pairwise or blocked sums, then a root", 2), magnitude=_norm_size),
+    op("var.correction", dt.FLOATS, _DIM, "self.dtype", _variances,
+       accumulated(64, "two passes or Welford's"), magnitude=_spread),
+    op("histc", ("float32", "float64"), "(bins,)", "self.dtype", _counts, EXACT),
+]  # fmt: skip

@@ -1,0 +1,194 @@
+"""Operators that move data: copies, conversions, joins, pads, masks, triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import special_values
+from isthmus.opset.operator import ROUNDED, Operator, op
+from isthmus.opset.sampling import Case, Maker
+
+_SAME = ("like(self)", "self.dtype")
+
+
+def _copies(m: Maker) -> Iterator[Case]:
+    layouts = ("contiguous", "transposed", "sliced")
+    for to in layouts:
+        for source in (*layouts, "expanded"):
+            kind = "contiguous" if to == source == "contiguous" else "strided"
+            yield m.case(kind, m.tensor(5, 7, 9, layout=to), m.tensor(5, 7, 9, layout=source), model="llama")
+    yield m.case("broadcast", m.tensor(5, 7, 9), m.tensor(7, 1), model="llama")
+    yield m.case("0-dim", m.tensor(3, 5), m.tensor())
+    yield m.case("zero-size", m.tensor(0, 5), m.tensor(0, 5))
+    if m.dtype in ("float32", "bfloat16"):
+        yield m.case("large", m.tensor(67, 61), m.tensor(67, 61, layout="transposed"), model="llama")
+    yield from _conversions(m)
+
+
+def _conversions(m: Maker) -> Iterator[Case]:
+    """From every other dtype to the one tested; floats that an integer cannot hold are left out."""
+    for source in dt.ALL:
+        if source == m.dtype:
+            continue
+        positive = m.kind_of_dtype == "uint"
+        tensor = m.tensor(7, 9, dtype=source, low=0 if positive else -9.6, high=25, layout="transposed")
+        yield m.case("strided", m.tensor(7, 9), tensor)
+    if m.is_float:
+        wide = m.values(special_values("float32"), "float32")
+        yield m.case("special", m.tensor(*wide.shape), wide)
+
+
+def _cats(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", [m.tensor(2, 3, 9), m.tensor(2, 5, 9), m.tensor(2, 1, 9)], 1, model="llama")
+    yield m.case("contiguous", [m.tensor(2, 7, 5), m.tensor(2, 7, 5)], -1, model="llama")
+    yield m.case("strided", [m.tensor(3, 5, layout="transposed"), m.tensor(4, 5, layout="sliced")], 0)
+    yield m.case("zero-size", [m.tensor(3, 5), m.tensor(0), m.tensor(3, 0)], 1)
+    yield m.case("contiguous", [m.tensor(7)], 0)
+
+
+def _stacks(m: Maker) -> Iterator[Case]:
+    yield m.case("0-dim", [m.tensor(), m.tensor(), m.tensor()], 0, model="llama")
+    for dim in (0, 1, -1):
+        yield m.case("contiguous", [m.tensor(3, 5), m.tensor(3, 5)], dim)
+    yield m.case("strided", [m.tensor(3, 5, layout="transposed"), m.tensor(3, 5, layout="sliced")], 1)
+    yield m.case("zero-size", [m.tensor(0, 5), m.tensor(0, 5)], 1)
+
+
+def _choices(m: Maker) -> Iterator[Case]:
+    for kind, layout, shape in (
+        ("contiguous", "contiguous", (2, 17, 9)), ("strided", "transposed", (5, 7, 9)),
+        ("strided", "sliced", (7, 9)), ("zero-size", "contiguous", (0, 5)), ("0-dim", "contiguous", ()),
+    ):  # fmt: skip
+        yield m.case(kind, m.mask(*shape, layout=layout), m.tensor(*shape, layout=layout), m.tensor(*shape))
+    yield m.case("broadcast", m.mask(5, 1, 7), m.tensor(3, 7), m.tensor(), model="llama")
+    if m.is_float:
+        values = special_values(m.dtype)
+        yield m.case("special", m.mask(len(values)), m.values(values), m.tensor(len(values)))
+
+
+def _fills(m: Maker) -> Iterator[Case]:
+    """Masked fills by a number, the lowest one of the dtype among them."""
+    import ml_dtypes
+
+    value: Any = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).min) if m.is_float else 3
+    yield m.case("contiguous", m.tensor(2, 3, 7, 9), m.mask(2, 3, 7, 9), value, model="llama")
+    yield m.case("broadcast", m.tensor(2, 3, 7, 9), m.mask(2, 1, 1, 9), value, model="bert")
+    yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.mask(7, 9, layout="sliced"), 1)
+    yield m.case("zero-size", m.tensor(0, 9), m.mask(0, 9), 1)
+    if m.is_float:
+        yield m.case("special", m.tensor(7, 9), m.mask(7, 9), float("-inf"))
+
+
+def _masked_scatters(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(7, 9), m.mask(7, 9), m.tensor(63))
+    yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.mask(7, 9), m.tensor(63, layout="sliced"))
+    yield m.case("zero-size", m.tensor(0, 9), m.mask(0, 9), m.tensor(0))
+
+
+def _pads(m: Maker) -> Iterator[Case]:
+    for pad, value in (([1, 2], 0), ([0, 3, 2, 1], 1.5), ([-1, 2], 0), ([0, 1], -100)):
+        fill = value if m.is_float else max(int(value), 0) if m.kind_of_dtype == "uint" else int(value)
+        yield m.case("contiguous", m.tensor(3, 5, 7), pad, fill, model="llama")
+    yield m.case("strided", m.tensor(5, 7, layout="transposed"), [2, 1], 0)
+    yield m.case("zero-size", m.tensor(3, 0), [2, 1], 1)
+
+
+def _repeats(m: Maker) -> Iterator[Case]:
+    for times in ([2, 3], [2, 1, 3], [1, 1]):
+        yield m.case("contiguous", m.tensor(3, 5), times)
+    yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2, 2])
+    yield m.case("zero-size", m.tensor(3, 5), [0, 2])
+    yield m.case("0-dim", m.tensor(), [3])
+
+
+def _flips(m: Maker) -> Iterator[Case]:
+    for dims in ([0], [1, 2], [-1], []):
+        yield m.case("contiguous", m.tensor(3, 5, 7), dims)
+    yield m.case("strided", m.tensor(3, 5, layout="transposed"), [1])
+    yield m.case("zero-size", m.tensor(0, 5), [1])
+
+
+def _rolls(m: Maker) -> Iterator[Case]:
+    for shifts, dims in (([1], [1]), ([-2, 3], [0, 2]), ([4], [])):
+        yield m.case("contiguous", m.tensor(3, 5, 7), shifts, dims)
+    yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2], [0])
+
+
+def _triangles(m: Maker) -> Iterator[Case]:
+    for diagonal in (0, 1, -2):
+        yield m.case("contiguous", m.tensor(7, 9), diagonal, model="llama")
+        yield m.case("strided", m.tensor(2, 9, 5, layout="transposed"), diagonal)
+    yield m.case("zero-size", m.tensor(0, 5))
+
+
+def _parts(name: str) -> Any:
+    """A part of a tensor replaced: by a source for slice and select, or a gradient widened with zeros."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        if name == "slice":
+            yield m.case("contiguous", m.tensor(7, 9), m.tensor(3, 9), 0, 1, 6, 2)
+            yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, 4), 1, 2, 6)
+        elif name == "select":
+            yield m.case("contiguous", m.tensor(7, 9), m.tensor(9), 0, 3)
+            yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, layout="sliced"), 1, -1)
+        elif name == "slice_backward":
+            yield m.case("contiguous", m.tensor(2, 3, 9), [2, 7, 9], 1, 4, 7, 1, model="llama")
+            yield m.case("contiguous", m.tensor(2, 4), [2, 9], 1, 1, 8, 2)
+            yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
+        else:
+            yield m.case("contiguous", m.tensor(2, 9), [2, 7, 9], 1, 4, model="bert")
+            yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 4, 5], 2, 1)
+
+    return samples
+
+
+def _fill(m: Maker) -> Iterator[Case]:
+    values: tuple[Any, ...] = (0, 1.25, -3e-5) if m.is_float else (True,) if m.dtype == "bool" else (7,)
+    for value in values:
+        yield m.case("contiguous", m.tensor(3, 13), value, model="llama")
+    yield m.case("strided", m.tensor(5, 7, layout="transposed"), values[0])
+    yield m.case("strided", m.tensor(5, 7, layout="sliced"), values[-1])
+    yield m.case("zero-size", m.tensor(0, 3), values[0])
+    yield m.case("0-dim", m.tensor(), values[-1])
+
+
+def _zeros(m: Maker) -> Iterator[Case]:
+    for kind, layout, shape in (("contiguous", "contiguous", (3, 13)), ("strided", "transposed", (5, 7)),
+                                ("strided", "sliced", (5, 7)), ("zero-size", "contiguous", (0, 3)),
+                                ("0-dim", "contiguous", ())):  # fmt: skip
+        yield m.case(kind, m.tensor(*shape, layout=layout), model="bert")
+
+
+def _fill_tensors(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(3, 13), m.tensor())
+    yield m.case("strided", m.tensor(5, 7, layout="sliced"), m.tensor())
+
+
+_WIDTH = "sum(t.shape[dim] for t in tensors if t.shape != (0,))"
+
+OPERATORS: list[Operator] = [
+    op("copy_", dt.ALL, "None", "None", _copies, ROUNDED),
+    op("fill_.Scalar", dt.ALL, "None", "None", _fill, ROUNDED),
+    op("fill_.Tensor", dt.ALL, "None", "None", _fill_tensors),
+    op("zero_", dt.ALL, "None", "None", _zeros),
+    op("cat", dt.ALL, f"at(tensors[0], dim, {_WIDTH})", "tensors[0].dtype", _cats),
+    op("stack", dt.ALL,
+       "(lambda s, d: s[:d] + (len(tensors),) + s[d:])(tensors[0].shape, dim % (len(tensors[0].shape) + 1))",
+       "tensors[0].dtype", _stacks),
+    op("where.self", dt.ALL, "broadcast(condition, self, other)", "promote(self, other)", _choices),
+    op("masked_fill.Scalar", dt.NUMBERS, "broadcast(self, mask)", "self.dtype", _fills, ROUNDED),
+    op("masked_scatter", dt.ALL, "broadcast(self, mask)", "self.dtype", _masked_scatters),
+    op("constant_pad_nd", dt.ALL, "padded(self, pad)", "self.dtype", _pads),
+    op("repeat", dt.ALL, "tuple(r * n for r, n in zip(repeats, (1,) * (len(repeats) - len(self.shape)) + self.shape))",
+       "self.dtype", _repeats),
+    op("flip", dt.ALL, *_SAME, _flips),
+    op("roll", dt.ALL, *_SAME, _rolls),
+    op("tril", dt.ALL, *_SAME, _triangles),
+    op("triu", dt.ALL, *_SAME, _triangles),
+    op("slice_scatter", dt.ALL, *_SAME, _parts("slice")),
+    op("select_scatter", dt.ALL, *_SAME, _parts("select")),
+    op("slice_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("slice_backward")),
+    op("select_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("select_backward")),
+]  # fmt: skip

@@ -1,0 +1,193 @@
+"""Softmax and its derivative, plain and logarithmic, and attention that is built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.sampling import Array, Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+_SOFTMAX = accumulated(8, "the exponent's argument is rounded once, the sum is blocked", 4)
+_LOG = accumulated(16, "a difference of a logit, the maximum and a logarithm")
+_BACKWARD = accumulated(32, "a blocked sum over the row")
+
+
+def _rows(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
+    """(kind, logits, dimension, model)."""
+    yield "contiguous", m.tensor(2, 3, 7, 17, low=-5, high=5), -1, "llama"
+    yield "contiguous", m.tensor(9, 67, low=-30, high=30), 1, "llama"
+    yield "contiguous", m.tensor(5, 7, 3), 1, "bert"
+    yield "contiguous", m.tensor(5, 7, 3), 0, ""
+    yield "strided", m.tensor(3, 11, 13, layout="transposed"), -1, "bert"
+    yield "strided", m.tensor(7, 19, layout="sliced"), -1, "qwen_moe"
+    yield "zero-size", m.tensor(0, 5), 1, ""
+    yield "0-dim", m.tensor(), 0, ""
+    if m.dtype in ("float32", "bfloat16"):
+        yield "large", m.tensor(3, 1031, low=-8, high=8), -1, "llama"
+
+
+def _forward(m: Maker) -> Iterator[Case]:
+    for kind, logits, dim, model in _rows(m):
+        yield m.case(kind, logits, dim, False, model=model)
+    inf = float("inf")
+    masked = [[0.5, -inf, 1.0, -inf], [-inf, -inf, -inf, 2.0], [float("nan"), 1, 2, 3], [inf, 0, 1, 2]]
+    yield m.case("special", m.values(masked), -1, False, model="llama")
+
+
+def _safe(m: Maker) -> Iterator[Case]:
+    for kind, logits, dim, model in _rows(m):
+        yield m.case(kind, logits, dim, model=model)
+    inf = float("inf")
+    yield m.case("special", m.values([[0.5, -inf, 1.0], [-inf, -inf, -inf]]), -1, model="bert")
+
+
+def _gradients(log: bool) -> Any:
+    import numpy as np
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for kind, logits, dim, model in _rows(m):
+            wide = logits.view.astype(np.float64)
+            power = np.exp(wide - wide.max(dim, keepdims=True, initial=-1e300) if wide.ndim else wide * 0)
+            share = power / power.sum(dim, keepdims=True) if wide.ndim else power
+            layout = {"strided": "transposed"}.get(kind, "contiguous")
+            output = m.values(np.log(share) if log else share, layout=layout)
+            yield m.case(kind, m.tensor(*logits.shape), output, dim, m.dtype, model=model)
+
+    return samples
+
+
+def _softmax_size(self: torch.Tensor, dim: int, half_to_float: bool = False, dtype: Any = None) -> Any:
+    import torch
+
+    spread = (self - self.amax(dim, keepdim=True)).abs() if self.numel() and self.dim() else self.abs()
+    return torch.softmax(self, dim) * (1 + spread).nan_to_num(1, 1, 1)
+
+
+def _log_size(self: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+    import torch
+
+    return self.abs() + (torch.logsumexp(self.abs(), dim, keepdim=True) if self.numel() and self.dim() else 0)
+
+
+def _softmax_gradient(grad_output: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: Any) -> Any:
+    product = (grad_output * output).abs()
+    return product + output * product.sum(dim, keepdim=True)
+
+
+def _log_gradient(grad_output: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: Any) -> Any:
+    grad = grad_output.abs()
+    return grad + output.exp() * (1 + output.abs()) * grad.sum(dim, keepdim=True)
+
+
+def _attention(m: Maker) -> Iterator[Case]:
+    for heads, length, keys, width, causal, model in (
+        (3, 17, 17, 8, True, "llama"), (2, 7, 19, 12, False, "bert"), (1, 1, 5, 16, False, "llama"),
+    ):  # fmt: skip
+        query = m.tensor(2, heads, length, width)
+        rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
+        yield m.case("contiguous", query, *rest, 0.0, causal, model=model)
+    lanes = [m.tensor(2, 3, 11, 8, layout="transposed") for _ in range(3)]
+    yield m.case("strided", *lanes, 0.0, True, model="llama")
+    masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]
+    yield m.case("broadcast", *masked, 0.0, False, attn_mask=m.tensor(2, 1, 9, 9), scale=0.21, model="bert")
+
+
+def _attend(query: Any, key: Any, value: Any, causal: bool, mask: Any, scale: Any) -> tuple[Any, Any, Any]:
+    """Weights, log-sum-exp and scores in float64."""
+    import torch
+
+    scores = query @ key.transpose(-1, -2) * (scale or query.shape[-1] ** -0.5)
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(future, float("-inf"))
+    return torch.softmax(scores, -1), torch.logsumexp(scores, -1), scores
+
+
+def _attention_reference(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, attn_mask: Any,
+                         scale: Any) -> tuple[Any, Any]:  # fmt: skip
+    weights, sums, _ = _attend(query, key, value, is_causal, attn_mask, scale)
+    return weights @ value, sums
+
+
+def _attention_size(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, attn_mask: Any,
+                    scale: Any) -> tuple[Any, Any]:  # fmt: skip
+    weights, _, _ = _attend(query, key, value, is_causal, attn_mask, scale)
+    size, _, _ = _sizes(query, key, attn_mask, scale)
+    return (weights * (1 + size)) @ value.abs(), size.amax(-1) + 3
+
+
+def _sizes(query: Any, key: Any, mask: Any, scale: Any) -> tuple[Any, Any, float]:
+    factor = scale or query.shape[-1] ** -0.5
+    size = query.abs() @ key.abs().transpose(-1, -2) * factor
+    return (size + mask.abs() if mask is not None else size), mask, factor
+
+
+def _attention_gradients(m: Maker) -> Iterator[Case]:
+    import numpy as np
+
+    for kind, shape, layout, causal, model in (
+        ("contiguous", (2, 3, 17, 8), "contiguous", True, "llama"), ("contiguous", (2, 2, 7, 12), "contiguous", False,
+         "bert"), ("strided", (2, 3, 11, 8), "transposed", True, "llama"),
+    ):  # fmt: skip
+        grad, query, key, value = (m.tensor(*shape, layout=layout) for _ in range(4))
+        wide = [t.view.astype(np.float64) for t in (query, key, value)]
+        scores = wide[0] @ wide[1].swapaxes(-1, -2) * shape[-1] ** -0.5
+        if causal:
+            scores = np.where(np.triu(np.ones(scores.shape[-2:], bool), 1), -np.inf, scores)
+        top = scores.max(-1, keepdims=True)
+        power = np.exp(scores - top)
+        total = power.sum(-1, keepdims=True)
+        sums = m.values((np.log(total) + top)[..., 0], "float64" if m.dtype == "float64" else "float32")
+        out = m.values(power / total @ wide[2], layout=layout)
+        yield m.case(kind, grad, query, key, value, out, sums, 0.0, causal, model=model)
+
+
+def _attention_gradient(grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout_p: float,
+                        is_causal: bool, attn_mask: Any = None, scale: Any = None) -> tuple[Any, ...]:  # fmt: skip
+    factor = scale or query.shape[-1] ** -0.5
+    weights, _, _ = _attend(query, key, value, is_causal, attn_mask, scale)
+    slope = weights * (grad_out @ value.transpose(-1, -2) - (grad_out * out).sum(-1, keepdim=True)) * factor
+    return slope @ key, slope.transpose(-1, -2) @ query, weights.transpose(-1, -2) @ grad_out
+
+
+def _attention_gradient_size(grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any,
+                             dropout_p: float, is_causal: bool, attn_mask: Any = None,
+                             scale: Any = None) -> tuple[Any, ...]:  # fmt: skip
+    weights, _, _ = _attend(query, key, value, is_causal, attn_mask, scale)
+    size, _, factor = _sizes(query, key, attn_mask, scale)
+    grad, wide = grad_out.abs(), weights * (1 + size)
+    terms = grad @ value.abs().transpose(-1, -2) + (grad * out.abs()).sum(-1, keepdim=True)
+    slope = wide * terms * factor
+    return slope @ key.abs(), slope.transpose(-1, -2) @ query.abs(), wide.transpose(-1, -2) @ grad
+
+
+_HALF_STEPS = "probabilities and gradients may be rounded to the half between the two products"
+_ATTENTION = {
+    "": accumulated(32, "two blocked products around a softmax", 2),
+    "bfloat16": accumulated(2.0**16, _HALF_STEPS),
+    "float16": accumulated(2.0**13, _HALF_STEPS),
+}
+
+OPERATORS: list[Operator] = [
+    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size),
+    op("_safe_softmax", dt.FLOATS, "like(self)", "self.dtype", _safe, _SOFTMAX,
+       magnitude=lambda **a: _softmax_size(**a).nan_to_num(0)),
+    op("_log_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _LOG, magnitude=_log_size),
+    op("_softmax_backward_data", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _gradients(False), _BACKWARD,
+       magnitude=_softmax_gradient),
+    op("_log_softmax_backward_data", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _gradients(True), _BACKWARD,
+       magnitude=_log_gradient),
+    op("_scaled_dot_product_flash_attention_for_cpu", dt.FLOATS, "(query.shape, query.shape[:3])",
+       "(query.dtype, accumulator(query))", _attention, _ATTENTION, reference=_attention_reference,
+       magnitude=_attention_size),
+    op("_scaled_dot_product_flash_attention_for_cpu_backward", dt.FLOATS, "(query.shape, key.shape, value.shape)",
+       "(query.dtype, query.dtype, query.dtype)", _attention_gradients, _ATTENTION, reference=_attention_gradient,
+       magnitude=_attention_gradient_size),
+]  # fmt: skip

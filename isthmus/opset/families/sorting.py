@@ -1,0 +1,48 @@
+"""Sorting and the largest elements. Ties: sort with ``stable`` keeps their order; else any order is right, so that
+samples have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import Operator, op
+from isthmus.opset.sampling import Case, Maker
+
+
+def _sorts(m: Maker) -> Iterator[Case]:
+    for descending in (False, True):
+        yield m.case("contiguous", m.distinct(3, 37), -1, descending, model="qwen_moe")
+        yield m.case("contiguous", m.distinct(5, 7, 3), 1, descending)
+        yield m.case("strided", m.distinct(5, 7, layout="transposed"), 0, descending)
+        yield m.case("strided", m.distinct(5, 7, layout="sliced"), 1, descending)
+    yield m.case("0-dim", m.tensor())
+    yield m.case("zero-size", m.tensor(0, 5))
+
+
+def _stable(m: Maker) -> Iterator[Case]:
+    for descending in (False, True):
+        ties = m.values(m.integers(3, 31, high=5).view, m.dtype)
+        yield m.case("contiguous", ties, stable=True, dim=-1, descending=descending, model="qwen_moe")
+        yield m.case("strided", m.values(m.integers(7, 9, high=3).view, m.dtype, "transposed"), stable=True, dim=0,
+                     descending=descending)  # fmt: skip
+    if m.is_float:
+        special = m.values([1.0, float("nan"), float("-inf"), 0.0, float("inf"), float("nan"), -2.0])
+        yield m.case("special", special, stable=True, dim=0, descending=False)
+
+
+def _tops(m: Maker) -> Iterator[Case]:
+    for k, largest in ((2, True), (3, False), (1, True)):
+        yield m.case("contiguous", m.distinct(17, 8), k, -1, largest, model="qwen_moe")
+        yield m.case("strided", m.distinct(9, 7, layout="transposed"), k, 0, largest)
+    yield m.case("zero-size", m.tensor(0, 5), 2)
+    yield m.case("0-dim", m.tensor(), 1)
+
+
+_SAME = ("(self.shape, self.shape)", '(self.dtype, "int64")')
+
+OPERATORS: list[Operator] = [
+    op("sort", dt.NUMBERS, *_SAME, _sorts),
+    op("sort.stable", dt.NUMBERS, *_SAME, _stable),
+    op("topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops),
+]

@@ -1,0 +1,153 @@
+"""Padding by reflection, resampling, folding, distances and Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.operator import EXACT, Operator, accumulated, op
+from isthmus.opset.reference import absolutely
+from isthmus.opset.sampling import Case, Maker
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _pads(rank: int) -> Any:
+    def samples(m: Maker) -> Iterator[Case]:
+        size, pad = (5, 6, 7)[-rank:], [1, 2, 3, 0, 2, 1][: 2 * rank]
+        yield m.case("contiguous", m.tensor(2, 3, *size), pad)
+        yield m.case("contiguous", m.tensor(3, *size), pad[::-1])
+        yield m.case("strided", m.tensor(2, 3, *size, layout="transposed"), pad)
+
+    return samples
+
+
+def _resizes(*extra: Any) -> Any:
+    def samples(m: Maker) -> Iterator[Case]:
+        for size, out in (((5, 7), [10, 14]), ((9, 6), [4, 11]), ((3, 3), [3, 3])):
+            for option in extra or ((),):
+                yield m.case("contiguous", m.tensor(2, 3, *size), out, *option)
+        yield m.case("strided", m.tensor(2, 3, 5, 4, layout="channels_last"), [7, 9], *(extra or ((),))[0])
+
+    return samples
+
+
+def _grids(m: Maker) -> Iterator[Case]:
+    for mode, padding, corners in ((0, 0, False), (0, 1, True), (0, 2, False)):
+        yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 4, 6, 2, low=-1.3, high=1.3), mode, padding,
+                     corners)  # fmt: skip
+
+
+def _folds(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1])
+    yield m.case("strided", m.tensor(2, 18, 12, layout="transposed"), [7, 5], [3, 3], [1, 1], [1, 1], [2, 2])
+
+
+def _fold_columns(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(2, 3, 5, 6), [2, 2], [1, 1], [0, 0], [1, 1])
+    yield m.case("strided", m.tensor(2, 2, 7, 5, layout="channels_last"), [3, 3], [2, 2], [1, 1], [1, 2])
+
+
+def _distances(m: Maker) -> Iterator[Case]:
+    for power in (2.0, 1.0, float("inf")):
+        yield m.case("contiguous", m.tensor(2, 5, 7), m.tensor(2, 4, 7), power, None)
+    yield m.case("strided", m.tensor(5, 7, layout="transposed"), m.tensor(4, 7, layout="sliced"), 2.0, 2)
+
+
+def _own_distances(m: Maker) -> Iterator[Case]:
+    for power in (2.0, 1.0):
+        yield m.case("contiguous", m.tensor(6, 7), power)
+
+
+def _transforms(m: Maker) -> Iterator[Case]:
+    for dims, norm, half in (([1], 0, True), ([0, 2], 1, True), ([2], 2, False)):
+        yield m.case("contiguous", m.tensor(3, 5, 8), dims, norm, half)
+    yield m.case("strided", m.tensor(3, 8, layout="transposed"), [1], 0, True)
+
+
+def _inverses(m: Maker) -> Iterator[Case]:
+    import numpy as np
+
+    kind = "complex64" if m.dtype == "float32" else "complex128"
+    for shape, dims, last in (((3, 5), [1], 8), ((3, 5), [1], 9), ((4, 3, 5), [0, 2], 8)):
+        full = [last if i == dims[-1] else n for i, n in enumerate(shape)]
+        spectrum = np.fft.rfftn(m.tensor(*full).view, axes=dims)
+        yield m.case("contiguous", m.values(spectrum, kind), dims, 2, last)
+
+
+def _frequency_size(self: torch.Tensor, dim: list[int], normalization: int, onesided: bool) -> Any:
+    import torch
+
+    like = torch.ops.aten._fft_r2c(self, dim, normalization, onesided)
+    scale = _scale(self.shape, dim, normalization)
+    return torch.zeros(like.shape, dtype=torch.float64) + self.abs().sum(dim, keepdim=True) * scale
+
+
+def _scale(shape: Any, dim: list[int], normalization: int) -> float:
+    import math
+
+    count = math.prod(shape[d] for d in dim)
+    return [1.0, count**-0.5, 1 / count][normalization]
+
+
+def _inverse_size(self: torch.Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Any:
+    import torch
+
+    like = torch.ops.aten._fft_c2r(self, dim, normalization, last_dim_size)
+    scale = _scale(like.shape, dim, normalization)
+    return torch.zeros(like.shape, dtype=torch.float64) + 2 * self.abs().sum(dim, keepdim=True) * scale
+
+
+def _distance_size(x1: torch.Tensor, x2: torch.Tensor, p: float, compute_mode: Any) -> Any:
+    import torch
+
+    return torch.cdist(x1.abs(), -x2.abs(), p)
+
+
+def _resized_size(self: Any, output_size: Any, *_: Any, **__: Any) -> Any:
+    return self.abs().amax((2, 3), keepdim=True).expand(*self.shape[:2], *output_size) * 16
+
+
+def _grid_size(input: Any, grid: Any, *_: Any, **__: Any) -> Any:
+    return input.abs().amax((2, 3), keepdim=True).expand(*input.shape[:2], *grid.shape[1:3]) * 16
+
+
+_INTERPOLATED = accumulated(4, "positions and weights are rounded; the magnitude is 16 times the largest pixel")
+_HALVES = {**{h: accumulated(2.0**12, "weights may be rounded to the half") for h in dt.HALVES}, "": _INTERPOLATED}
+_WIDE = ("float32", "float64")
+_PADDED = "padded(self, padding)"
+_HALF_SPECTRUM = "self.shape if not onesided else at(self, dim[-1], self.shape[dim[-1]] // 2 + 1)"
+_POSITIONS = ("tuple((n + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1) // stride[i] + 1 "
+              "for i, n in enumerate(self.shape[2:]))")  # fmt: skip
+
+OPERATORS: list[Operator] = [
+    *[op(f"reflection_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank), EXACT) for rank in (1, 2, 3)],
+    *[op(f"replication_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank), EXACT) for rank in (1, 2, 3)],
+    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT),
+    op("upsample_bilinear2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype",
+       _resizes((False,), (True,)), _HALVES, magnitude=_resized_size),
+    op("grid_sampler_2d", _WIDE, "input.shape[:2] + grid.shape[1:3]", "input.dtype", _grids, _INTERPOLATED,
+       magnitude=_grid_size),
+    op("col2im", dt.FLOATS, "(self.shape[0], self.shape[1] // (kernel_size[0] * kernel_size[1])) + tuple(output_size)",
+       "self.dtype", _folds,
+       {"": accumulated(16, "overlapping windows are added"),
+        "bfloat16": accumulated(4 * 2.0**16, "overlapping windows are added in the half"),
+        "float16": accumulated(4 * 2.0**13, "overlapping windows are added in the half")},
+       magnitude=absolutely("aten::col2im")),
+    op("im2col", dt.FLOATS,
+       f"(lambda p: (self.shape[0], self.shape[1] * kernel_size[0] * kernel_size[1], p[0] * p[1]))({_POSITIONS})",
+       "self.dtype", _fold_columns, EXACT),
+    op("_cdist_forward", _WIDE, "x1.shape[:-1] + (x2.shape[-2],)", "x1.dtype", _distances,
+       accumulated(32, "a sum over the coordinates, by differences or by a matrix product", 2),
+       magnitude=_distance_size),
+    op("_pdist_forward", _WIDE, "(self.shape[0] * (self.shape[0] - 1) // 2,)", "self.dtype", _own_distances,
+       accumulated(32, "a sum over the coordinates", 2),
+       magnitude=lambda self, p: __import__("torch").pdist(self, p)),
+    op("_fft_r2c", _WIDE, _HALF_SPECTRUM, '"complex64" if self.dtype == "float32" else "complex128"', _transforms,
+       accumulated(16, "log2(n) butterflies"), magnitude=_frequency_size),
+    op("_fft_c2r", _WIDE, "at(self, dim[-1], last_dim_size)",
+       '"float32" if self.dtype == "complex64" else "float64"', _inverses, accumulated(16, "log2(n) butterflies"),
+       magnitude=_inverse_size),
+]  # fmt: skip

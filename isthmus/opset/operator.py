@@ -1,0 +1,101 @@
+"""What the opset says of one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isthmus.opset.sampling import Case, Maker
+
+Samples = Callable[[Maker], Iterator[Case]]
+Reference = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a result may be from the reference.
+
+    A float element ``got`` passes if ``|got - ref| <= ulp * ulp_of(dtype, ref) + accumulate * eps * magnitude``,
+    where eps is that of the dtype computed in (float32 for halves) and magnitude is what the operator sums in
+    absolute values. Where both are 0 the bits must be the reference's. Integers and bool are always exact.
+
+    Attributes:
+        ulp: units in the last place of the result's dtype.
+        accumulate: rounding steps of the compute dtype, relative to the magnitude.
+        reason: why that much.
+    """
+
+    ulp: float = 0.0
+    accumulate: float = 0.0
+    reason: str = "moves data"
+
+
+EXACT = Tolerance()
+ROUNDED = Tolerance(1, 0, "one correctly rounded operation, or a half rounded from float32")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        name: canonical overload, ``aten::add.Tensor``.
+        dtypes: of its tensors (index, mask and mixed-precision arguments apart).
+        shape: rule for the shapes of its outputs, an expression over its arguments (:mod:`isthmus.opset.rules`).
+        dtype: rule for their dtypes.
+        samples: makes its test cases.
+        tolerance: per dtype.
+        reference: results in float64 from torch tensors; None is the ATen operator itself on CPU.
+        magnitude: sums of absolute values, one for each result; None where no tolerance accumulates.
+        law: of a random operator, in place of a reference: from the arguments, the law of each result by name
+            (:class:`isthmus.conformance.golden.Expected`).
+        family: file of :mod:`isthmus.opset.families` that it is in.
+    """
+
+    name: str
+    dtypes: tuple[str, ...]
+    shape: str
+    dtype: str
+    samples: Samples
+    tolerance: dict[str, Tolerance]
+    reference: Reference | None = None
+    magnitude: Reference | None = None
+    law: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    family: str = ""
+
+    def of_family(self, family: str) -> Operator:
+        """The same operator, in that family."""
+        return replace(self, family=family)
+
+    def cases(self, dtype: str, seed: int = 0) -> list[Case]:
+        """Its test cases for one dtype; the same for the same seed."""
+        return list(self.samples(Maker(self.name, dtype, seed)))
+
+
+def op(
+    name: str,
+    dtypes: tuple[str, ...],
+    shape: str,
+    dtype: str,
+    samples: Samples,
+    tolerance: Tolerance | dict[str, Tolerance] = EXACT,
+    **others: Any,
+) -> Operator:
+    """An operator; its name without ``aten::``, one tolerance for all dtypes or ``{"": ..., "float32": ...}``."""
+    table = {"": tolerance} if isinstance(tolerance, Tolerance) else tolerance
+    per_dtype = {each: table.get(each, table.get("", EXACT)) for each in dtypes}
+    full = name if "::" in name else f"aten::{name}"
+    return Operator(full, dtypes, shape, dtype, samples, per_dtype, **others)
+
+
+def transcendental(ulp: float, what: str = "a good libm") -> dict[str, Tolerance]:
+    """Tolerance of a function that hardware approximates: as stated for float32 and float64, 1 for halves."""
+    exact = Tolerance(ulp, 0, f"{what} is within {ulp:g} ulp")
+    half = Tolerance(1, 0, "computed in float32, rounded once")
+    return {"": exact, "bfloat16": half, "float16": half}
+
+
+def accumulated(steps: float, what: str, ulp: float = 1) -> Tolerance:
+    """Tolerance of a sum: ``steps`` roundings of the compute dtype relative to the sum of absolute values."""
+    return Tolerance(ulp, steps, what)

@@ -1,0 +1,43 @@
+"""Operators of the core ATen set, or called by the models, for which a chip needs no kernel; each with the reason."""
+
+from __future__ import annotations
+
+_VIEW = "a view: the framework changes metadata"
+_METADATA = "metadata: answered without a kernel"
+_ALLOCATION = "allocation: no kernel runs"
+_COPY = "an allocation and aten::copy_"
+_FILL = "an allocation and aten::fill_.Scalar"
+_DYNAMIC = "the shape of the result depends on values; kernels write to outputs of a known shape"
+
+OUTSIDE: dict[str, str] = {
+    **dict.fromkeys(
+        "alias as_strided detach diagonal expand lift_fresh permute select.int slice.Tensor split.Tensor "
+        "split_with_sizes squeeze.dim squeeze.dims t transpose.int unsqueeze view _unsafe_view unbind.int".split(),
+        _VIEW,
+    ),
+    **dict.fromkeys(
+        "sym_size.int sym_numel sym_storage_offset sym_stride.int sym_is_contiguous resize_".split(), _METADATA
+    ),
+    **dict.fromkeys("empty.memory_format empty_strided empty_like new_empty_strided".split(), _ALLOCATION),
+    **dict.fromkeys("_to_copy clone copy".split(), _COPY),
+    **dict.fromkeys(
+        "fill.Scalar full full_like ones ones_like zeros zeros_like new_ones new_zeros scalar_tensor".split(), _FILL
+    ),
+    "arange": "aten::arange.start_step from 0",
+    "_local_scalar_dense": "a copy of one element to the host",
+    "nonzero": _DYNAMIC,
+    "rand": "an allocation and aten::uniform_",
+    "randn": "an allocation and aten::normal_",
+    "atan2.out": "served by the kernel of aten::atan2",
+    "adaptive_avg_pool1d": "aten::_adaptive_avg_pool2d with one dimension more",
+    "avg_pool1d": "aten::avg_pool2d with one dimension more",
+    "upsample_bilinear2d.vec": "aten::upsample_bilinear2d with the size worked out",
+    "upsample_nearest2d.vec": "aten::upsample_nearest2d with the size worked out",
+    "_embedding_bag": "aten::index_select and aten::index_add; none of the models calls it",
+    "_grouped_mm": "a matrix product for each group; its group sizes are read on the host",
+}
+
+
+def reason(overload: str) -> str | None:
+    """Why an overload needs no kernel, or None if it does."""
+    return OUTSIDE.get(overload.removeprefix("aten::"))

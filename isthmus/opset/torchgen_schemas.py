@@ -1,0 +1,85 @@
+"""Reads ``schemas.json`` out of the files that PyTorch's wheel carries for its own code generator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+_TAGS = ("core", "pointwise", "nondeterministic_seeded", "inplace_view", "dynamic_output_shape")
+_NOT_INPUTS = frozenset({"name", "dispatch", "output_differentiability", "result"})
+
+
+def _packaged() -> Path:
+    import torchgen
+
+    return Path(str(torchgen.__file__)).parent / "packaged"
+
+
+def native_functions() -> dict[str, Any]:
+    """Every ATen function of PyTorch, generated variants included, by overload with its namespace."""
+    from torchgen.gen import parse_native_yaml
+
+    folder = _packaged() / "ATen" / "native"
+    parsed = parse_native_yaml(str(folder / "native_functions.yaml"), str(folder / "tags.yaml"))
+    return {f"{f.namespace}::{f.func.name}": f for f in parsed.native_functions}
+
+
+def groups(functions: dict[str, Any]) -> dict[str, list[str]]:
+    """The overloads of one signature, functional, in-place and ``out=``, by each of them."""
+    from torchgen.gen import get_grouped_native_functions
+    from torchgen.model import NativeFunctionsGroup
+
+    found: dict[str, list[str]] = {}
+    for group in get_grouped_native_functions(list(functions.values())):
+        members = list(group.functions()) if isinstance(group, NativeFunctionsGroup) else [group]
+        names = [f"{f.namespace}::{f.func.name}" for f in members]
+        found.update(dict.fromkeys(names, names))
+    return found
+
+
+def differentiable() -> dict[str, list[str]]:
+    """Arguments that PyTorch has a derivative for, by overload."""
+    import yaml
+
+    rows = yaml.safe_load((_packaged() / "autograd" / "derivatives.yaml").read_text())
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        name = "aten::" + row["name"].partition("(")[0]
+        inputs = [part.strip() for key in row if key not in _NOT_INPUTS for part in key.split(",")]
+        formulas = row.get("dispatch", {}).get("Default", {})
+        inputs += [part.strip() for key in formulas if key not in _NOT_INPUTS for part in key.split(",")]
+        found[name] = [each for each in inputs if each not in ("non_differentiable",)]
+    return found
+
+
+def records(names: list[str], models: dict[str, list[str]]) -> dict[str, Any]:
+    """What ``schemas.json`` says of each operator.
+
+    Args:
+        names: canonical overloads.
+        models: training steps that call an overload, by overload.
+
+    Raises:
+        KeyError: PyTorch has no operator of that name.
+    """
+    functions, derivatives = native_functions(), differentiable()
+    members = groups(functions)
+    found = {}
+    for name in sorted(names):
+        function, family = functions[name], members[name]
+        inputs = next((derivatives[each] for each in (name, *family) if each in derivatives), [])
+        found[name] = {
+            "schema": f"{function.namespace}::{function.func}",
+            "variants": [each for each in family if each != name],
+            "tags": sorted({t for each in family for t in functions[each].tags} & set(_TAGS)),
+            "differentiable": inputs,
+            "models": sorted({model for each in family for model in models.get(each, [])}),
+        }
+    return found
+
+
+def text(table: dict[str, Any]) -> str:
+    """JSON with one operator a line, so that a change shows as one."""
+    rows = [f"{json.dumps(name)}: {json.dumps(table[name])}" for name in sorted(table)]
+    return "{\n" + ",\n".join(rows) + "\n}\n"
