@@ -9,6 +9,12 @@ from typing import Any
 _TAGS = ("core", "pointwise", "nondeterministic_seeded", "inplace_view", "dynamic_output_shape")
 _NOT_INPUTS = frozenset({"name", "dispatch", "output_differentiability", "result"})
 
+# Arguments that an operator writes to though PyTorch's schema does not say so.
+_UNDECLARED = {
+    "aten::native_batch_norm": {"Tensor? running_mean": "Tensor(a!)? running_mean",
+                                "Tensor? running_var": "Tensor(b!)? running_var"},
+}  # fmt: skip
+
 
 def _packaged() -> Path:
     import torchgen
@@ -70,13 +76,21 @@ def records(names: list[str], models: dict[str, list[str]]) -> dict[str, Any]:
         function, family = functions[name], members[name]
         inputs = next((derivatives[each] for each in (name, *family) if each in derivatives), [])
         found[name] = {
-            "schema": f"{function.namespace}::{function.func}",
+            "schema": _schema(name, f"{function.namespace}::{function.func}"),
             "variants": [each for each in family if each != name],
             "tags": sorted({t for each in family for t in functions[each].tags} & set(_TAGS)),
             "differentiable": inputs,
             "models": sorted({model for each in family for model in models.get(each, [])}),
         }
     return found
+
+
+def _schema(name: str, declared: str) -> str:
+    for wrong, right in _UNDECLARED.get(name, {}).items():
+        if wrong not in declared:
+            raise ValueError(f"{name}: PyTorch's schema has changed, no {wrong!r} in {declared}")
+        declared = declared.replace(wrong, right)
+    return declared
 
 
 def text(table: dict[str, Any]) -> str:

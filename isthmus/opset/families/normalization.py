@@ -163,7 +163,8 @@ def _batches(running: str = "given") -> Any:
             modes: dict[str, list[tuple[Any, ...]]] = {
                 "given": [(*stats, True), (*stats, False)], "evaluation": [tuple(stats)], "none": [(True,)],
             }  # fmt: skip
-    X m.case(kind, tensor, *scale, *mode, momentum=0.1, eps=1e-5, model=model)
+            for mode in modes[running]:
+                yield m.case(kind, tensor, *scale, *mode, momentum=0.1, eps=1e-5, model=model)
 
     return samples
 
