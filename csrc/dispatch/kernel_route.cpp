@@ -24,10 +24,20 @@ namespace {
 
 bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
 
+// As isthmus.opset.schema says it: by type, whatever the name (input_dtype of softmax's gradient), and two by name.
 bool omitted(const c10::Argument& argument) {
-  static const std::unordered_set<std::string> names{
-      "dtype", "layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"};
-  return names.count(argument.name()) > 0;
+  c10::TypePtr type = argument.real_type();
+  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  switch (type->kind()) {
+    case c10::TypeKind::ScalarTypeType:
+    case c10::TypeKind::LayoutType:
+    case c10::TypeKind::MemoryFormatType:
+    case c10::TypeKind::DeviceObjType:
+    case c10::TypeKind::GeneratorType:
+      return true;
+    default:
+      return argument.name() == "pin_memory" || argument.name() == "non_blocking";
+  }
 }
 
 // Operators that compute in one dtype to which they bring their tensors.
