@@ -1468,23 +1468,6 @@ static inline int isthmus_call_aten_all(void* function, const TVMFFIAny* items, 
   return isthmus_arguments_end(&a, result, status);
 }
 
-/* aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor */
-#define ISTHMUS_NAME_aten_all_dim "aten::all.dim"
-typedef isthmus_status (*isthmus_aten_all_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        bool keepdim, DLTensor* out);
-static inline int isthmus_call_aten_all_dim(void* function, const TVMFFIAny* items, int32_t count,
-        TVMFFIAny* result) {
-  isthmus_arguments a = isthmus_arguments_of(items, count);
-  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
-  const DLTensor* self = isthmus_take_tensor(&a, "self");
-  int64_t dim = isthmus_take_int(&a, "dim");
-  bool keepdim = isthmus_take_bool(&a, "keepdim");
-  DLTensor* out = isthmus_take_tensor(&a, "out");
-  if (isthmus_arguments_ready(&a))
-    status = ISTHMUS_KERNEL_OF(isthmus_aten_all_dim_fn, function)(a.context, self, dim, keepdim, out);
-  return isthmus_arguments_end(&a, result, status);
-}
-
 /* aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: reduced(self, dim, keepdim); dtype: self.dtype

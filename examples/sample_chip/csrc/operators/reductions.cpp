@@ -124,6 +124,9 @@ isthmus_status amin(Context, In self, isthmus_list dims, bool /*keepdim*/, Out o
   return extreme(self, dims, out, -1);
 }
 
+isthmus_status max(Context, In self, Out out) { return extreme(self, {-1, nullptr}, out, 1); }
+isthmus_status min(Context, In self, Out out) { return extreme(self, {-1, nullptr}, out, -1); }
+
 isthmus_status any_over(In self, Out out, const std::vector<bool>& reduced) {
   return all_types(self, [&](auto type) {
     return accumulate<decltype(type), bool>(
@@ -147,10 +150,6 @@ isthmus_status any_dim(Context, In self, int64_t dim, bool /*keepdim*/, Out out)
 }
 
 isthmus_status all(Context, In self, Out out) { return all_over(self, out, reduced_dims(self, {-1, nullptr})); }
-
-isthmus_status all_dim(Context, In self, int64_t dim, bool /*keepdim*/, Out out) {
-  return all_over(self, out, reduced_dim(self, dim));
-}
 
 // The first of the largest elements.
 isthmus_status argmax(Context, In self, const int64_t* dim, bool /*keepdim*/, Out out) {
@@ -190,7 +189,7 @@ isthmus_status vector_norm(Context, In self, isthmus_scalar order, isthmus_list 
 }
 
 isthmus_status cumsum(Context, In self, int64_t dim, Out out) {
-  return numbers(self, [&](auto type) {
+  return all_types(self, [&](auto type) {
     using T = decltype(type);
     return numbers(out, [&](auto result) {
       using Result = decltype(result);
@@ -216,13 +215,14 @@ const std::vector<isthmus_operator>& reduction_operators() {
       ISTHMUS_OPERATOR(aten_mean_dim, mean_dims, kFloats, kStrided),
       ISTHMUS_OPERATOR(aten_amax, amax, kNumbers, kStrided),
       ISTHMUS_OPERATOR(aten_amin, amin, kNumbers, kStrided),
+      ISTHMUS_OPERATOR(aten_max, max, kNumbers, kStrided),
+      ISTHMUS_OPERATOR(aten_min, min, kNumbers, kStrided),
       ISTHMUS_OPERATOR(aten_any, any, kAll, kStrided),
       ISTHMUS_OPERATOR(aten_any_dim, any_dim, kAll, kStrided),
       ISTHMUS_OPERATOR(aten_all, all, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_all_dim, all_dim, kAll, kStrided),
       ISTHMUS_OPERATOR(aten_argmax, argmax, kNumbers, kStrided),
       ISTHMUS_OPERATOR(aten_linalg_vector_norm, vector_norm, kFloats, kStrided),
-      ISTHMUS_OPERATOR(aten_cumsum, cumsum, kNumbers, kStrided),
+      ISTHMUS_OPERATOR(aten_cumsum, cumsum, kAll, kStrided),
   };
   return operators;
 }
