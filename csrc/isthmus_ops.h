@@ -1044,8 +1044,8 @@ static inline int isthmus_call_aten__log_softmax_backward_data(void* function, c
 /* aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean,
  *     Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, (input.shape[1],) if training else (0,), (input.shape[1],) if training else (0,));
- *     dtype: (input.dtype, accumulator(input), accumulator(input))
+ * shape: (input.shape, (input.shape[1],), (input.shape[1],)); dtype: (input.dtype, accumulator(input),
+ *     accumulator(input))
  * within 1 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__native_batch_norm_legit "aten::_native_batch_norm_legit"
 typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_fn)(isthmus_context* context,
@@ -1077,8 +1077,8 @@ static inline int isthmus_call_aten__native_batch_norm_legit(void* function, con
 /* aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float
  *     momentum, float eps) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, (input.shape[1],) if training else (0,), (input.shape[1],) if training else (0,));
- *     dtype: (input.dtype, accumulator(input), accumulator(input))
+ * shape: (input.shape, (input.shape[1],), (input.shape[1],)); dtype: (input.dtype, accumulator(input),
+ *     accumulator(input))
  * within 1 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__native_batch_norm_legit_no_stats "aten::_native_batch_norm_legit.no_stats"
 typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_stats_fn)(isthmus_context* context,
@@ -1107,7 +1107,8 @@ static inline int isthmus_call_aten__native_batch_norm_legit_no_stats(void* func
 /* aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor
  *     running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, (0,), (0,)); dtype: (input.dtype, accumulator(input), accumulator(input))
+ * shape: (input.shape, (input.shape[1],), (input.shape[1],)); dtype: (input.dtype, accumulator(input),
+ *     accumulator(input))
  * within 1 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__native_batch_norm_legit_no_training "aten::_native_batch_norm_legit_no_training"
 typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_training_fn)(isthmus_context* context,
@@ -3875,17 +3876,16 @@ static inline int isthmus_call_aten_mv(void* function, const TVMFFIAny* items, i
   return isthmus_arguments_end(&a, result, status);
 }
 
-/* aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor?
- *     running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+/* aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean,
+ *     Tensor(b!)? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, (input.shape[1],) if training else (0,), (input.shape[1],) if training else (0,));
- *     dtype: (input.dtype, accumulator(input), accumulator(input))
+ * shape: (input.shape, (input.shape[1],), (input.shape[1],)); dtype: (input.dtype, accumulator(input),
+ *     accumulator(input))
  * within 1 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_batch_norm "aten::native_batch_norm"
 typedef isthmus_status (*isthmus_aten_native_batch_norm_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* weight, const DLTensor* bias, const DLTensor* running_mean,
-        const DLTensor* running_var, bool training, double momentum, double eps, DLTensor* out0,
-        DLTensor* out1, DLTensor* out2);
+        const DLTensor* weight, const DLTensor* bias, DLTensor* running_mean, DLTensor* running_var,
+        bool training, double momentum, double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2);
 static inline int isthmus_call_aten_native_batch_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3893,8 +3893,8 @@ static inline int isthmus_call_aten_native_batch_norm(void* function, const TVMF
   const DLTensor* input = isthmus_take_tensor(&a, "input");
   const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
   const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
-  const DLTensor* running_mean = isthmus_take_optional_tensor(&a, "running_mean");
-  const DLTensor* running_var = isthmus_take_optional_tensor(&a, "running_var");
+  DLTensor* running_mean = isthmus_take_optional_tensor(&a, "running_mean");
+  DLTensor* running_var = isthmus_take_optional_tensor(&a, "running_var");
   bool training = isthmus_take_bool(&a, "training");
   double momentum = isthmus_take_float(&a, "momentum");
   double eps = isthmus_take_float(&a, "eps");
