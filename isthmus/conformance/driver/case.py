@@ -1,0 +1,226 @@
+"""What the cases of a driver are made of: registration, memory that is given back, a gate that holds a stream."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.drivers.driver import Driver
+from isthmus.drivers.interface import CopyKind, Status
+
+Check = Callable[[Device], str | None]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+HELD_SECONDS = 5.0  # after which a gate opens by itself, so that a function that waits for it ends
+CANARY = 0xC5
+_HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Violation(AssertionError):
+    """The driver does not do what driver.h says."""
+
+
+class DriverCase(NamedTuple):
+    """One rule of driver.h.
+
+    Attributes:
+        name: unique.
+        function: of driver.h, the one that the rule is about.
+        text: the rule.
+        check: raises if the device breaks the rule; returns why it was not judged, or nothing.
+    """
+
+    name: str
+    function: str
+    text: str
+    check: Check
+
+
+class Cases:
+    """The cases of one file, in their order."""
+
+    def __init__(self) -> None:
+        self.all: list[DriverCase] = []
+
+    def case(
+        self, function: str, *needs: str, devices: int = 1
+    ) -> Callable[[Callable[[Device], None]], Callable[[Device], None]]:
+        """Register a check, whose docstring is the rule.
+
+        Args:
+            function: of driver.h.
+            needs: optional functions without which there is nothing to judge.
+            devices: how many the driver has to have.
+        """
+
+        def register(body: Callable[[Device], None]) -> Callable[[Device], None]:
+            def check(device: Device) -> str | None:
+                absent = [name for name in (function, *needs) if not device.driver.has(name)]
+                if absent:
+                    return f"absent: {absent[0]}"
+                if device.driver.count() < devices:
+                    return f"needs {devices} devices"
+                device.driver.device_set(device.index)
+                body(device)
+                return None
+
+            rule = (body.__doc__ or "").removesuffix(".")
+            self.all.append(DriverCase(body.__name__, function, rule, check))
+            return body
+
+        return register
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises Violation with the message unless the condition holds."""
+    if not condition:
+        raise Violation(message)
+
+
+def require_status(driver: Driver, expected: Status, function: str, *arguments: Any) -> None:
+    """Call a function that has to fail, and say why on this thread."""
+    status = driver.status(function, *arguments)
+    require(status == expected, f"{function} returned {status.name}, expected {expected.name}")
+    require(driver.last_error() != "", f"{function} failed without a message in last_error()")
+
+
+def pattern(nbytes: int, seed: int = 0) -> Bytes:
+    """Bytes in which no two neighbourhoods are alike."""
+    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
+
+
+@contextmanager
+def allocated(device: Device, nbytes: int) -> Iterator[int]:
+    """Address of device memory, freed at the end."""
+    address = device.allocate(nbytes)
+    try:
+        yield address
+    finally:
+        device.driver.device_synchronize()
+        device.free(address)
+
+
+@contextmanager
+def guarded(device: Device, offset: int, nbytes: int) -> Iterator[int]:
+    """Address at an offset inside an allocation, with canaries around it that have to survive."""
+    whole = offset + nbytes + 64
+    with allocated(device, whole) as base:
+        device.write(base, np.full(whole, CANARY, np.uint8))
+        yield base + offset
+        device.driver.device_synchronize()
+        found = np.frombuffer(device.read(base, whole), np.uint8)
+        require(bool((found[:offset] == CANARY).all()), "bytes before the destination were written")
+        require(bool((found[offset + nbytes :] == CANARY).all()), "bytes behind the destination were written")
+
+
+@contextmanager
+def pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
+    """Page-locked host memory as an array, freed at the end."""
+    address = driver.made("host_allocate", nbytes)
+    try:
+        yield np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    finally:
+        driver.device_synchronize()
+        driver.host_free(address)
+
+
+@contextmanager
+def stream_of(device: Device, priority: int = 0) -> Iterator[int]:
+    """A new stream, destroyed at the end."""
+    stream = device.driver.made("stream_create", priority)
+    try:
+        yield stream
+    finally:
+        device.driver.stream_destroy(stream)
+
+
+@contextmanager
+def event_of(device: Device, flags: int = 0) -> Iterator[int]:
+    """A new event, destroyed at the end."""
+    event = device.driver.made("event_create", flags)
+    try:
+        yield event
+    finally:
+        device.driver.event_destroy(event)
+
+
+def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Callable[[], None]:
+    """Enqueue body; the result waits until it has run, and has to be called."""
+    done = threading.Event()
+
+    def run(_: Any) -> None:
+        body()
+        done.set()
+
+    entry = _HostFunction(run)
+    driver.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
+
+    def wait() -> None:
+        require(done.wait(2 * HELD_SECONDS), "a host function was never called")
+        entry.argtypes  # keeps the C entry until here  # noqa: B018
+
+    return wait
+
+
+@contextmanager
+def gate(driver: Driver, stream: int, what: str = "") -> Iterator[Callable[[], None]]:
+    """Holds a stream until the function that it gives is called, or the block ends.
+
+    Raises:
+        Violation: a call inside the block waited for the stream; ``what`` says which, "" allows it.
+    """
+    opened = threading.Event()
+    in_time: list[bool] = []
+    wait = host_function(driver, stream, lambda: in_time.append(opened.wait(HELD_SECONDS)))
+    try:
+        yield opened.set
+    finally:
+        opened.set()
+        wait()
+    require(in_time == [True] or not what, f"{what} waited for work that was enqueued before")
+
+
+def copy_in(driver: Driver, to: int, host: Bytes, stream: int) -> None:
+    """Enqueue a copy from host memory."""
+    driver.copy_async(to, host.ctypes.data, host.nbytes, CopyKind.HOST_TO_DEVICE, stream)
+
+
+def copy_out(driver: Driver, host: Bytes, source: int, stream: int) -> None:
+    """Enqueue a copy to host memory."""
+    driver.copy_async(host.ctypes.data, source, host.nbytes, CopyKind.DEVICE_TO_HOST, stream)
+
+
+def require_bytes(found: Bytes | bytes, expected: Bytes, what: str) -> None:
+    """Raises Violation with the first byte that differs."""
+    got = np.frombuffer(found, np.uint8)
+    wrong = np.flatnonzero(got != expected)
+    if wrong.size:
+        at = int(wrong[0])
+        raise Violation(
+            f"{what}: {wrong.size} of {expected.size} bytes are wrong; at {at} got {got[at]}, expected {expected[at]}"
+        )
+
+
+def on_thread(body: Callable[[], Any]) -> Any:
+    """Result of body on a new thread; what it raises is raised here."""
+    result: list[Any] = []
+    error: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(body())
+        except BaseException as raised:
+            error.append(raised)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if error:
+        raise error[0]
+    return result[0]

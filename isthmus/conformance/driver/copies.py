@@ -1,0 +1,190 @@
+"""Copies and fills: every direction, odd sizes and offsets, in the order of the stream."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import (
+    CANARY,
+    Cases,
+    allocated,
+    copy_in,
+    copy_out,
+    gate,
+    guarded,
+    pattern,
+    pinned,
+    require,
+    require_bytes,
+    require_status,
+    stream_of,
+)
+from isthmus.drivers.interface import CopyKind, Status
+
+CASES = Cases()
+SHAPES = [(offset, size) for offset in (0, 1, 3, 17) for size in (1, 2, 3, 7, 63, 64, 65, 255, 4097)]
+LARGE = (1 << 20) + 3  # beyond what a driver copies by the calling thread
+ROUNDS = 32
+
+
+@CASES.case("copy")
+def copy_host(device: Device) -> None:
+    """copy() from and to the host moves exactly the bytes asked for."""
+    for offset, nbytes in [*SHAPES, (5, LARGE)]:
+        data = pattern(nbytes, nbytes)
+        with guarded(device, offset, nbytes) as address:
+            device.driver.copy(address, data.ctypes.data, nbytes, CopyKind.HOST_TO_DEVICE)
+            host = np.full(nbytes + 2, CANARY, np.uint8)
+            device.driver.copy(host.ctypes.data + 1, address, nbytes, CopyKind.DEVICE_TO_HOST)
+            require_bytes(host[1:-1], data, f"{nbytes} bytes at offset {offset}")
+            require(
+                host[0] == CANARY and host[-1] == CANARY,
+                f"{nbytes} bytes: the host's neighbours were written",
+            )
+
+
+@CASES.case("copy")
+def copy_within(device: Device) -> None:
+    """copy() within the device moves exactly the bytes asked for."""
+    for offset, nbytes in [*SHAPES, (5, LARGE)]:
+        data = pattern(nbytes, nbytes)
+        with allocated(device, nbytes + 1) as source, guarded(device, offset, nbytes) as address:
+            device.write(source + 1, data)
+            device.driver.copy(address, source + 1, nbytes, CopyKind.DEVICE_TO_DEVICE)
+            require_bytes(device.read(address, nbytes), data, f"{nbytes} bytes at offset {offset}")
+            require_bytes(device.read(source + 1, nbytes), data, "the source afterwards")
+
+
+@CASES.case("copy")
+def copy_nothing(device: Device) -> None:
+    """0 bytes may be copied, and nothing changes."""
+    with guarded(device, 8, 8) as address:
+        device.driver.copy(address, np.zeros(8, np.uint8).ctypes.data, 0, CopyKind.HOST_TO_DEVICE)
+        require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
+
+
+@CASES.case("copy")
+def copy_of_unknown_kind(device: Device) -> None:
+    """An unknown kind is ISTHMUS_INVALID_ARGUMENT, and nothing is copied."""
+    host = np.zeros(8, np.uint8)
+    with guarded(device, 0, 8) as address:
+        require_status(device.driver, Status.INVALID_ARGUMENT, "copy", address, host.ctypes.data, 8, 9)
+        require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
+
+
+@CASES.case("copy", "stream_host_function")
+def copy_does_not_wait(device: Device) -> None:
+    """copy() does not wait for any stream."""
+    with allocated(device, 64) as address, stream_of(device) as stream:
+        for held in (0, stream):
+            with gate(device.driver, held, "copy()"):
+                device.write(address, pattern(64))
+
+
+@CASES.case("copy_async")
+def copy_async_pinned(device: Device) -> None:
+    """Asynchronous copies from and to pinned memory move exactly the bytes asked for."""
+    driver = device.driver
+    with stream_of(device) as stream:
+        for offset, nbytes in [*SHAPES[::3], (5, LARGE)]:
+            data = pattern(nbytes, nbytes)
+            with guarded(device, offset, nbytes) as address, pinned(driver, 2 * nbytes) as host:
+                host[:nbytes] = data
+                copy_in(driver, address, host[:nbytes], stream)
+                copy_out(driver, host[nbytes:], address, stream)
+                driver.stream_synchronize(stream)
+                require_bytes(host[nbytes:].copy(), data, f"{nbytes} bytes at offset {offset}")
+
+
+@CASES.case("copy_async")
+def copy_async_pageable(device: Device) -> None:
+    """Host memory of an asynchronous copy may be pageable."""
+    data, back = pattern(LARGE), np.zeros(LARGE, np.uint8)
+    with guarded(device, 1, LARGE) as address, stream_of(device) as stream:
+        copy_in(device.driver, address, data, stream)
+        copy_out(device.driver, back, address, stream)
+        device.driver.stream_synchronize(stream)
+        require_bytes(back, data, "there and back")
+
+
+@CASES.case("copy_async")
+def copies_in_order(device: Device) -> None:
+    """Work on one stream runs in the order of its enqueueing."""
+    driver = device.driver
+    with ExitStack() as stack:
+        stream = stack.enter_context(stream_of(device))
+        first, second = (stack.enter_context(allocated(device, LARGE)) for _ in range(2))
+        host = stack.enter_context(pinned(driver, ROUNDS))
+        seen = stack.enter_context(pinned(driver, ROUNDS))
+        host[:] = pattern(ROUNDS)
+        for i in range(ROUNDS):
+            driver.set_async(first, int(host[i]), LARGE, stream)
+            driver.copy_async(second, first, LARGE, CopyKind.DEVICE_TO_DEVICE, stream)
+            copy_out(driver, seen[i : i + 1], second + LARGE - 1, stream)
+        driver.stream_synchronize(stream)
+        require_bytes(seen.copy(), pattern(ROUNDS), "fill, copy, read back, over and over")
+
+
+@CASES.case("copy_async", "stream_host_function")
+def copy_async_only_enqueues(device: Device) -> None:
+    """copy_async() only enqueues, and the copy waits for its turn."""
+    driver = device.driver
+    with allocated(device, LARGE) as address, pinned(driver, LARGE) as host, stream_of(device) as stream:
+        device.write(address, np.zeros(LARGE, np.uint8))
+        host[:] = pattern(LARGE)
+        with gate(driver, stream, "copy_async()"):
+            copy_in(driver, address, host, stream)
+            require_bytes(device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before its turn")
+        driver.stream_synchronize(stream)
+        require_bytes(device.read(address, LARGE), pattern(LARGE), "after its turn")
+
+
+@CASES.case("set_async")
+def fill(device: Device) -> None:
+    """set_async() sets exactly the bytes asked for."""
+    for value, (offset, nbytes) in zip((0, 0xA5, 255) * 20, [*SHAPES, (5, LARGE)], strict=False):
+        with guarded(device, offset, nbytes) as address:
+            device.fill(address, value, nbytes)
+            device.synchronize()
+            expected = np.full(nbytes, value, np.uint8)
+            require_bytes(
+                device.read(address, nbytes), expected, f"{nbytes} bytes of {value} at offset {offset}"
+            )
+
+
+@CASES.case("set_async", "stream_host_function")
+def fill_only_enqueues(device: Device) -> None:
+    """set_async() only enqueues, and the fill waits for its turn."""
+    with allocated(device, LARGE) as address, stream_of(device) as stream:
+        device.write(address, np.zeros(LARGE, np.uint8))
+        with gate(device.driver, stream, "set_async()"):
+            device.driver.set_async(address, 7, LARGE, stream)
+            require_bytes(device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before its turn")
+        device.driver.stream_synchronize(stream)
+        require_bytes(device.read(address, LARGE), np.full(LARGE, 7, np.uint8), "after its turn")
+
+
+@CASES.case("copy_peer_async", devices=2)
+def copy_between_devices(device: Device) -> None:
+    """Copies between two devices, on a stream of either."""
+    driver, data = device.driver, pattern(LARGE)
+    addresses, streams = [], []
+    for index in (0, 1):
+        driver.device_set(index)
+        addresses.append(driver.made("memory_allocate", LARGE))
+        streams.append(driver.made("stream_create", 0))
+    try:
+        for stream in streams:
+            driver.write(addresses[0], data)
+            driver.write(addresses[1], np.zeros(LARGE, np.uint8))
+            driver.copy_peer_async(addresses[1], 1, addresses[0], 0, LARGE, stream)
+            driver.stream_synchronize(stream)
+            require_bytes(driver.read(addresses[1], LARGE), data, "from device 0 to device 1")
+    finally:
+        for stream, address in zip(streams, addresses, strict=True):
+            driver.stream_destroy(stream)
+            driver.memory_free(address)
+        driver.device_set(device.index)

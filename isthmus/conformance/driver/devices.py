@@ -1,0 +1,128 @@
+"""Devices: counting, choosing, properties, errors."""
+
+from __future__ import annotations
+
+import ctypes
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import Cases, allocated, on_thread, require, require_status
+from isthmus.drivers import interface
+from isthmus.drivers.driver import Driver
+from isthmus.drivers.interface import Status
+
+CASES = Cases()
+POISON = 0x5A
+
+
+def current(driver: Driver) -> int:
+    """The thread's current device."""
+    found = ctypes.c_int32(-7)
+    driver.device_get(ctypes.byref(found))
+    return found.value
+
+
+@CASES.case("device_count")
+def count_is_steady(device: Device) -> None:
+    """device_count() counts the devices of this process, and the number stays."""
+    first, second = device.driver.count(), device.driver.count()
+    require(first == second, f"it said {first}, then {second}")
+    require(first > device.index, f"it says {first}, but device {device.index} is open")
+
+
+@CASES.case("initialize")
+def initialize_again(device: Device) -> None:
+    """initialize() may be called again and does nothing then."""
+    with allocated(device, 64) as address:
+        device.write(address, b"kept" * 16)
+        device.driver.initialize()
+        require(device.read(address, 64) == b"kept" * 16, "the memory did not survive it")
+
+
+@CASES.case("device_set")
+def set_and_get(device: Device) -> None:
+    """device_get() gives what device_set() last set on the thread."""
+    for index in reversed(range(device.driver.count())):
+        device.driver.device_set(index)
+        found = current(device.driver)
+        require(found == index, f"set {index}, got {found}")
+
+
+@CASES.case("device_get")
+def first_device_of_a_thread(device: Device) -> None:
+    """The current device of a thread is 0 before its first device_set()."""
+    device.driver.device_set(device.driver.count() - 1)
+    found = on_thread(lambda: current(device.driver))
+    require(found == 0, f"a new thread began with device {found}")
+
+
+@CASES.case("device_set", devices=2)
+def current_device_is_per_thread(device: Device) -> None:
+    """Each thread has a current device of its own."""
+    device.driver.device_set(0)
+    on_thread(lambda: device.driver.device_set(1))
+    found = current(device.driver)
+    require(found == 0, f"another thread's device_set(1) made {found} current here")
+
+
+@CASES.case("device_set")
+def set_out_of_range(device: Device) -> None:
+    """An index out of range is ISTHMUS_NO_DEVICE and changes nothing."""
+    for index in (device.driver.count(), 1000, -1):
+        require_status(device.driver, Status.NO_DEVICE, "device_set", index)
+        found = current(device.driver)
+        require(found == device.index, f"after device_set({index}) failed, {found} was current")
+
+
+@CASES.case("device_properties")
+def properties(device: Device) -> None:
+    """Properties are filled in: a name, memory, an alignment that is a power of two."""
+    found = device.driver.properties(device.index)
+    require(found.name.decode() != "", "the name is empty")
+    require(found.total_memory > 0, "total_memory is 0")
+    alignment = found.memory_alignment
+    require(alignment > 0 and alignment & (alignment - 1) == 0, f"memory_alignment is {alignment}")
+    require(found.multi_processor_count > 0, f"multi_processor_count is {found.multi_processor_count}")
+
+
+@CASES.case("device_properties")
+def properties_out_of_range(device: Device) -> None:
+    """An index out of range is ISTHMUS_NO_DEVICE and leaves the output unchanged."""
+    found = interface.structure("device_properties")()
+    size = ctypes.sizeof(found)
+    ctypes.memset(ctypes.byref(found), POISON, size)
+    index = device.driver.count()
+    require_status(device.driver, Status.NO_DEVICE, "device_properties", index, ctypes.byref(found))
+    require(bytes(found) == bytes([POISON]) * size, "it wrote to the output")
+
+
+@CASES.case("device_memory")
+def memory_is_plausible(device: Device) -> None:
+    """Free is at most total, and total at most the properties' total_memory."""
+    free, total = device.driver.memory()
+    most = device.driver.properties(device.index).total_memory
+    require(0 < free <= total <= most, f"free {free}, total {total}, total_memory {most}")
+
+
+@CASES.case("last_error")
+def message_of_a_new_thread(device: Device) -> None:
+    """last_error() is never null."""
+    message = on_thread(device.table.last_error)
+    require(message is not None, "on a thread without a failure it is null")
+
+
+@CASES.case("last_error")
+def message_is_per_thread(device: Device) -> None:
+    """last_error() is the message of the thread that it is asked on."""
+    driver = device.driver
+    require_status(driver, Status.NO_DEVICE, "device_set", 1000)
+    mine = driver.last_error()
+
+    def fail_otherwise() -> str:
+        require_status(
+            driver, Status.OUT_OF_MEMORY, "memory_allocate", 1 << 60, ctypes.byref(ctypes.c_void_p())
+        )
+        return driver.last_error()
+
+    other = on_thread(fail_otherwise)
+    require(driver.last_error() == mine, f"a failure on another thread changed it to {driver.last_error()!r}")
+    require(other != mine, f"two different failures have one message: {mine!r}")

@@ -1,0 +1,179 @@
+"""Events: recording, asking, waiting, timing."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import (
+    Cases,
+    allocated,
+    event_of,
+    gate,
+    host_function,
+    require,
+    require_bytes,
+    stream_of,
+)
+from isthmus.drivers.interface import Status
+
+CASES = Cases()
+MIB = 1 << 20
+HOST_FUNCTIONS = "stream_host_function"
+TIMING = 1  # ISTHMUS_EVENT_TIMING
+WAIT_SECONDS = 0.05
+UNTOUCHED = -7.0
+
+
+@CASES.case("event_query")
+def unrecorded(device: Device) -> None:
+    """An event that was never recorded is done."""
+    with event_of(device) as event:
+        found = device.driver.status("event_query", event)
+        require(found == Status.OK, f"event_query() said {found.name}")
+        device.driver.event_synchronize(event)
+
+
+@CASES.case("event_query", HOST_FUNCTIONS)
+def query(device: Device) -> None:
+    """event_query() is ISTHMUS_NOT_READY until the captured work is done."""
+    driver = device.driver
+    with stream_of(device) as stream, event_of(device) as event:
+        with gate(driver, stream, "event_record() or event_query()"):
+            driver.event_record(event, stream)
+            found = driver.status("event_query", event)
+            require(found == Status.NOT_READY, f"before the work was done it said {found.name}")
+        driver.stream_synchronize(stream)
+        found = driver.status("event_query", event)
+        require(found == Status.OK, f"after the work was done it said {found.name}")
+
+
+@CASES.case("event_record", HOST_FUNCTIONS)
+def captures_earlier_work_only(device: Device) -> None:
+    """An event captures the work so far, not later work."""
+    driver = device.driver
+    with stream_of(device) as stream, event_of(device) as event, allocated(device, MIB) as address:
+        driver.set_async(address, 1, MIB, stream)
+        driver.event_record(event, stream)
+        with gate(driver, stream, "event_synchronize()"):
+            driver.event_synchronize(event)
+            found = driver.status("event_query", event)
+            require(found == Status.OK, f"after event_synchronize() it said {found.name}")
+
+
+@CASES.case("event_record", HOST_FUNCTIONS)
+def record_again(device: Device) -> None:
+    """A record replaces an earlier one."""
+    driver = device.driver
+    with stream_of(device) as stream, stream_of(device) as other, event_of(device) as event:
+        driver.event_record(event, other)
+        driver.event_synchronize(event)
+        with gate(driver, stream):
+            driver.event_record(event, stream)
+            found = driver.status("event_query", event)
+            require(found == Status.NOT_READY, f"after a second record it said {found.name}")
+        driver.event_synchronize(event)
+
+
+@CASES.case("event_record", HOST_FUNCTIONS)
+def record_on_default_stream(device: Device) -> None:
+    """A null stream is the default stream."""
+    with event_of(device) as event:
+        with gate(device.driver, 0):
+            device.driver.event_record(event, 0)
+            found = device.driver.status("event_query", event)
+            require(found == Status.NOT_READY, f"while the default stream had work it said {found.name}")
+        device.driver.event_synchronize(event)
+
+
+@CASES.case("event_synchronize", HOST_FUNCTIONS)
+def synchronize(device: Device) -> None:
+    """event_synchronize() waits for the captured work."""
+    driver = device.driver
+    with stream_of(device) as stream, event_of(device) as event:
+        done: list[int] = []
+        with gate(driver, stream) as open_gate:
+            wait = host_function(driver, stream, lambda: done.append(1))
+            driver.event_record(event, stream)
+            threading.Timer(WAIT_SECONDS, open_gate).start()
+            driver.event_synchronize(event)
+            require(done == [1], "it returned before the work was done")
+        wait()
+
+
+@CASES.case("event_destroy", HOST_FUNCTIONS)
+def destroy_while_awaited(device: Device) -> None:
+    """An event may be destroyed while a stream waits for it."""
+    driver = device.driver
+    with stream_of(device) as maker, stream_of(device) as user, allocated(device, MIB) as address:
+        device.write(address, np.zeros(MIB, np.uint8))
+        event = driver.made("event_create", 0)
+        with gate(driver, maker):
+            driver.set_async(address, 1, MIB, maker)
+            driver.event_record(event, maker)
+            driver.stream_wait_event(user, event)
+            driver.event_destroy(event)
+            driver.set_async(address, 2, MIB, user)
+            found = driver.status("stream_query", user)
+            require(found == Status.NOT_READY, f"the waiting stream was {found.name}")
+        driver.stream_synchronize(user)
+        require_bytes(device.read(address, MIB), np.full(MIB, 2, np.uint8), "the later fill")
+
+
+@CASES.case("event_create")
+def many_events(device: Device) -> None:
+    """Events can be made and destroyed any number of times, and have handles of their own."""
+    for _ in range(20):
+        events = [device.driver.made("event_create", i % 2) for i in range(50)]
+        require(0 not in events and len(set(events)) == len(events), "a handle is null or there twice")
+        for event in events:
+            device.driver.event_destroy(event)
+
+
+@CASES.case("event_elapsed", HOST_FUNCTIONS)
+def elapsed(device: Device) -> None:
+    """event_elapsed() is in milliseconds, from start to end."""
+    driver = device.driver
+    with stream_of(device) as stream, event_of(device, TIMING) as start, event_of(device, TIMING) as end:
+        began = time.monotonic()
+        driver.event_record(start, stream)
+        slept: list[float] = []
+
+        def sleep() -> None:
+            at = time.monotonic()
+            time.sleep(WAIT_SECONDS)
+            slept.append(1e3 * (time.monotonic() - at))
+
+        wait = host_function(driver, stream, sleep)
+        driver.event_record(end, stream)
+        driver.event_synchronize(end)
+        wait()
+        most = 1e3 * (time.monotonic() - began)
+        found = driver.elapsed(start, end)
+        # The clocks of the host and of the device may differ by a little.
+        require(0.95 * slept[0] <= found <= 1.05 * most, f"{found} ms; it is between {slept[0]} and {most}")
+        back = driver.elapsed(end, start) if driver.status(*_elapsed(end, start)) == Status.OK else -found
+        require(back <= 0, f"from end to start it is {back} ms")
+
+
+def _elapsed(start: int, end: int) -> tuple[object, ...]:
+    return "event_elapsed", start, end, ctypes.byref(ctypes.c_double())
+
+
+@CASES.case("event_elapsed", HOST_FUNCTIONS)
+def elapsed_too_early(device: Device) -> None:
+    """An event that is not done is ISTHMUS_NOT_READY, and the output is unchanged."""
+    driver = device.driver
+    with stream_of(device) as stream, event_of(device, TIMING) as start, event_of(device, TIMING) as end:
+        driver.event_record(start, stream)
+        with gate(driver, stream, "event_elapsed()"):
+            driver.event_record(end, stream)
+            output = ctypes.c_double(UNTOUCHED)
+            found = driver.status("event_elapsed", start, end, ctypes.byref(output))
+            require(found == Status.NOT_READY, f"it returned {found.name}")
+            require(output.value == UNTOUCHED, "it wrote to the output")
+        driver.event_synchronize(end)

@@ -1,0 +1,192 @@
+"""Device memory, pinned memory, addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import (
+    Cases,
+    allocated,
+    on_thread,
+    pattern,
+    pinned,
+    require,
+    require_bytes,
+    require_status,
+)
+from isthmus.drivers.driver import DriverCallError
+from isthmus.drivers.interface import MemoryKind, Status
+
+CASES = Cases()
+MIB = 1 << 20
+ODD_SIZES = (1, 3, 511, 513, 4097, MIB + 1)
+UNTOUCHED = 0x1234
+ATTEMPTS = 5  # other processes may use the device meanwhile
+
+
+def free_bytes(device: Device) -> int:
+    """Free memory of the device."""
+    return device.driver.memory()[0]
+
+
+def require_once(holds: Callable[[], bool], message: str) -> None:
+    """Raises Violation unless one of several attempts holds: other processes disturb one, a defect all."""
+    require(any(holds() for _ in range(ATTEMPTS)), message)
+
+
+@CASES.case("memory_allocate")
+def alignment(device: Device) -> None:
+    """Allocations are aligned to memory_alignment."""
+    for nbytes in ODD_SIZES * 2:
+        address = device.allocate(nbytes)
+        device.free(address)
+        require(address % device.alignment == 0, f"{nbytes} bytes lie at {address:#x}")
+
+
+@CASES.case("memory_allocate")
+def allocations_are_disjoint(device: Device) -> None:
+    """Allocations hold all their bytes and do not overlap."""
+    contents = {device.allocate(size): pattern(size, seed) for seed, size in enumerate(ODD_SIZES * 2)}
+    for address, content in contents.items():
+        device.write(address, content)
+    for address, content in contents.items():
+        require_bytes(device.read(address, content.size), content, f"{content.size} bytes at {address:#x}")
+        device.free(address)
+
+
+@CASES.case("memory_allocate")
+def allocate_nothing(device: Device) -> None:
+    """0 bytes is ISTHMUS_INVALID_ARGUMENT and leaves the output unchanged."""
+    pointer = ctypes.c_void_p(UNTOUCHED)
+    require_status(device.driver, Status.INVALID_ARGUMENT, "memory_allocate", 0, ctypes.byref(pointer))
+    require(pointer.value == UNTOUCHED, "it wrote to the output")
+
+
+@CASES.case("memory_allocate")
+def allocate_too_much(device: Device) -> None:
+    """More than there is is ISTHMUS_OUT_OF_MEMORY, and the device goes on."""
+    total = device.driver.memory()[1]
+    for nbytes in (total + 1, 2 * total, 1 << 60):
+        pointer = ctypes.c_void_p(UNTOUCHED)
+        require_status(device.driver, Status.OUT_OF_MEMORY, "memory_allocate", nbytes, ctypes.byref(pointer))
+        require(pointer.value == UNTOUCHED, f"for {nbytes} bytes it wrote to the output")
+    with allocated(device, MIB) as address:
+        device.write(address, pattern(MIB))
+        require_bytes(device.read(address, MIB), pattern(MIB), "after a failure")
+
+
+@CASES.case("memory_allocate")
+def fill_the_device(device: Device) -> None:
+    """A full device is ISTHMUS_OUT_OF_MEMORY, and what is freed can be had again."""
+    chunk = device.driver.memory()[1] // 16
+    held = []
+    try:
+        for _ in range(17):
+            held.append(device.allocate(chunk))
+        require(False, "17 sixteenths of the memory could be allocated")
+    except DriverCallError as error:
+        require(error.status == Status.OUT_OF_MEMORY, f"it returned {Status(error.status).name}")
+    finally:
+        for address in held[1:]:
+            device.free(address)
+    require(len(held) > 0, "not one sixteenth of the memory could be had")
+    device.free(held[0])
+    with allocated(device, chunk):
+        pass
+
+
+@CASES.case("device_memory")
+def accounting(device: Device) -> None:
+    """Free memory falls by what is allocated, and rises again when it is freed."""
+    nbytes = min(32 * MIB, device.driver.memory()[1] // 8)
+
+    def falls_and_rises() -> bool:
+        before = free_bytes(device)
+        with allocated(device, nbytes):
+            taken = before - free_bytes(device)
+        return nbytes <= taken <= nbytes + 16 * MIB and free_bytes(device) == before
+
+    require_once(falls_and_rises, f"an allocation of {nbytes} bytes does not show in device_memory()")
+
+
+@CASES.case("memory_free")
+def no_leak(device: Device) -> None:
+    """memory_free() gives everything back."""
+
+    def returns() -> bool:
+        before = free_bytes(device)
+        for nbytes in (1, 4097, MIB) * 100:
+            device.free(device.allocate(nbytes))
+        return free_bytes(device) >= before
+
+    require_once(returns, "after 300 allocations were freed there is less memory than before")
+
+
+@CASES.case("memory_free")
+def free_null(device: Device) -> None:
+    """Null may be freed."""
+    device.driver.memory_free(None)
+
+
+@CASES.case("memory_free")
+def free_elsewhere(device: Device) -> None:
+    """Memory may be freed on any thread, under any current device."""
+    address = device.allocate(MIB)
+
+    def free() -> None:
+        device.driver.device_set(device.driver.count() - 1)
+        device.free(address)
+
+    on_thread(free)
+
+
+@CASES.case("host_allocate")
+def pinned_memory(device: Device) -> None:
+    """Pinned memory is aligned to 64, and the CPU reads and writes it."""
+    for nbytes in ODD_SIZES:
+        with pinned(device.driver, nbytes) as host:
+            require(host.ctypes.data % 64 == 0, f"{nbytes} bytes lie at {host.ctypes.data:#x}")
+            host[:] = pattern(nbytes)
+            require_bytes(host, pattern(nbytes), f"{nbytes} bytes of pinned memory")
+
+
+@CASES.case("pointer_attributes")
+def attributes_of_device_memory(device: Device) -> None:
+    """Every address inside an allocation is device memory of its device."""
+    with allocated(device, 4097) as address:
+        for offset in (0, 1, 2048, 4096):
+            found = device.driver.attributes(address + offset)
+            expected = (MemoryKind.DEVICE, device.index)
+            require(found == expected, f"at offset {offset} of 4097: {found}, expected {expected}")
+
+
+@CASES.case("pointer_attributes")
+def attributes_of_host_memory(device: Device) -> None:
+    """Pinned memory is told from ordinary host memory; both have device -1."""
+    with pinned(device.driver, 4097) as host:
+        for offset in (0, 4096):
+            found = device.driver.attributes(host.ctypes.data + offset)
+            require(found == (MemoryKind.PINNED, -1), f"pinned memory at offset {offset} is {found}")
+    ordinary = np.zeros(64, np.uint8)
+    for address in (ordinary.ctypes.data, 0, 1):
+        found = device.driver.attributes(address)
+        require(found == (MemoryKind.UNKNOWN, -1), f"address {address:#x} of the host is {found}")
+
+
+@CASES.case("host_window")
+def window(device: Device) -> None:
+    """Every allocation lies in the window, and the CPU reaches it there."""
+    bounds = device.driver.window(device.index)
+    assert bounds is not None
+    with allocated(device, MIB) as address:
+        offset = address - bounds.device_base
+        require(0 <= offset <= bounds.nbytes - MIB, f"{address:#x} is outside {bounds}")
+        seen = np.ctypeslib.as_array((ctypes.c_uint8 * MIB).from_address(bounds.host_base + offset))
+        device.write(address, pattern(MIB, 1))
+        require_bytes(seen.copy(), pattern(MIB, 1), "the CPU's view after copy()")
+        seen[:] = pattern(MIB, 2)
+        require_bytes(device.read(address, MIB), pattern(MIB, 2), "copy() after the CPU wrote")

@@ -1,0 +1,180 @@
+"""Virtual memory, telemetry, and the whole driver used by several threads at once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import Cases, pattern, require, require_bytes, require_status
+from isthmus.drivers import interface
+from isthmus.drivers.interface import CopyKind, MemoryKind, Status
+
+CASES = Cases()
+READ_WRITE = 3  # ISTHMUS_VIRTUAL_READ_WRITE
+THREADS, ROUNDS = 4, 40
+
+
+def granularity(device: Device) -> int:
+    """Unit of virtual memory, bytes."""
+    found = ctypes.c_size_t()
+    device.driver.virtual_granularity(ctypes.byref(found))
+    return found.value
+
+
+@contextmanager
+def reserved(device: Device, nbytes: int) -> Iterator[int]:
+    """Address space of the device."""
+    address = device.driver.made("virtual_reserve", nbytes)
+    try:
+        yield address
+    finally:
+        device.driver.virtual_release(address, nbytes)
+
+
+@contextmanager
+def physical(device: Device, nbytes: int) -> Iterator[int]:
+    """Handle of physical memory."""
+    handle = device.driver.made("virtual_create", nbytes)
+    try:
+        yield handle
+    finally:
+        device.driver.virtual_destroy(handle)
+
+
+@contextmanager
+def mapped(device: Device, address: int, nbytes: int, handle: int) -> Iterator[None]:
+    """Physical memory at an address."""
+    device.driver.virtual_map(address, nbytes, handle, READ_WRITE)
+    try:
+        yield
+    finally:
+        device.driver.virtual_unmap(address, nbytes)
+
+
+@CASES.case("virtual_granularity")
+def granularity_is_a_power(device: Device) -> None:
+    """The granularity is a power of two."""
+    unit = granularity(device)
+    require(unit > 0 and unit & (unit - 1) == 0, f"it is {unit}")
+
+
+@CASES.case("virtual_map")
+def map_side_by_side(device: Device) -> None:
+    """Two pieces of memory mapped side by side are one range."""
+    unit = granularity(device)
+    data = pattern(2 * unit)
+    with (
+        reserved(device, 4 * unit) as base,
+        physical(device, unit) as first,
+        physical(device, unit) as second,
+        mapped(device, base + unit, unit, first),
+        mapped(device, base + 2 * unit, unit, second),
+    ):
+        device.write(base + unit, data)
+        require_bytes(device.read(base + unit, 2 * unit), data, "across the two pieces")
+        found = device.driver.attributes(base + 2 * unit - 1)
+        require(found == (MemoryKind.DEVICE, device.index), f"pointer_attributes() says {found}")
+        device.fill(base + unit, 4, 2 * unit)
+        device.synchronize()
+        require_bytes(
+            device.read(base + unit, 2 * unit), np.full(2 * unit, 4, np.uint8), "a fill across them"
+        )
+
+
+@CASES.case("virtual_unmap")
+def map_elsewhere(device: Device) -> None:
+    """Memory keeps its contents when it is mapped elsewhere."""
+    unit = granularity(device)
+    with reserved(device, 2 * unit) as base, physical(device, unit) as handle:
+        with mapped(device, base, unit, handle):
+            device.write(base, pattern(unit))
+        with mapped(device, base + unit, unit, handle):
+            require_bytes(device.read(base + unit, unit), pattern(unit), "at the second address")
+
+
+@CASES.case("virtual_create")
+def create_too_much(device: Device) -> None:
+    """More than there is is ISTHMUS_OUT_OF_MEMORY and leaves the output unchanged."""
+    unit = granularity(device)
+    nbytes = (2 * device.driver.memory()[1] // unit + 1) * unit
+    handle = ctypes.c_void_p(0x1234)
+    require_status(device.driver, Status.OUT_OF_MEMORY, "virtual_create", nbytes, ctypes.byref(handle))
+    require(handle.value == 0x1234, "it wrote to the output")
+
+
+@CASES.case("telemetry")
+def telemetry(device: Device) -> None:
+    """Values are in their ranges or ISTHMUS_TELEMETRY_UNKNOWN."""
+    kind = interface.structure("telemetry")
+    found = kind(struct_size=ctypes.sizeof(kind), health=99)
+    device.driver.telemetry(device.index, ctypes.byref(found))
+    require(found.health in (0, 1, 2), f"health is {found.health}")
+    for name in ("compute_utilization", "memory_utilization"):
+        value = getattr(found, name)
+        require(value == -1 or 0 <= value <= 1, f"{name} is {value}")
+    for name in ("power_w", "clock_mhz", "link_errors", "ecc_corrected", "ecc_uncorrected"):
+        value = getattr(found, name)
+        require(value == -1 or value >= 0, f"{name} is {value}")
+
+
+@CASES.case("telemetry")
+def telemetry_of_an_older_caller(device: Device) -> None:
+    """Nothing is written beyond the caller's struct_size."""
+    kind = interface.structure("telemetry")
+    found = kind(struct_size=kind.clock_mhz.offset, clock_mhz=123.0, health=99)
+    device.driver.telemetry(device.index, ctypes.byref(found))
+    require((found.clock_mhz, found.health) == (123.0, 99), "members behind it were written")
+
+
+@CASES.case("telemetry")
+def telemetry_out_of_range(device: Device) -> None:
+    """An index out of range is ISTHMUS_NO_DEVICE."""
+    kind = interface.structure("telemetry")
+    found = kind(struct_size=ctypes.sizeof(kind), health=99)
+    require_status(device.driver, Status.NO_DEVICE, "telemetry", device.driver.count(), ctypes.byref(found))
+    require(found.health == 99, "it wrote to the output")
+
+
+@CASES.case("host_window")
+def window_out_of_range(device: Device) -> None:
+    """An index out of range is ISTHMUS_NO_DEVICE and leaves the output unchanged."""
+    found = interface.structure("host_window")(bytes=77)
+    require_status(device.driver, Status.NO_DEVICE, "host_window", device.driver.count(), ctypes.byref(found))
+    require(found.bytes == 77, "it wrote to the output")
+
+
+@CASES.case("memory_allocate")
+def concurrent_use(device: Device) -> None:
+    """Every function may be called from any thread at any time."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for result in [pool.submit(_work, device, seed) for seed in range(THREADS)]:
+            result.result()
+
+
+def _work(device: Device, seed: int) -> None:
+    driver = device.driver
+    driver.device_set(device.index)
+    for i in range(ROUNDS):
+        size = 4097 * (1 + i % 5) + seed
+        data, back = pattern(size, seed * ROUNDS + i), np.zeros(size, np.uint8)
+        stream, event = driver.made("stream_create", 0), driver.made("event_create", 0)
+        first, second = driver.made("memory_allocate", size), driver.made("memory_allocate", size)
+        driver.copy_async(first, data.ctypes.data, size, CopyKind.HOST_TO_DEVICE, stream)
+        driver.copy_async(second, first, size, CopyKind.DEVICE_TO_DEVICE, stream)
+        driver.set_async(first, seed, size, stream)
+        driver.event_record(event, stream)
+        driver.event_synchronize(event)
+        driver.read_into(back, second)
+        require_bytes(back, data, f"thread {seed}, round {i}: the copy")
+        require_bytes(
+            driver.read(first, size), np.full(size, seed, np.uint8), f"thread {seed}, round {i}: the fill"
+        )
+        driver.memory_free(second)
+        driver.memory_free(first)
+        driver.event_destroy(event)
+        driver.stream_destroy(stream)
