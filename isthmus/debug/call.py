@@ -1,0 +1,111 @@
+"""One call of an operator, as the tools see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+
+@dataclass(eq=False)
+class Call:
+    """One call.
+
+    Attributes:
+        name: overload, ``aten::add.Tensor``.
+        op: the same, callable.
+        args: positional arguments as the kernel got them; a tensor that PyTorch made of a number is a number.
+        kwargs: others.
+    """
+
+    name: str
+    op: OpOverload
+    args: tuple[Any, ...] = field(repr=False)
+    kwargs: dict[str, Any] = field(repr=False)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """Every argument of the schema by name, defaults included."""
+        values = {}
+        for index, declared in enumerate(self.op._schema.arguments):
+            if index < len(self.args):
+                values[declared.name] = self.args[index]
+            elif declared.name in self.kwargs:
+                values[declared.name] = self.kwargs[declared.name]
+            else:
+                values[declared.name] = declared.default_value
+        return values
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Names of the arguments that the operator writes."""
+        return written(self.op)
+
+    @cached_property
+    def out(self) -> frozenset[str]:
+        """Names of the arguments that it writes without reading: those of ``out=`` overloads."""
+        return frozenset(a.name for a in self.op._schema.arguments if a.is_out)
+
+    def results(self, returned: Any) -> list[tuple[str, torch.Tensor]]:
+        """What the call has produced: tensors returned, then arguments written that are not among them."""
+        values = returned if isinstance(returned, (tuple, list)) else (returned,)
+        names = [r.name or f"output {i}" for i, r in enumerate(self.op._schema.returns)]
+        found = [
+            (name, tensor)
+            for name, value in zip(names if len(names) == len(values) else [""] * len(values), values)
+            for name, tensor in tensors_of(name, value)
+        ]
+        known = {id(tensor) for _, tensor in found}
+        for name in self.op_written_in_order:
+            found += [(n, t) for n, t in tensors_of(name, self.arguments[name]) if id(t) not in known]
+        return found
+
+    @cached_property
+    def op_written_in_order(self) -> tuple[str, ...]:
+        """:attr:`written` in the order of the schema."""
+        return tuple(name for name in self.arguments if name in self.written)
+
+    def inputs(self) -> list[tuple[str, torch.Tensor]]:
+        """Tensors among its arguments that it reads, those of lists as ``name[0]``."""
+        return [
+            pair
+            for name, value in self.arguments.items()
+            if name not in self.out
+            for pair in tensors_of(name, value)
+        ]
+
+
+def written(op: OpOverload) -> frozenset[str]:
+    """Names of the arguments that an overload writes."""
+    return frozenset(
+        a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    )
+
+
+def tensors_of(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor, or the tensors of a list, with names."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            if isinstance(item, torch.Tensor):
+                yield f"{name}[{index}]", item
+
+
+def replaced(value: Any, replace: Any) -> Any:
+    """The value with every tensor in it, also in a list, given to a function."""
+    if isinstance(value, torch.Tensor):
+        return replace(value)
+    if isinstance(value, (tuple, list)):
+        return [replaced(item, replace) for item in value]
+    return value
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """``bfloat16[2, 128]``, with strides where it is not contiguous."""
+    text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    return text if tensor.is_contiguous() else f"{text} strides {list(tensor.stride())}"

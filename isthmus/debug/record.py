@@ -1,0 +1,146 @@
+"""What the tools find: lines on standard error, a file of JSON lines, a summary at the end, the exit code."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, TextIO
+
+EXIT_CODE = 3
+_DEFAULT_FOLDER = "isthmus-debug"
+
+
+def folder() -> Path:
+    """Where the tools write (ISTHMUS_DEBUG_FOLDER); made when first needed, mode 0750."""
+    path = Path(os.environ.get("ISTHMUS_DEBUG_FOLDER") or _DEFAULT_FOLDER)
+    make_folder(path)
+    return path
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, mode 0750 whatever the umask."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    path.chmod(0o750)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file beside and rename it; mode 0640 whatever the umask."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("wb") as file:
+        os.fchmod(file.fileno(), 0o640)
+        file.write(data)
+    beside.replace(path)
+
+
+def tell(text: str) -> None:
+    """One line on standard error, after what the program has printed."""
+    sys.stdout.flush()
+    print(f"isthmus: {text}", file=sys.stderr, flush=True)
+
+
+def rank() -> str:
+    """``rank 3``, or "" outside of a distributed job."""
+    return f"rank {os.environ['RANK']}" if os.environ.get("RANK") else ""
+
+
+class Findings:
+    """Verdicts of one tool.
+
+    Args:
+        tool: its name.
+        shown: how many failures are printed as they come.
+    """
+
+    def __init__(self, tool: str, shown: int = 10) -> None:
+        self.tool = tool
+        self.shown = shown
+        self.calls = 0
+        self.failed: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
+        self.skipped: dict[str, str] = {}
+        self.rows: list[dict[str, Any]] = []
+        self._file: TextIO | None = None
+
+    def skip(self, operator: str, reason: str) -> None:
+        """Note that an operator's calls are not judged."""
+        if operator not in self.skipped:
+            self.skipped[operator] = reason
+            self.write({"operator": operator, "skipped": reason})
+
+    def verdict(self, row: dict[str, Any], failed: bool) -> None:
+        """Count a judged call; write it, and print it if it failed and not too many have."""
+        self.calls += 1
+        self.seen[row["operator"]] += 1
+        self.write({"verdict": "fail" if failed else "pass", **row})
+        if not failed:
+            return
+        self.failed[row["operator"]] += 1
+        if len(self.rows) < self.shown:
+            self.rows.append(row)
+            tell(f"{self.tool}: {row['text']}")
+        process_failed(self.tool)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append a line to the tool's file."""
+        if self._file is None:
+            path = folder() / f"{self.tool}-{'-'.join([*rank().split(), str(os.getpid())])}.jsonl"
+            self._file = path.open("a")
+            os.fchmod(self._file.fileno(), 0o640)
+        self._file.write(json.dumps(row, default=str) + "\n")
+        if row.get("verdict") == "fail":
+            self._file.flush()
+
+    def close(self) -> str:
+        """Close the file; the summary, in one line."""
+        where = ""
+        if self._file is not None:
+            where = f"; {self._file.name}"
+            self._file.close()
+            self._file = None
+        total = sum(self.failed.values())
+        text = f"{self.tool}: {self.calls} calls of {len(self.seen)} operators judged, {total} failed"
+        if total:
+            text += " (" + ", ".join(f"{name} {count}" for name, count in self.failed.most_common(5)) + ")"
+        if self.skipped:
+            reasons = Counter(self.skipped.values())
+            text += f"; {len(self.skipped)} operators not judged (" + ", ".join(
+                f"{reason}: {count}" for reason, count in reasons.most_common(3)
+            ) + ")"
+        return text + where
+
+
+_failed_tools: set[str] = set()
+
+
+def process_failed(tool: str) -> None:
+    """This process ends with status 3, whatever its program does."""
+    _failed_tools.add(tool)
+
+
+def failed() -> bool:
+    """Whether a tool has failed this process."""
+    return bool(_failed_tools)
+
+
+def reset() -> None:
+    """Forget that a tool has failed. For a program that has looked at the failures itself, and for tests."""
+    _failed_tools.clear()
+
+
+def _leave() -> None:
+    if not _failed_tools:
+        return
+    tell(f"{', '.join(sorted(_failed_tools))} found failures: status {EXIT_CODE}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_CODE)
+
+
+atexit.register(_leave)

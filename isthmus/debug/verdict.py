@@ -1,0 +1,166 @@
+"""Whether a result is what it should be, element by element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# A result may be this many times as far from the reference as the CPU's own kernel in the same dtype.
+CPU_FACTOR = 4.0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far an element may be from the reference (:class:`isthmus.opset.operator.Tolerance`).
+
+    Attributes:
+        ulp: units in the last place of the reference.
+        accumulate: rounding steps of the compute dtype, relative to the magnitude.
+        source: where it comes from: "opset" or "default".
+    """
+
+    ulp: float = 4.0
+    accumulate: float = 0.0
+    source: str = "default"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is wrong with one result.
+
+    Attributes:
+        result: its name.
+        reason: one line.
+        index: of the worst element.
+        got, expected: there.
+        ulps: distance in units in the last place of the result's dtype; -1 where it has none.
+        wrong: number of elements out of the limit.
+    """
+
+    result: str
+    reason: str
+    index: tuple[int, ...] = ()
+    got: float = 0.0
+    expected: float = 0.0
+    ulps: float = -1.0
+    wrong: int = 0
+
+
+def judge(
+    name: str,
+    got: torch.Tensor,
+    reference: torch.Tensor,
+    native: torch.Tensor,
+    limit: Limit = Limit(),
+    magnitude: torch.Tensor | None = None,
+) -> tuple[Difference | None, float]:
+    """Compare a result, all on CPU.
+
+    Args:
+        name: of the result.
+        got: what the chip gave.
+        reference: float64 for floats, the exact dtype otherwise.
+        native: of the CPU's own kernel in the dtype of the call: it says what shape and dtype are right, and how far
+            from the reference an honest kernel may be.
+        limit: for floats.
+        magnitude: what the operator sums, in absolute values, float64.
+
+    Returns:
+        What is wrong, or None; and the largest error in ulps.
+    """
+    if got.shape != native.shape:
+        return Difference(name, f"shape {list(got.shape)} for {list(native.shape)}"), -1.0
+    if got.dtype != native.dtype:
+        return Difference(name, f"dtype {got.dtype} for {native.dtype}"), -1.0
+    if got.numel() == 0:
+        return None, 0.0
+    if got.is_complex():
+        parts = (torch.view_as_real(t.resolve_conj()) for t in (got, reference, native))
+        return judge(name, *parts, limit)
+    if not got.is_floating_point():
+        return _exact(name, got, reference.to(got.dtype))
+    return _floats(name, got, reference.double(), native, limit, magnitude)
+
+
+def _exact(name: str, got: torch.Tensor, reference: torch.Tensor) -> tuple[Difference | None, float]:
+    wrong = got != reference
+    count = int(wrong.sum())
+    if not count:
+        return None, 0.0
+    index = _first(wrong)
+    return (
+        Difference(
+            name, "differs", index, float(got[index].item()), float(reference[index].item()), -1.0, count
+        ),
+        -1.0,
+    )
+
+
+def _floats(
+    name: str, got: torch.Tensor, reference: torch.Tensor, native: torch.Tensor, limit: Limit, magnitude: Any
+) -> tuple[Difference | None, float]:
+    value, rounded, own = got.double(), reference.to(got.dtype).double(), native.double()
+    special = ~(value.isfinite() & rounded.isfinite())
+    misplaced = special & ~_same(value, rounded) & ~_same(value, own)
+    if misplaced.any():
+        return _at(name, "NaN or infinity", _first(misplaced), value, reference, got.dtype, int(misplaced.sum()))
+    error = torch.where(special | (value == rounded), 0.0, (value - reference).abs())
+    ulp = ulp_of(got.dtype, reference)
+    ulps = torch.where(special, 0.0, error / ulp)
+    allowed = limit.ulp * ulp + torch.finfo(got.dtype).tiny * (got.dtype != torch.float16)
+    if magnitude is not None:
+        allowed = allowed + limit.accumulate * _compute_eps(got.dtype) * magnitude.double()
+    wrong = error > allowed
+    if wrong.any():
+        honest = (own - reference).abs().nan_to_num(0.0, 0.0, 0.0).max()
+        wrong &= error > CPU_FACTOR * honest
+    count, worst = int(wrong.sum()), float(ulps.max())
+    if not count:
+        return None, worst
+    ratio = torch.where(wrong, error / allowed.clamp_min(1e-300), 0.0)
+    return _at(name, "differs", _unravel(int(ratio.argmax()), got.shape), value, reference, got.dtype, count)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a == b) | (a.isnan() & b.isnan())
+
+
+def _at(
+    name: str,
+    reason: str,
+    index: tuple[int, ...],
+    value: torch.Tensor,
+    reference: torch.Tensor,
+    dtype: torch.dtype,
+    count: int,
+) -> tuple[Difference, float]:
+    got, expected = float(value[index].item()), float(reference[index].item())
+    ulps = abs(got - expected) / float(ulp_of(dtype, reference[index]).item())
+    ulps = ulps if ulps == ulps and ulps != float("inf") else -1.0
+    return Difference(name, reason, index, got, expected, ulps, count), ulps
+
+
+def ulp_of(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
+    """Distance of neighbours of that dtype at a float64 value; at zero and below, that of subnormal numbers."""
+    info = torch.finfo(dtype)
+    size = value.abs().nan_to_num(0.0, info.max).clamp(info.tiny, info.max)
+    _, exponent = torch.frexp(size)
+    return torch.ldexp(torch.full_like(size, info.eps), exponent - 1)
+
+
+def _compute_eps(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype if dtype in (torch.float32, torch.float64) else torch.float32).eps
+
+
+def _first(mask: torch.Tensor) -> tuple[int, ...]:
+    return _unravel(int(mask.flatten().to(torch.uint8).argmax()), mask.shape)
+
+
+def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    index = []
+    for size in reversed(shape):
+        index.append(flat % size)
+        flat //= size
+    return tuple(reversed(index))
