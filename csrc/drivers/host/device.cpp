@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include <algorithm>
+
 #include "error.h"
 
 namespace isthmus::host {
@@ -42,6 +44,10 @@ void Device::destroy_stream(Stream& stream) {
     }
     destroyed = std::move(found->second);
     streams_.erase(found);
+    const auto gone = std::remove_if(destroyed_.begin(), destroyed_.end(),
+                                     [](const auto& stream) { return stream.expired(); });
+    destroyed_.erase(gone, destroyed_.end());
+    if (!destroyed->idle()) destroyed_.push_back(destroyed);
   }
   destroyed->close();
 }
@@ -55,6 +61,8 @@ std::vector<std::shared_ptr<Stream>> Device::streams() {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<Stream>> all{default_stream_};
   for (const auto& entry : streams_) all.push_back(entry.second);
+  for (const auto& entry : destroyed_)
+    if (auto stream = entry.lock()) all.push_back(std::move(stream));
   return all;
 }
 

@@ -31,6 +31,7 @@ class Device {
   Stream& create_stream();
   void destroy_stream(Stream& stream);
   bool owns(const Stream* stream);
+  // Those that were destroyed but still have work included.
   std::vector<std::shared_ptr<Stream>> streams();
 
  private:
@@ -41,6 +42,7 @@ class Device {
   std::atomic<DeviceMemory*> memory_{nullptr};
   const std::shared_ptr<Stream> default_stream_;
   std::unordered_map<const Stream*, std::shared_ptr<Stream>> streams_;  // without the default one
+  std::vector<std::weak_ptr<Stream>> destroyed_;  // their workers hold them until the work is done
 };
 
 // What initialize() makes. Never freed: threads and destructors may outlive main().
