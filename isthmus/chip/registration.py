@@ -69,14 +69,16 @@ def _operator_runtime() -> int:
 
 
 def _decompositions() -> dict[str, Callable[..., Any]]:
-    """PyTorch's decompositions into other ATen operators.
+    """PyTorch's decompositions into other ATen operators, and ours.
 
     Those of torch._refs are left out: they end in prims, whose implementation is the operator itself.
     """
     from torch._decomp import decomposition_table
     from torch._ops import OpOverload
 
-    found = {}
+    from isthmus.chip.decompositions import DECOMPOSITIONS
+
+    found = dict(DECOMPOSITIONS)
     for operator, function in decomposition_table.items():
         if isinstance(operator, OpOverload) and not _is_reference(function):
             name = operator._schema.name

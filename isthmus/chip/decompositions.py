@@ -1,0 +1,86 @@
+"""Decompositions of ATen operators that PyTorch itself has only as CPU and CUDA kernels.
+
+Each is written in operators of the opset, so that a chip which implements the opset needs no kernel for these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def isneginf(self: Tensor) -> Tensor:
+    """Where elements are minus infinity, bool."""
+    return torch.eq(self, -math.inf)
+
+
+def isposinf(self: Tensor) -> Tensor:
+    """Where elements are plus infinity, bool."""
+    return torch.eq(self, math.inf)
+
+
+def all_dim(self: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """Whether all elements along a dimension are true, bool (uint8 for uint8)."""
+    every = torch.logical_not(torch.any(torch.logical_not(self), dim, keepdim))
+    return every.to(torch.uint8) if self.dtype is torch.uint8 else every
+
+
+def masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    """``self``, in place, with the 0-dim ``value`` where the mask is true."""
+    return self.copy_(torch.where(mask, value.to(self.device, self.dtype), self))
+
+
+def clamp_min_tensor(self: Tensor, min: Tensor) -> Tensor:
+    """The larger of the two, elementwise; NaN is passed on."""
+    return torch.maximum(self, min)
+
+
+def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
+    """The smaller of the two, elementwise; NaN is passed on."""
+    return torch.minimum(self, max)
+
+
+def var_mean(
+    self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Variance with N - correction in the denominator, and mean."""
+    mean = torch.mean(self, dim if dim else tuple(range(self.dim())), keepdim)
+    return torch.var(self, dim, correction=correction, keepdim=keepdim), mean
+
+
+def std(
+    self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """Root of the variance with N - correction in the denominator."""
+    return torch.sqrt(torch.var(self, dim, correction=correction, keepdim=keepdim))
+
+
+def std_mean(
+    self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Standard deviation and mean."""
+    variance, mean = var_mean(self, dim, correction=correction, keepdim=keepdim)
+    return torch.sqrt(variance), mean
+
+
+def equal(self: Tensor, other: Tensor) -> bool:
+    """Whether shapes and all elements are the same."""
+    return self.shape == other.shape and bool(torch.all(torch.eq(self, other)))
+
+
+DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    "aten::isneginf": isneginf,
+    "aten::isposinf": isposinf,
+    "aten::all.dim": all_dim,
+    "aten::masked_fill_.Tensor": masked_fill_tensor,
+    "aten::clamp_min.Tensor": clamp_min_tensor,
+    "aten::clamp_max.Tensor": clamp_max_tensor,
+    "aten::var_mean.correction": var_mean,
+    "aten::std.correction": std,
+    "aten::std_mean.correction": std_mean,
+    "aten::equal": equal,
+}
