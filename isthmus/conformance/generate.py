@@ -46,7 +46,9 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
     import torch
 
     patterns = [part.strip() for part in operators.split(",")]
-    chosen = [o for name, o in opset.operators().items() if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    chosen = [
+        o for name, o in opset.operators().items() if any(fnmatch.fnmatchcase(name, p) for p in patterns)
+    ]
     if not chosen:
         raise ValueError(f"no operator of the opset matches {operators!r}; `isthmus ops` lists them")
     writer = golden.Writer(folder, digest(), seed)
@@ -104,7 +106,7 @@ def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
 def _argument(value: Any) -> golden.Value:
     if isinstance(value, sampling.Array):
         return golden.Tensor(value.storage, value.shape, value.strides, value.offset)
-    return [_argument(item) for item in value] if isinstance(value, list) else value  # type: ignore[return-value,misc]
+    return [_argument(item) for item in value] if isinstance(value, list) else value  # type: ignore[return-value]
 
 
 def _known(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:

@@ -53,7 +53,9 @@ def operators() -> dict[str, Operator]:
         module = importlib.import_module(f"isthmus.opset.families.{family}")
         for operator in module.OPERATORS:
             if operator.name in found:
-                raise ValueError(f"{operator.name} is in the families {found[operator.name].family} and {family}")
+                raise ValueError(
+                    f"{operator.name} is in the families {found[operator.name].family} and {family}"
+                )
             found[operator.name] = operator.of_family(family)
     return found
 
@@ -80,6 +82,12 @@ def schema_of(name: str) -> Schema:
 @cache
 def _variants() -> dict[str, str]:
     return {variant: name for name, record in records().items() for variant in (name, *record["variants"])}
+
+
+def forget() -> None:
+    """Read schemas.json anew at the next question; for what has just written it."""
+    for cached in (records, schema_of, _variants):
+        cached.cache_clear()
 
 
 def canonical(overload: str) -> str | None:

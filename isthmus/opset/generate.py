@@ -1,7 +1,7 @@
 """Regenerates what is made from the opset: ``python -m isthmus.opset.generate [--check]``.
 
-schemas.json (needs PyTorch's torchgen) and the pages of docs/operators. ``--check`` writes nothing, names what is
-stale and fails if anything is.
+schemas.json (needs PyTorch's torchgen), the pages of docs/operators and isthmus_ops.h. ``--check`` writes nothing,
+names what is stale and fails if anything is.
 """
 
 from __future__ import annotations
@@ -12,23 +12,31 @@ import sys
 from pathlib import Path
 
 from isthmus import opset
-from isthmus.opset import pages, torchgen_schemas
+from isthmus.opset import header, pages, torchgen_schemas
+from isthmus.opset.operator import Operator
 
 HERE = Path(__file__).parent
 MODELS = HERE / "models.json"
 
 
-def generated() -> dict[Path, str]:
-    """Every generated file with what it should contain."""
-    names = [o.name for family in opset.FAMILIES for o in _family(family)]
-    models = json.loads(MODELS.read_text())
-    table = torchgen_schemas.records(names, models)
-    files = {HERE / "schemas.json": torchgen_schemas.text(table)}
+def schemas() -> dict[Path, str]:
+    """schemas.json with what it should contain."""
+    names = [operator.name for family in opset.FAMILIES for operator in _family(family)]
+    return {HERE / "schemas.json": torchgen_schemas.text(torchgen_schemas.records(names, _models()))}
+
+
+def derived() -> dict[Path, str]:
+    """Pages and header, which are made from schemas.json, with what they should contain."""
     folder = HERE.parents[1] / "docs" / "operators"
-    return files | {folder / name: text for name, text in pages.pages(table, models).items()}
+    made = pages.pages(opset.records(), _models())
+    return {**{folder / name: text for name, text in made.items()}, header.HEADER: header.opset()}
 
 
-def _family(name: str) -> list[opset.Operator]:
+def _models() -> dict[str, list[str]]:
+    return json.loads(MODELS.read_text())
+
+
+def _family(name: str) -> list[Operator]:
     return importlib.import_module(f"isthmus.opset.families.{name}").OPERATORS
 
 
@@ -40,17 +48,23 @@ def _write(file: Path, text: str) -> None:
     beside.replace(file)
 
 
-def main(arguments: list[str]) -> int:
-    """Command line; returns the exit status."""
-    files = generated()
+def _update(files: dict[Path, str], check: bool) -> int:
+    """Write what is stale, or only name it; returns how many files that are."""
     stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
     for file in stale:
-        print(f"{'stale' if '--check' in arguments else 'written'}: {file.relative_to(HERE.parents[1])}")
-    if "--check" in arguments:
-        return bool(stale)
-    for file in stale:
-        _write(file, files[file])
-    return 0
+        print(f"{'stale' if check else 'written'}: {file.relative_to(HERE.parents[1])}")
+        if not check:
+            _write(file, files[file])
+    return len(stale)
+
+
+def main(arguments: list[str]) -> int:
+    """Command line; returns the exit status."""
+    check = "--check" in arguments
+    stale = _update(schemas(), check)
+    opset.forget()
+    stale += _update(derived(), check)
+    return int(check and stale > 0)
 
 
 if __name__ == "__main__":

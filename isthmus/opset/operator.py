@@ -32,7 +32,20 @@ class Tolerance:
 
 
 EXACT = Tolerance()
-ROUNDED = Tolerance(1, 0, "one correctly rounded operation, or a half rounded from float32")
+# The reference is itself rounded to float64, a half may be rounded by way of float32: hence a little above a half.
+ROUNDED = Tolerance(0.501, 0, "one operation, correctly rounded")
+CHOSEN = Tolerance(0.5, 0, "one of the inputs; the sign of a zero is open")
+
+_HALF = Tolerance(0.51, 0, "computed in float32, rounded once")
+SCALED = {
+    "": ROUNDED,
+    "float32": Tolerance(
+        1.5, 0, "the number is rounded to float32, and maybe inverted, before one operation"
+    ),
+    "bfloat16": _HALF,
+    "float16": _HALF,
+}
+ROOT = {"": Tolerance(1, 0, "a root within 1 ulp"), "bfloat16": _HALF, "float16": _HALF}
 
 
 @dataclass(frozen=True)
@@ -90,12 +103,11 @@ def op(
 
 
 def transcendental(ulp: float, what: str = "a good libm") -> dict[str, Tolerance]:
-    """Tolerance of a function that hardware approximates: as stated for float32 and float64, 1 for halves."""
+    """Tolerance of a function that hardware approximates: as stated for float32 and float64; halves are rounded."""
     exact = Tolerance(ulp, 0, f"{what} is within {ulp:g} ulp")
-    half = Tolerance(1, 0, "computed in float32, rounded once")
-    return {"": exact, "bfloat16": half, "float16": half}
+    return {"": exact, "bfloat16": _HALF, "float16": _HALF}
 
 
-def accumulated(steps: float, what: str, ulp: float = 1) -> Tolerance:
+def accumulated(steps: float, what: str, ulp: float = 0.51) -> Tolerance:
     """Tolerance of a sum: ``steps`` roundings of the compute dtype relative to the sum of absolute values."""
     return Tolerance(ulp, steps, what)

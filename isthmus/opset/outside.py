@@ -12,23 +12,24 @@ _DYNAMIC = "the shape of the result depends on values; kernels write to outputs 
 OUTSIDE: dict[str, str] = {
     **dict.fromkeys(
         "alias as_strided detach diagonal expand lift_fresh permute select.int slice.Tensor split.Tensor "
-        "split_with_sizes squeeze.dim squeeze.dims t transpose.int unsqueeze view _unsafe_view unbind.int".split(),
+        "split_with_sizes squeeze.dim squeeze.dims t transpose.int unsqueeze view _unsafe_view".split(),
         _VIEW,
     ),
     **dict.fromkeys(
-        "sym_size.int sym_numel sym_storage_offset sym_stride.int sym_is_contiguous resize_".split(), _METADATA
+        "sym_size.int sym_numel sym_storage_offset sym_stride.int sym_is_contiguous resize_".split(),
+        _METADATA,
     ),
-    **dict.fromkeys("empty.memory_format empty_strided empty_like new_empty_strided".split(), _ALLOCATION),
-    **dict.fromkeys("_to_copy clone copy".split(), _COPY),
+    **dict.fromkeys("empty.memory_format empty_strided empty_like".split(), _ALLOCATION),
+    **dict.fromkeys("_to_copy clone".split(), _COPY),
     **dict.fromkeys(
-        "fill.Scalar full full_like ones ones_like zeros zeros_like new_ones new_zeros scalar_tensor".split(), _FILL
+        "full full_like ones ones_like zeros zeros_like new_ones new_zeros scalar_tensor".split(), _FILL
     ),
     "arange": "aten::arange.start_step from 0",
     "_local_scalar_dense": "a copy of one element to the host",
+    "var.dim": "aten::var.correction",
     "nonzero": _DYNAMIC,
     "rand": "an allocation and aten::uniform_",
     "randn": "an allocation and aten::normal_",
-    "atan2.out": "served by the kernel of aten::atan2",
     "adaptive_avg_pool1d": "aten::_adaptive_avg_pool2d with one dimension more",
     "avg_pool1d": "aten::avg_pool2d with one dimension more",
     "upsample_bilinear2d.vec": "aten::upsample_bilinear2d with the size worked out",

@@ -39,7 +39,9 @@ def _page(family: str, operators: Iterable[Operator], table: dict[str, Any]) -> 
         ]
         if operator.law:
             rows[-1] = "- random: the law of the result is tested, not its values"
-        rows += [f"- differentiable: {', '.join(record['differentiable'])}"] if record["differentiable"] else []
+        rows += (
+            [f"- differentiable: {', '.join(record['differentiable'])}"] if record["differentiable"] else []
+        )
         rows += [f"- also serves {served}"] if served else []
         rows += [f"- called by a training step of {called}"] if called else []
         parts.append("\n".join(rows) + "\n")
@@ -79,7 +81,9 @@ def _tolerances(dtypes: tuple[str, ...], limit: Tolerance) -> str:
     return f"{which}: {' + '.join(parts)} ({limit.reason})"
 
 
-def _coverage(families: dict[str, list[Operator]], table: dict[str, Any], models: dict[str, list[str]]) -> str:
+def _coverage(
+    families: dict[str, list[Operator]], table: dict[str, Any], models: dict[str, list[str]]
+) -> str:
     names = sorted({model for found in models.values() for model in found})
     lines = [
         _HEAD,

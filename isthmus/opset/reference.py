@@ -53,7 +53,9 @@ def from_torch(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
     name = str(tensor.dtype).removeprefix("torch.")
     plain = tensor.detach().contiguous()
-    return plain.reshape(-1).view(torch.uint8).numpy().view(dt.DTYPES[name].numpy).reshape(tensor.shape).copy()
+    return (
+        plain.reshape(-1).view(torch.uint8).numpy().view(dt.DTYPES[name].numpy).reshape(tensor.shape).copy()
+    )
 
 
 def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, Any]:
@@ -73,7 +75,9 @@ def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, 
             return torch.device(device)
         return None if base in ("Layout", "MemoryFormat") else value
 
-    return {a.name: convert(a.name, a.base, case.arguments[a.name]) for a in schema_of(case.operator).arguments}
+    return {
+        a.name: convert(a.name, a.base, case.arguments[a.name]) for a in schema_of(case.operator).arguments
+    }
 
 
 def _widest(tensor: torch.Tensor) -> torch.Tensor:
@@ -93,7 +97,9 @@ def overload(name: str) -> Callable[..., Any]:
     return getattr(getattr(getattr(torch.ops, space), base), which or "default")
 
 
-def call(function: Callable[..., Any], arguments: dict[str, Any], case: Case) -> tuple[list[Any], dict[str, Any]]:
+def call(
+    function: Callable[..., Any], arguments: dict[str, Any], case: Case
+) -> tuple[list[Any], dict[str, Any]]:
     """Call the operator or its reference; returns (outputs in the order of the schema, written arguments)."""
     schema = schema_of(case.operator)
     result = function(**arguments)

@@ -82,7 +82,14 @@ def windows(
 
 
 def convolved(
-    tensor: Array, weight: Array, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int
+    tensor: Array,
+    weight: Array,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    extra: Any,
+    groups: int,
 ) -> Shape:
     """Shape of a convolution or a transposed one."""
     kernel = weight.shape[2:]
@@ -91,7 +98,11 @@ def convolved(
             tensor.shape[0], weight.shape[0], *windows(tensor.shape[2:], kernel, stride, padding, dilation)
         )  # fmt: skip
     sizes = tuple(
-        (n - 1) * per(stride, i) - 2 * per(padding, i) + per(dilation, i) * (kernel[i] - 1) + per(extra, i) + 1
+        (n - 1) * per(stride, i)
+        - 2 * per(padding, i)
+        + per(dilation, i) * (kernel[i] - 1)
+        + per(extra, i)
+        + 1
         for i, n in enumerate(tensor.shape[2:])
     )
     return (tensor.shape[0], weight.shape[1] * groups, *sizes)

@@ -132,7 +132,9 @@ class Maker:
         """Tensor of these very values, rounded to the dtype."""
         return place(quantize(np.asarray(values), dtype or self.dtype), layout)
 
-    def integers(self, *shape: int, low: int = 0, high: int, dtype: str = "int64", layout: str = "contiguous") -> Array:
+    def integers(
+        self, *shape: int, low: int = 0, high: int, dtype: str = "int64", layout: str = "contiguous"
+    ) -> Array:
         """Tensor of integers in [low, high): indices, labels, tokens."""
         drawn = np.floor(low + (high - low) * self.rng.random(shape))
         return place(drawn.astype(dt.DTYPES[dtype].numpy), layout)
@@ -171,7 +173,10 @@ class Maker:
         if len(args) > len(names) or set(kwargs) - set(names):
             raise TypeError(f"{self.operator} has arguments {names}, not {list(kwargs)} after {len(args)}")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        full = {a.name: given[a.name] if a.name in given else _default(a, self.operator) for a in self.schema.arguments}
+        full = {
+            a.name: given[a.name] if a.name in given else _default(a, self.operator)
+            for a in self.schema.arguments
+        }
         case = Case(self.operator, self.dtype, self._index, kind, full, model)
         self._index += 1
         self.rng = self._generator()
@@ -197,7 +202,8 @@ def place(values: np.ndarray[Any, Any], layout: str = "contiguous") -> Array:
     """Lay values out in memory.
 
     ``contiguous``; ``transposed``: the last two dimensions swapped in memory; ``sliced``: every second element of
-    a larger storage, at an offset; ``expanded``: the first dimension has stride 0 (its first row is repeated);
+    a larger storage, at an offset; ``heads``: the dimensions before the last swapped in memory, as attention has
+    its inputs; ``expanded``: the first dimension has stride 0 (its first row is repeated);
     ``channels_last``: the second dimension is innermost.
     """
     if layout == "contiguous" or values.ndim == 0:
@@ -205,6 +211,8 @@ def place(values: np.ndarray[Any, Any], layout: str = "contiguous") -> Array:
     if layout == "transposed":
         order = (*range(values.ndim - 2), values.ndim - 1, values.ndim - 2) if values.ndim > 1 else (0,)
         return _permuted(values, order)
+    if layout == "heads":
+        return _permuted(values, (*range(values.ndim - 3), values.ndim - 2, values.ndim - 3, values.ndim - 1))
     if layout == "channels_last":
         return _permuted(values, (0, *range(2, values.ndim), 1))
     if layout == "expanded":
@@ -234,7 +242,7 @@ def _sliced(values: np.ndarray[Any, Any]) -> Array:
     return Array(storage, values.shape, (*strides[:-1], 2), offset)
 
 
-_WORDS = {"None": None, "True": True, "False": False, "Mean": 1, "Sum": 2, "[]": []}
+_WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "Mean": 1, "Sum": 2, "[]": []}
 
 
 def _default(argument: Argument, operator: str) -> Any:

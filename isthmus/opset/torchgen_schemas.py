@@ -17,14 +17,14 @@ _UNDECLARED = {
 
 
 def _packaged() -> Path:
-    import torchgen
+    import torchgen  # type: ignore[import-untyped]
 
     return Path(str(torchgen.__file__)).parent / "packaged"
 
 
 def native_functions() -> dict[str, Any]:
     """Every ATen function of PyTorch, generated variants included, by overload with its namespace."""
-    from torchgen.gen import parse_native_yaml
+    from torchgen.gen import parse_native_yaml  # type: ignore[import-untyped]
 
     folder = _packaged() / "ATen" / "native"
     parsed = parse_native_yaml(str(folder / "native_functions.yaml"), str(folder / "tags.yaml"))
@@ -34,7 +34,7 @@ def native_functions() -> dict[str, Any]:
 def groups(functions: dict[str, Any]) -> dict[str, list[str]]:
     """The overloads of one signature, functional, in-place and ``out=``, by each of them."""
     from torchgen.gen import get_grouped_native_functions
-    from torchgen.model import NativeFunctionsGroup
+    from torchgen.model import NativeFunctionsGroup  # type: ignore[import-untyped]
 
     found: dict[str, list[str]] = {}
     for group in get_grouped_native_functions(list(functions.values())):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +45,18 @@ def _models() -> Iterator[tuple[str, Callable[[], Any], dict[str, torch.Tensor]]
             num_experts=4, num_experts_per_tok=2, output_router_logits=True,
         )  # fmt: skip
         bert = hf.BertConfig(**size, max_position_embeddings=32)
-        yield "llama", lambda config=llama: hf.LlamaForCausalLM(config), text
-        yield "qwen_moe", lambda config=qwen: hf.Qwen2MoeForCausalLM(config), text
-        yield "bert", lambda config=bert: hf.BertForMaskedLM(config), {**text, "attention_mask": torch.ones_like(ids)}
-    resnet = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=5)
+        yield "llama", partial(hf.LlamaForCausalLM, llama), text
+        yield "qwen_moe", partial(hf.Qwen2MoeForCausalLM, qwen), text
+        yield "bert", partial(hf.BertForMaskedLM, bert), {**text, "attention_mask": torch.ones_like(ids)}
+    small: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 5}
+    resnet = hf.ResNetConfig(**small)
     images = {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([1, 2])}
-    yield "resnet", lambda: hf.ResNetForImageClassification(resnet), images
+    yield "resnet", partial(hf.ResNetForImageClassification, resnet), images
 
 
 def _train(model: Any, batch: dict[str, torch.Tensor]) -> None:
-    for options in ({}, {"foreach": True}, {"fused": True}):
+    ways: tuple[dict[str, Any], ...] = ({}, {"foreach": True}, {"fused": True})
+    for options in ways:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
         for mixed in (False, True):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):

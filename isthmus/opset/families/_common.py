@@ -74,7 +74,9 @@ def _broadcasts(m: Maker, ranges: tuple[Range, ...], scalars: dict[str, Any]) ->
         ]  # fmt: skip
         yield m.case("broadcast", *tensors, **scalars)
     mixed = ("contiguous", "transposed", "sliced")
-    tensors = [m.tensor(6, 10, low=low, high=high, layout=mixed[i % 3]) for i, (low, high) in enumerate(ranges)]
+    tensors = [
+        m.tensor(6, 10, low=low, high=high, layout=mixed[i % 3]) for i, (low, high) in enumerate(ranges)
+    ]
     yield m.case("strided", *tensors, **scalars)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, elementwise, several
-from isthmus.opset.operator import EXACT, ROUNDED, Operator, Tolerance, accumulated, op, transcendental
+from isthmus.opset.operator import CHOSEN, EXACT, SCALED, Operator, Tolerance, accumulated, op, transcendental
 from isthmus.opset.sampling import Case, Maker
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _WIDE = (-9.0, 9.0)
 _LIKE = ("like(self)", "self.dtype")
 _PAIR = ("broadcast(grad_output, self)", "grad_output.dtype")
 _DERIVED = accumulated(16, "a product of sums; each factor is within a few roundings of its terms")
-_GATED = accumulated(8, "x times a function within a few roundings", 2)
+_GATED = accumulated(8, "x times a function within a few roundings")
 
 
 def _times(bound: float) -> Any:
@@ -47,15 +47,17 @@ def _backward(*ranges: Any, **scalars: Any) -> Any:
             tensors = [m.tensor(*shape, low=low, high=high, layout=layout) for low, high in ranges]
             yield m.case(kind, *tensors, model=model, **scalars)
         mixed = [m.tensor(6, 10, low=ranges[0][0], high=ranges[0][1], layout="transposed")]
-        yield m.case("strided", *mixed, *[m.tensor(6, 10, low=low, high=high) for low, high in ranges[1:]], **scalars)
+        yield m.case(
+            "strided", *mixed, *[m.tensor(6, 10, low=low, high=high) for low, high in ranges[1:]], **scalars
+        )
 
     return samples
 
 
-_TWO_ROUNDINGS = Tolerance(1, 4, "up to four roundings before the last")
+_TWO_ROUNDINGS = Tolerance(0.51, 4, "up to four roundings before the last")
 
 OPERATORS: list[Operator] = [
-    op("relu", dt.NUMBERS, *_LIKE, elementwise(ANY)),
+    op("relu", dt.NUMBERS, *_LIKE, elementwise(ANY), CHOSEN),
     op("threshold_backward", dt.FLOATS, *_PAIR, _backward(ANY, ANY, threshold=0), EXACT),
     op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4)),
     op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (0.01, 0.99)),
@@ -70,7 +72,7 @@ OPERATORS: list[Operator] = [
        several(_backward(ANY, (-6, 6), approximate="none"), _backward(ANY, (-6, 6), approximate="tanh")),
        _DERIVED, magnitude=_times(1)),
     op("hardtanh", dt.FLOATS, *_LIKE, elementwise(ANY, min_val=-0.5, max_val=1.25)),
-    op("leaky_relu", dt.FLOATS, *_LIKE, elementwise(ANY, negative_slope=0.07), ROUNDED),
+    op("leaky_relu", dt.FLOATS, *_LIKE, elementwise(ANY, negative_slope=0.07), SCALED),
     op("elu", dt.FLOATS, *_LIKE, elementwise((-5, 3), alpha=1.5), transcendental(4)),
     op("softplus", dt.FLOATS, *_LIKE, elementwise((-9, 25)), transcendental(4)),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, accumulated, op
@@ -14,7 +15,7 @@ _SUMS = accumulated(32, "sums of products over channels and window, blocked")
 _GRADIENTS = accumulated(64, "sums of products over channels and window, or batch and positions, blocked")
 
 # kind, layout, input, weight, bias, stride, padding, dilation, transposed, output padding, groups, model
-_ROWS = (
+_ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (2, 3, 17, 15), (5, 3, 7, 7), 0, [2, 2], [3, 3], [1, 1], 0, [0, 0], 1, "resnet"),
     ("contiguous", "contiguous", (2, 5, 9, 7), (7, 5, 3, 3), 0, [1, 1], [1, 1], [1, 1], 0, [0, 0], 1, "resnet"),
     ("contiguous", "contiguous", (2, 5, 9, 7), (7, 5, 1, 1), 0, [2, 2], [0, 0], [1, 1], 0, [0, 0], 1, "resnet"),

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.operator import EXACT, ROUNDED, Operator, Tolerance, accumulated, op, transcendental
+from isthmus.opset.operator import (
+    EXACT,
+    ROOT,
+    ROUNDED,
+    SCALED,
+    Operator,
+    Tolerance,
+    accumulated,
+    op,
+    transcendental,
+)
 from isthmus.opset.sampling import Array, Case, Maker
 
 # Parameters of a small model: a matrix, a vector, a scalar, an empty one, an odd one.
@@ -35,7 +45,7 @@ def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = No
 
 
 def _item_scalars(m: Maker) -> list[Any]:
-    return [0.9, -1.7, 0.1, 2.0, 0.003] if m.is_float else [2, -1, 3, 1, 5]
+    return [0.875, -1.75, 0.125, 2.0, 0.00390625] if m.is_float else [2, -1, 3, 1, 5]
 
 
 def _item_tensor(m: Maker) -> Array:
@@ -57,7 +67,8 @@ def _at(value: Any, i: int) -> Any:
 
 def _sum_size(i: int, a: dict[str, Any]) -> Any:
     other = a["other"] if "other" in a else a["scalars"] if "scalars" in a else a["scalar"]
-    return _at(a["self"], i) + _at(other, i) * abs(a.get("alpha", 1))
+    alpha = a.get("alpha", 1)
+    return a["self"][i] * 0 + (0 if alpha == 1 else _at(other, i) * abs(alpha))
 
 
 def _three_size(divide: bool) -> Any:
@@ -86,9 +97,10 @@ def _norm(self: list[Any], ord: Any, dtype: Any = None) -> list[Any]:
 
 
 ANY, APART, WEIGHT = (-2.7, 3.1), (0.3, 3.1), (0.0, 1.0)
-_SUM = Tolerance(1, 1, "the product with alpha is rounded before the sum")
-_FUSED = Tolerance(1, 4, "up to four roundings before the last")
-_NUMBERS = ((2,), (0.1,), (-1.5,))
+_SUM = Tolerance(0.501, 1, "correctly rounded; with an alpha, its product is rounded before")
+_FUSED = Tolerance(0.51, 4, "up to four roundings before the last")
+_NUMBERS = ((2,), (0.375,), (-1.5,))
+_FRACTIONS = ((2,), (0.1,), (-1.5,))
 
 
 def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> Iterator[Operator]:
@@ -96,7 +108,13 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
     size = _each(_sum_size) if add else None
     kinds = dt.FLOATS if name == "div" else (*dt.FLOATS, "int64")
     rule = (kinds, _SHAPES, _DTYPES)
-    yield op(f"_foreach_{name}.Scalar", *rule, _lists(ANY, scalars=_NUMBERS), limit, magnitude=size)
+    yield op(
+        f"_foreach_{name}.Scalar",
+        *rule,
+        _lists(ANY, scalars=_NUMBERS if add else _FRACTIONS),
+        limit if add else SCALED,
+        magnitude=size,
+    )
     yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second), limit, magnitude=size)
     yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_scalars), limit,
              magnitude=size)  # fmt: skip
@@ -108,9 +126,15 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
 def _ternary(name: str) -> Iterator[Operator]:
     last = (0.3, 3.1) if name == "addcdiv" else ANY
     rule, size = (dt.FLOATS, _SHAPES, _DTYPES), _three_size(name == "addcdiv")
-    yield op(f"_foreach_{name}.Scalar", *rule, _lists(ANY, ANY, last, scalars=((1,), (-0.01,))), _FUSED, magnitude=size)
-    yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars),
-             _FUSED, magnitude=size)  # fmt: skip
+    yield op(
+        f"_foreach_{name}.Scalar",
+        *rule,
+        _lists(ANY, ANY, last, scalars=((1,), (-0.01,))),
+        _FUSED,
+        magnitude=size,
+    )
+    by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars)
+    yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size)
 
 
 def _unary(name: str, low: float, high: float, limit: Any) -> Operator:
@@ -146,10 +170,10 @@ OPERATORS: list[Operator] = [
     op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,))),
        transcendental(8, "exp(y log x) in working precision")),
     _unary("abs", *ANY, EXACT), _unary("neg", *ANY, EXACT), _unary("sign", *ANY, EXACT),
-    _unary("sqrt", 0, 50, ROUNDED), _unary("reciprocal", *APART, ROUNDED),
+    _unary("sqrt", 0, 50, ROOT), _unary("reciprocal", *APART, ROUNDED),
     _unary("rsqrt", *APART, transcendental(2)), _unary("exp", -5, 5, transcendental(2)),
     op("_foreach_norm.Scalar", dt.FLOATS, "[() for t in self]", _DTYPES, _norms,
-       accumulated(32, "pairwise or blocked sums, then a root", 2), reference=_norm, magnitude=_each(_norm_size)),
+       accumulated(32, "pairwise or blocked sums, then a root"), reference=_norm, magnitude=_each(_norm_size)),
     op("_foreach_copy_", dt.FLOATS, "None", "None", _copies),
     op("_foreach_zero_", dt.FLOATS, "None", "None", _zeros),
 ]  # fmt: skip

@@ -26,7 +26,9 @@ def _embedding(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(67, 13), m.integers(2, 17, high=67), model="llama")
     yield m.case("contiguous", m.tensor(67, 13), m.integers(2, 17, high=67), 0, model="bert")
     yield m.case("contiguous", m.tensor(67, 13), m.integers(5, high=67, dtype="int32"), model="llama")
-    yield m.case("strided", m.tensor(31, 7, layout="transposed"), m.integers(3, 5, high=31, layout="transposed"))
+    yield m.case(
+        "strided", m.tensor(31, 7, layout="transposed"), m.integers(3, 5, high=31, layout="transposed")
+    )
     yield m.case("strided", m.tensor(31, 7, layout="sliced"), m.integers(9, high=31))
     yield m.case("zero-size", m.tensor(31, 7), m.integers(0, high=31), model="qwen_moe")
     yield m.case("0-dim", m.tensor(31, 7), m.integers(high=31))
@@ -41,16 +43,22 @@ def _embedding_gradient(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(0, 13), m.integers(0, high=5), 5, -1, False)
 
 
-def _embedded_size(grad_output: torch.Tensor, indices: Any, num_weights: int, padding_idx: int, **_: Any) -> Any:
+def _embedded_size(
+    grad_output: torch.Tensor, indices: Any, num_weights: int, padding_idx: int, **_: Any
+) -> Any:
     import torch
 
-    return torch.ops.aten.embedding_dense_backward(grad_output.abs(), indices, num_weights, padding_idx, False)
+    return torch.ops.aten.embedding_dense_backward(
+        grad_output.abs(), indices, num_weights, padding_idx, False
+    )
 
 
 def _gather(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(5, 17, 7), 1, m.integers(3, 4, 7, high=17), model="qwen_moe")
     yield m.case("contiguous", m.tensor(9, 7), -1, m.integers(9, 11, high=7), model="bert")
-    yield m.case("strided", m.tensor(9, 7, layout="transposed"), 0, m.integers(4, 7, high=9, layout="transposed"))
+    yield m.case(
+        "strided", m.tensor(9, 7, layout="transposed"), 0, m.integers(4, 7, high=9, layout="transposed")
+    )
     yield m.case("strided", m.tensor(9, 7, layout="sliced"), 1, m.integers(9, 3, high=7))
     yield m.case("zero-size", m.tensor(9, 7), 1, m.integers(9, 0, high=7))
     yield m.case("0-dim", m.tensor(), 0, m.values(0, "int64"))
@@ -59,13 +67,17 @@ def _gather(m: Maker) -> Iterator[Case]:
 def _select(m: Maker) -> Iterator[Case]:
     for dim in (0, 1, -1):
         yield m.case("contiguous", m.tensor(5, 9, 7), dim, m.integers(11, high=5), model="qwen_moe")
-        yield m.case("strided", m.tensor(5, 9, 7, layout="transposed"), dim, m.integers(4, high=5, layout="sliced"))
+        yield m.case(
+            "strided", m.tensor(5, 9, 7, layout="transposed"), dim, m.integers(4, high=5, layout="sliced")
+        )
     yield m.case("zero-size", m.tensor(5, 9), 0, m.integers(0, high=5))
 
 
 def _distinct_index(m: Maker, shape: tuple[int, ...], dim: int, size: int) -> Array:
     """Indices that differ along ``dim``, so that the order of writing does not matter."""
-    drawn = np.argsort(m.rng.random([size if i == dim else n for i, n in enumerate(shape)]), axis=dim, kind="stable")
+    drawn = np.argsort(
+        m.rng.random([size if i == dim else n for i, n in enumerate(shape)]), axis=dim, kind="stable"
+    )
     return m.values(drawn.take(range(shape[dim]), axis=dim), "int64")
 
 
@@ -88,7 +100,9 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
         ("contiguous", (5, 7, 9), 1, "contiguous", (3, 11, 9)), ("contiguous", (3, 7), 0, "contiguous", (13, 5)),
         ("strided", (9, 7), 0, "transposed", (4, 5)), ("zero-size", (9, 7), 1, "contiguous", (9, 0)),
     ):  # fmt: skip
-        yield m.case(kind, m.tensor(*size, layout=layout), dim, m.integers(*part, high=size[dim]), m.tensor(*part))
+        yield m.case(
+            kind, m.tensor(*size, layout=layout), dim, m.integers(*part, high=size[dim]), m.tensor(*part)
+        )
 
 
 def _scatter_reduce(m: Maker) -> Iterator[Case]:
@@ -101,7 +115,9 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
 
 
 def _scatter_reduce_size(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
-    return self.abs().scatter_reduce(dim, index, src.abs(), "sum" if reduce == "sum" else "amax", include_self=True)
+    return self.abs().scatter_reduce(
+        dim, index, src.abs(), "sum" if reduce == "sum" else "amax", include_self=True
+    )
 
 
 def _index(m: Maker) -> Iterator[Case]:
@@ -120,8 +136,12 @@ def _puts(m: Maker) -> Iterator[Case]:
     rows = m.values(m.permutation(19)[:11], "int64")
     yield m.case("broadcast", m.tensor(19, 5), [rows], m.tensor(), False)
     rows = m.values(m.permutation(19)[:11], "int64")
-    yield m.case("strided", m.tensor(19, 5, layout="transposed"), [rows], m.tensor(11, 5, layout="sliced"), False)
-    yield m.case("contiguous", m.tensor(7, 5), [m.integers(19, high=7)], m.tensor(19, 5), True, model="qwen_moe")
+    yield m.case(
+        "strided", m.tensor(19, 5, layout="transposed"), [rows], m.tensor(11, 5, layout="sliced"), False
+    )
+    yield m.case(
+        "contiguous", m.tensor(7, 5), [m.integers(19, high=7)], m.tensor(19, 5), True, model="qwen_moe"
+    )
     yield m.case("contiguous", m.tensor(7, 5), [None, m.integers(9, high=5)], m.tensor(7, 9), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
 

@@ -40,9 +40,11 @@ def _mean_and_scale(input: torch.Tensor, dims: list[int], eps: float) -> tuple[A
     return mean, ((input - mean) ** 2).mean(dims, keepdim=True).add(eps).rsqrt()
 
 
-def _layer_size(input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: float) -> tuple[Any, ...]:
+def _layer_size(
+    input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: float
+) -> tuple[Any, ...]:
     dims = list(range(-len(normalized_shape), 0))
-    mean, scale = _mean_and_scale(input, dims, eps)
+    _, scale = _mean_and_scale(input, dims, eps)
     size = (input.abs() + input.abs().mean(dims, keepdim=True)) * scale
     out = size * (weight.abs() if weight is not None else 1) + (bias.abs() if bias is not None else 0)
     return out, input.abs().mean(dims, keepdim=True), 2 * scale
@@ -93,7 +95,9 @@ def _groups(m: Maker) -> Iterator[Case]:
         ("strided", (2, 6, 5, 7), 2, "channels_last"),
     ):  # fmt: skip
         n, c, rest = shape[0], shape[1], _product(shape[2:])
-        yield m.case(kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, groups, 1e-5)
+        yield m.case(
+            kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, groups, 1e-5
+        )
     yield m.case("contiguous", m.tensor(2, 4, 9), None, None, 2, 4, 9, 2, 1e-3)
 
 
@@ -124,7 +128,7 @@ def _group_gradients(m: Maker) -> Iterator[Case]:
         ("strided", (2, 6, 5, 7), 2, "channels_last"),
     ):  # fmt: skip
         n, c, rest = shape[0], shape[1], _product(shape[2:])
-        tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape)
+        tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape, layout=layout)
         wide = tensor.view.astype(np.float64).reshape(n, groups, -1)
         mean = wide.mean(2)
         stats = [m.values(each) for each in (mean, 1 / np.sqrt(wide.var(2) + 1e-5))]
@@ -219,7 +223,8 @@ def _batch_gradients(m: Maker) -> Iterator[Case]:
         saved = [m.values(v, kept) for v in (wide.mean(axes), 1 / np.sqrt(wide.var(axes) + 1e-5))]
         running = [_stat(m, c, low=-1, high=1), _stat(m, c, low=0.3, high=2)]
         for train in (True, False):
-            yield m.case(kind, m.tensor(*tensor.shape), tensor, m.tensor(c, dtype=kept), *running, *saved, train, 1e-5,
+            grad = m.tensor(*tensor.shape, layout="channels_last" if kind == "strided" else "contiguous")
+            yield m.case(kind, grad, tensor, m.tensor(c, dtype=kept), *running, *saved, train, 1e-5,
                          [True, True, True], model=model)  # fmt: skip
 
 
@@ -243,10 +248,9 @@ def _size_of(gradient: Any) -> Any:
 _CHANNELS = "(input.shape[1],)"
 
 
-
 _SAVED = f"(input.shape, {_CHANNELS}, {_CHANNELS})"
 _TRIPLE = "(input.dtype, accumulator(input), accumulator(input))"
-_ROW = ("tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in enumerate(input.shape))")
+_ROW = "tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in enumerate(input.shape))"
 
 OPERATORS: list[Operator] = [
     op("native_layer_norm", dt.FLOATS, f"(input.shape, {_ROW}, {_ROW})", _TRIPLE, _layers, _FORWARD,
@@ -258,7 +262,8 @@ OPERATORS: list[Operator] = [
        _layer_gradients, _BACKWARD, reference=_layer_gradient, magnitude=_size_of(_layer_gradient)),
     op("native_group_norm", dt.FLOATS, "(input.shape, (N, group), (N, group))",
        "(input.dtype, input.dtype, input.dtype)", _groups, _FORWARD, magnitude=_group_size),
-    op("native_group_norm_backward", dt.FLOATS, "(input.shape, (C,), (C,))", "(input.dtype, input.dtype, input.dtype)",
+    op("native_group_norm_backward", dt.FLOATS, "(input.shape, (C,), (C,))",
+       "(input.dtype, input.dtype, input.dtype)",
        _group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient)),
     op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
        reference=_forward("aten::native_batch_norm"), magnitude=_native_size),

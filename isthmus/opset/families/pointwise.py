@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, elementwise, several
-from isthmus.opset.operator import EXACT, ROUNDED, Operator, Tolerance, op, transcendental
+from isthmus.opset.operator import (
+    CHOSEN,
+    EXACT,
+    ROOT,
+    ROUNDED,
+    SCALED,
+    Operator,
+    Tolerance,
+    op,
+    transcendental,
+)
 from isthmus.opset.sampling import Case, Maker
 
 if TYPE_CHECKING:
@@ -16,6 +26,13 @@ if TYPE_CHECKING:
 LIKE = ("like(self)", "self.dtype")
 PAIR = ("broadcast(self, other)", "promote(self, other)")
 BITS = (*dt.INTEGERS, "bool")
+
+_ERF = {
+    **transcendental(4),
+    **dict.fromkeys(
+        dt.HALVES, Tolerance(0.51, 2, "1 - a polynomial, whose error is relative to 1, is common")
+    ),
+}
 
 # name, dtypes, range of the values, tolerance
 _UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
@@ -27,7 +44,7 @@ _UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
     ("trunc", dt.FLOATS, (-9, 9), EXACT),
     ("round", dt.FLOATS, (-9, 9), EXACT),
     ("frac", dt.FLOATS, (-9, 9), EXACT),
-    ("sqrt", dt.FLOATS, (0, 50), ROUNDED),
+    ("sqrt", dt.FLOATS, (0, 50), ROOT),
     ("reciprocal", dt.FLOATS, ANY, ROUNDED),
     ("rsqrt", dt.FLOATS, (0.01, 50), transcendental(2, "1 / sqrt(x), two roundings,")),
     ("exp", dt.FLOATS, (-9, 9), transcendental(2)),
@@ -48,7 +65,7 @@ _UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
     ("asinh", dt.FLOATS, (-9, 9), transcendental(4)),
     ("acosh", dt.FLOATS, (1, 50), transcendental(4)),
     ("atanh", dt.FLOATS, (-0.95, 0.95), transcendental(4)),
-    ("erf", dt.FLOATS, (-3, 3), transcendental(4)),
+    ("erf", dt.FLOATS, (-3, 3), _ERF),
     ("bitwise_not", BITS, ANY, EXACT),
 )  # fmt: skip
 
@@ -75,7 +92,18 @@ def _two(value: Any, others: dict[str, Any]) -> Any:
 
 
 def _scaled_sum(self: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
-    return self.abs() + abs(other * alpha)
+    scaled = self * 0 + other * (0 if alpha == 1 else alpha)
+    return scaled.abs().nan_to_num(0, 0, 0)
+
+
+def _modulus(self: torch.Tensor, other: Any) -> Any:
+    return (self * 0 + other).abs().nan_to_num(0, 0, 0)
+
+
+def _sums(m: Maker) -> Iterator[Case]:
+    yield from elementwise(ANY, ANY)(m)
+    # A power of two in halves: whether the product is rounded to the half before the sum is left open.
+    yield from elementwise(ANY, ANY, special=False, alpha=-2 if m.dtype in dt.HALVES else 3)(m)
 
 
 def _nonzero_pair(rounding_mode: Any = ()) -> Any:
@@ -83,22 +111,30 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
     extra = {} if rounding_mode == () else {"rounding_mode": rounding_mode}
 
     def samples(m: Maker) -> Iterator[Case]:
-        if m.is_float:
-            yield from elementwise(ANY, ANY, extremes=False, **extra)(m)
-            return
         for kind, layout, shape in (
             ("contiguous", "contiguous", (3, 37)), ("strided", "transposed", (7, 11)),
             ("broadcast", "contiguous", (1, 13)), ("zero-size", "contiguous", (0, 4)), ("0-dim", "contiguous", ()),
         ):  # fmt: skip
             a = m.tensor(*((5, 13) if kind == "broadcast" else shape), layout=layout)
-            sign = 1 if m.kind_of_dtype == "uint" else m.rng.integers(0, 2, shape) * 2 - 1
-            yield m.case(kind, a, m.values(m.integers(*shape, low=1, high=6).view * sign, m.dtype), **extra)
+            sign = 1 if m.kind_of_dtype == "uint" else m.integers(*shape, high=2).view * 2 - 1
+            b = m.values(m.integers(*shape, low=1, high=6).view * sign)
+            if m.is_float:
+                # Quotients away from whole numbers, where a rounding of the quotient would decide.
+                b = m.tensor(*shape, low=0.3, high=3.1)
+                whole = m.integers(*a.shape, low=-7, high=7).view
+                a = m.values((whole + m.tensor(*a.shape, low=0.15, high=0.85, dtype="float64").view)
+                             * b.view.astype("float64") * sign, layout=layout)  # fmt: skip
+            yield m.case(kind, a, b, **extra)
+        if m.is_float:
+            inf, nan = float("inf"), float("nan")
+            yield m.case("special", m.values([1.0, -1.0, 0.0, -0.0, inf, nan, 1.0, 0.0]),
+                         m.values([inf, -inf, 2.0, 2.0, 2.0, 2.0, nan, 0.0]), **extra)  # fmt: skip
 
     return samples
 
 
-_ADD = Tolerance(1, 1, "the product with alpha is rounded before the sum")
-_QUOTIENT = Tolerance(1, 0, "the quotient is rounded; whole numbers are exact")
+_ADD = Tolerance(0.501, 1, "correctly rounded; with an alpha, its product is rounded before")
+_QUOTIENT = Tolerance(0.501, 0, "whole numbers")
 _POWER = transcendental(8, "exp(y log x) in working precision")
 
 
@@ -122,7 +158,7 @@ def _power_base(m: Maker) -> Iterator[Case]:
 
 
 def _clamps(m: Maker) -> Iterator[Case]:
-    low, high = (-0.7, 1.3) if m.is_float else (3, 7)
+    low, high = (-0.75, 1.25) if m.is_float else (3, 7)
     yield from elementwise(ANY, min=low, max=high)(m)
     yield m.case("contiguous", m.tensor(3, 29), min=low)
     yield m.case("contiguous", m.tensor(3, 29), max=high)
@@ -146,36 +182,41 @@ def _addcdiv(self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, v
     return self.abs() + abs(value) * (tensor1 / tensor2).abs()
 
 
-_FUSED = Tolerance(1, 4, "up to four roundings before the last")
+def _ones(self: torch.Tensor) -> Any:
+    import torch
+
+    return torch.ones_like(self)
+
+
+_FUSED = Tolerance(0.51, 4, "up to four roundings before the last")
 _TRIPLE = ("broadcast(self, tensor1, tensor2)", "self.dtype")
 _plain, _finite = elementwise(ANY, ANY), elementwise(ANY, ANY, special=False)
 
 OPERATORS: list[Operator] = [
-    *[op(name, kinds, *LIKE, elementwise(span), limit) for name, kinds, span, limit in _UNARY],
-    op("add.Tensor", dt.NUMBERS, *PAIR, several(_plain, elementwise(ANY, ANY, special=False, alpha=3)),
-       _ADD, magnitude=_scaled_sum),
-    op("sub.Tensor", dt.NUMBERS, *PAIR, several(_plain, elementwise(ANY, ANY, special=False, alpha=3)),
-       _ADD, magnitude=_scaled_sum),
+    *[op(name, kinds, *LIKE, elementwise(span), limit, magnitude=_ones if name == "erf" else None)
+      for name, kinds, span, limit in _UNARY],
+    op("add.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
+    op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("rsub.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), ROUNDED),
-    op("add.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, 1e-6), _ADD, magnitude=_scaled_sum),
+    op("add.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -11.5), _ADD, magnitude=_scaled_sum),
     op("sub.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), _ADD, magnitude=_scaled_sum),
     op("mul.Tensor", dt.ALL, *PAIR, _plain, ROUNDED),
-    op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1), ROUNDED),
+    op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1), SCALED),
     op("div.Tensor", dt.FLOATS, *PAIR, _plain, ROUNDED),
-    op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7), ROUNDED),
+    op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7), SCALED),
     op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT),
     op("div.Scalar_mode", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, rounding_mode="floor", special=False),
+       several(_scalar(3, rounding_mode="floor", special=False),
                _scalar(3, rounding_mode="trunc", special=False)), _QUOTIENT),
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT),
     op("fmod.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), EXACT),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
-       magnitude=lambda self, other: self.abs() + abs(other)),
+       magnitude=_modulus),
     op("remainder.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), _ADD,
-       magnitude=lambda self, other: self.abs() + abs(other)),
-    op("maximum", dt.ALL, *PAIR, _plain),
-    op("minimum", dt.ALL, *PAIR, _plain),
+       magnitude=_modulus),
+    op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
+    op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
     op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, _powers, _POWER),
     op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",

@@ -21,7 +21,11 @@ _SPREAD = {
 }
 _GRADIENT = ("like(self)", "self.dtype")
 # kernel, stride, padding
-_WINDOWS = (([3, 3], [2, 2], [1, 1]), ([2, 3], [], [0, 0]), ([3, 2], [1, 2], [1, 0]))
+_WINDOWS: tuple[tuple[list[int], list[int], list[int]], ...] = (
+    ([3, 3], [2, 2], [1, 1]),
+    ([2, 3], [], [0, 0]),
+    ([3, 2], [1, 2], [1, 0]),
+)
 
 
 def _inputs(m: Maker, three: bool) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -49,7 +53,9 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
     for kind, layout, size in _inputs(m, False):
         for kernel, stride, pad in _WINDOWS:
             grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad))
-            yield m.case(kind, grad, m.tensor(*size, layout=layout), kernel, stride, pad, False, kernel != [3, 2], None)
+            yield m.case(
+                kind, grad, m.tensor(*size, layout=layout), kernel, stride, pad, False, kernel != [3, 2], None
+            )
 
 
 def _max_gradients(m: Maker) -> Iterator[Case]:

@@ -53,6 +53,11 @@ def _integers(a: dict[str, Any]) -> dict[str, Any]:
     return {"self": {"name": "integers", "low": a.get("from", 0), "high": a["to"]}}
 
 
+def _each_law(a: dict[str, Any]) -> dict[str, Any]:
+    chances = a["self"].storage
+    return {"out": {"name": "bernoulli", "p": float(chances[0]) if chances.size else 0.5}}
+
+
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
     return {"out0": {"name": "any"}, "out1": {"name": "bernoulli", "p": 1 - a["p"]}}
 
@@ -63,9 +68,10 @@ OPERATORS: list[Operator] = [
     op("bernoulli_.float", dt.FLOATS, "None", "None", _draws((0.3,), (0.9,)),
        law=lambda a: {"self": {"name": "bernoulli", "p": a["p"]}}),
     op("bernoulli", dt.FLOATS, "like(self)", "self.dtype", _bernoulli,
-       law=lambda a: {"out": {"name": "bernoulli", "p": float(a["self"].storage[0]) if a["self"].storage.size else 0.5}}),
+       law=_each_law),
     op("random_.from", (*dt.INTEGERS, "float32"), "None", "None", _draws((0, 100), (3, 19)), law=_integers),
     op("random_.to", (*dt.INTEGERS, "float32"), "None", "None", _draws((100,)), law=_integers),
     op("native_dropout", dt.FLOATS, "(input.shape, input.shape)", '(input.dtype, "bool")', _dropouts, law=_drop_law),
-    op("randperm", ("int64", "int32"), "(n,)", "dtype", _permutations, law=lambda a: {"out": {"name": "permutation"}}),
+    op("randperm", ("int64", "int32"), "(n,)", "dtype", _permutations,
+       law=lambda a: {"out": {"name": "permutation"}}),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from isthmus.opset.sampling import Array, Case, Maker
 if TYPE_CHECKING:
     import torch
 
-_SOFTMAX = accumulated(8, "the exponent's argument is rounded once, the sum is blocked", 4)
+_SOFTMAX = accumulated(8, "the exponent's argument is rounded once, the sum is blocked")
 _LOG = accumulated(16, "a difference of a logit, the maximum and a logarithm")
 _BACKWARD = accumulated(32, "a blocked sum over the row")
 
@@ -91,7 +91,7 @@ def _attention(m: Maker) -> Iterator[Case]:
         query = m.tensor(2, heads, length, width)
         rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
         yield m.case("contiguous", query, *rest, 0.0, causal, model=model)
-    lanes = [m.tensor(2, 3, 11, 8, layout="transposed") for _ in range(3)]
+    lanes = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
     yield m.case("strided", *lanes, 0.0, True, model="llama")
     masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]
     yield m.case("broadcast", *masked, 0.0, False, attn_mask=m.tensor(2, 1, 9, 9), scale=0.21, model="bert")
@@ -134,7 +134,7 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
 
     for kind, shape, layout, causal, model in (
         ("contiguous", (2, 3, 17, 8), "contiguous", True, "llama"), ("contiguous", (2, 2, 7, 12), "contiguous", False,
-         "bert"), ("strided", (2, 3, 11, 8), "transposed", True, "llama"),
+         "bert"), ("strided", (2, 3, 11, 8), "heads", True, "llama"),
     ):  # fmt: skip
         grad, query, key, value = (m.tensor(*shape, layout=layout) for _ in range(4))
         wide = [t.view.astype(np.float64) for t in (query, key, value)]
@@ -170,7 +170,7 @@ def _attention_gradient_size(grad_out: Any, query: Any, key: Any, value: Any, ou
 
 _HALF_STEPS = "probabilities and gradients may be rounded to the half between the two products"
 _ATTENTION = {
-    "": accumulated(32, "two blocked products around a softmax", 2),
+    "": accumulated(32, "two blocked products around a softmax"),
     "bfloat16": accumulated(2.0**16, _HALF_STEPS),
     "float16": accumulated(2.0**13, _HALF_STEPS),
 }

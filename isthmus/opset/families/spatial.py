@@ -114,8 +114,13 @@ def _grid_size(input: Any, grid: Any, *_: Any, **__: Any) -> Any:
     return input.abs().amax((2, 3), keepdim=True).expand(*input.shape[:2], *grid.shape[1:3]) * 16
 
 
-_INTERPOLATED = accumulated(4, "positions and weights are rounded; the magnitude is 16 times the largest pixel")
-_HALVES = {**{h: accumulated(2.0**12, "weights may be rounded to the half") for h in dt.HALVES}, "": _INTERPOLATED}
+_INTERPOLATED = accumulated(
+    4, "positions and weights are rounded; the magnitude is 16 times the largest pixel"
+)
+_HALVES = {
+    **{h: accumulated(2.0**12, "weights may be rounded to the half") for h in dt.HALVES},
+    "": _INTERPOLATED,
+}
 _WIDE = ("float32", "float64")
 _PADDED = "padded(self, padding)"
 _HALF_SPECTRUM = "self.shape if not onesided else at(self, dim[-1], self.shape[dim[-1]] // 2 + 1)"
@@ -130,7 +135,8 @@ OPERATORS: list[Operator] = [
        _resizes((False,), (True,)), _HALVES, magnitude=_resized_size),
     op("grid_sampler_2d", _WIDE, "input.shape[:2] + grid.shape[1:3]", "input.dtype", _grids, _INTERPOLATED,
        magnitude=_grid_size),
-    op("col2im", dt.FLOATS, "(self.shape[0], self.shape[1] // (kernel_size[0] * kernel_size[1])) + tuple(output_size)",
+    op("col2im", dt.FLOATS,
+       "(self.shape[0], self.shape[1] // (kernel_size[0] * kernel_size[1])) + tuple(output_size)",
        "self.dtype", _folds,
        {"": accumulated(16, "overlapping windows are added"),
         "bfloat16": accumulated(4 * 2.0**16, "overlapping windows are added in the half"),
@@ -140,10 +146,10 @@ OPERATORS: list[Operator] = [
        f"(lambda p: (self.shape[0], self.shape[1] * kernel_size[0] * kernel_size[1], p[0] * p[1]))({_POSITIONS})",
        "self.dtype", _fold_columns, EXACT),
     op("_cdist_forward", _WIDE, "x1.shape[:-1] + (x2.shape[-2],)", "x1.dtype", _distances,
-       accumulated(32, "a sum over the coordinates, by differences or by a matrix product", 2),
+       accumulated(32, "a sum over the coordinates, by differences or by a matrix product"),
        magnitude=_distance_size),
     op("_pdist_forward", _WIDE, "(self.shape[0] * (self.shape[0] - 1) // 2,)", "self.dtype", _own_distances,
-       accumulated(32, "a sum over the coordinates", 2),
+       accumulated(32, "a sum over the coordinates"),
        magnitude=lambda self, p: __import__("torch").pdist(self, p)),
     op("_fft_r2c", _WIDE, _HALF_SPECTRUM, '"complex64" if self.dtype == "float32" else "complex128"', _transforms,
        accumulated(16, "log2(n) butterflies"), magnitude=_frequency_size),
