@@ -12,7 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 import isthmus
+from isthmus.debug import cli as debug_cli
+from isthmus.conformance.cli import app as conform
 from isthmus.launch.run import Job, JobError, separate_program
+
+ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
 
 app = typer.Typer(
     help="The land bridge between PyTorch and an accelerator.",
@@ -21,6 +25,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(conform, name="conform")
+
+
+debug_cli.add_to(app)
 
 
 def main() -> None:
@@ -167,9 +175,8 @@ def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
     if chip is None or not isthmus.status().registered:
         raise _fail(f"the chip is not registered: {isthmus.status().reason}")
     routes: dict[str, tuple[str, str]] = chip.routes()
-    known = {where for where, _ in routes.values()}
-    if route and route not in known:
-        raise _fail(f"--route {route}: no such route; there are {', '.join(sorted(known))}", 2)
+    if route and route not in ROUTES:
+        raise _fail(f"--route {route}: no such route; there are {', '.join(ROUTES)}", 2)
     pattern = pattern if "::" in pattern or "*" in pattern else f"aten::{pattern}"
     return {
         name: entry

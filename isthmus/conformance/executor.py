@@ -69,6 +69,8 @@ class Executor:
     def run(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
         """Run a case and judge it."""
         try:
+            if kernel.flags & HOST and not self._device.host_addressable:
+                raise NotClaimed("it computes on the CPU, which does not reach this device's memory")
             plan = Plan(kernel, schema, case, self._device.alignment)
             self._reserve(plan.image.nbytes)
             self._disturb(plan)
@@ -171,13 +173,16 @@ class Executor:
         explained: list[str] = []
         scratch: list[int] = []
 
+        # A kernel that computes in the calling thread gets the CPU's addresses.
+        shift = self._device.host_offset if plan.kernel.flags & HOST else 0
+
         def workspace(nbytes: int) -> int:
             scratch.append(self._device.allocate(max(nbytes, 1)))
             self._device.write(scratch[-1], np.full(nbytes, POISONS[0], np.uint8))
-            return scratch[-1]
+            return scratch[-1] + shift
 
         context, kept = make_context(self._device.index, stream, seed, workspace, explained)
-        frame = plan.frame(self._base, self._device.dlpack_device, share)
+        frame = plan.frame(self._base + shift, self._device.dlpack_device, share)
         try:
             frame.call(plan.kernel, context, explained)
         finally:

@@ -114,12 +114,11 @@ def rounded(values: Array, dtype: str) -> Array:
 
 
 def _exact(got: Array, reference: Array) -> Verdict:
-    # bool is compared as bytes: true is 1, and nothing else.
-    left, right = (
-        a.view(np.uint8) if a.dtype == np.bool_ else a for a in (np.ascontiguousarray(got), reference)
-    )
+    left, right = got, reference
+    if got.dtype == np.bool_ and (got.view(np.uint8) > 1).any():  # true is the byte 1, and nothing else
+        left, right = got.view(np.uint8), reference.view(np.uint8)
     wrong = np.asarray(left != right)
-    return _verdict(got, reference, wrong, wrong.astype(np.float64), wrong.astype(np.float64))
+    return _verdict(left, right, wrong, wrong.astype(np.float64), wrong.astype(np.float64))
 
 
 def _same_bits(got: Array, reference: Array, dtype: str) -> Verdict:
@@ -144,6 +143,7 @@ def _ulps(got: Array, reference: Array, dtype: str) -> Array:
     return np.where(same, 0.0, np.where(finite, error, np.inf))
 
 
+@np.errstate(all="ignore")
 def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
     reference = expected.reference
     assert reference is not None
@@ -156,13 +156,12 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
     if expected.magnitude is not None:
         eps = EPS.get(dtype, EPS_OF_FLOAT32)
         allowed = allowed + tolerance.accumulate * eps * np.abs(np.nan_to_num(expected.magnitude))
-    with np.errstate(all="ignore"):
-        error = np.where(finite, np.abs(wide - reference), np.inf)
-        ratio = np.where(error == 0, 0.0, error / allowed)
+    error = np.where(finite, np.abs(wide - reference), np.inf)
+    ratio = np.where(error == 0, 0.0, error / allowed)
     ratio = np.where(np.isnan(ratio) | (finite & ~np.isfinite(wide)), np.inf, ratio)
     ratio = np.where(~finite, np.where(_same_special(wide, reference), 0.0, np.inf), ratio)
     # A reference near or beyond the largest number rounds to infinity, or nearly does.
-    limit = form.largest + np.ldexp(0.5, form.highest - (form.precision - 1))
+    limit = np.float64(form.largest) + np.ldexp(0.5, form.highest - (form.precision - 1))
     beyond = np.inf if form.has_infinity else np.nan
     may_overflow = finite & (size + allowed >= limit)
     overflown = _same_special(wide, np.where(may_overflow, np.copysign(beyond, reference.real), reference))
@@ -211,8 +210,5 @@ def _verdict(
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, np.bool_):
-        raw = int(value.view(np.uint8))
-        return str(bool(raw)) if raw < 2 else f"the byte {raw}"
     number = value.item() if isinstance(value, np.generic) else value
     return f"{number:.9g}" if isinstance(number, float) else str(number)

@@ -1,0 +1,48 @@
+"""``isthmus conform list``: the operators of the opset, and what the libraries of a driver claim of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from isthmus import opset
+from isthmus.conformance.libraries_target import LibrariesTarget
+from isthmus.conformance.run import candidate
+from isthmus.opset.library import HOST, IN_PLACE, MIXED, STRIDED
+
+_FLAGS = {STRIDED: "strided", IN_PLACE: "in_place", MIXED: "mixed", HOST: "host"}
+
+
+def _tiers_of(name: str) -> list[str]:
+    record = opset.records()[name]
+    return [*record["models"], *(["core"] if "core" in record["tags"] else [])]
+
+
+def tiers() -> list[str]:
+    """The tiers of the opset: core and the models."""
+    return sorted({tier for name in opset.operators() for tier in _tiers_of(name)})
+
+
+def claims(driver: str, libraries: Sequence[str], tier: str) -> Iterator[str]:
+    """Lines of tab-separated columns: operator, family, tiers, library, dtypes, flags; "-" where nothing is claimed.
+
+    Raises:
+        UsageError: there is no such driver.
+        LoaderError: the driver or a library cannot be used.
+    """
+    described = LibrariesTarget(candidate(driver), libraries).describe()["libraries"]
+    yield "\t".join(("operator", "family", "tiers", "library", "dtypes", "flags"))
+    for name, operator in opset.operators().items():
+        belongs = _tiers_of(name)
+        if tier and tier not in belongs:
+            continue
+        head = (name, operator.family, ",".join(belongs) or "-")
+        found = [
+            (library["name"], library["operators"][name])
+            for library in described
+            if name in library["operators"]
+        ]
+        for library_name, row in found:
+            flags = ",".join(word for bit, word in _FLAGS.items() if row["flags"] & bit)
+            yield "\t".join((*head, library_name, ",".join(row["dtypes"]), flags or "-"))
+        if not found:
+            yield "\t".join((*head, "-", "-", "-"))

@@ -1,0 +1,158 @@
+"""``isthmus conform``: golden data, the run that judges a driver, its report, its timing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from isthmus.conformance.run import Run
+
+app = typer.Typer(
+    help="Judge whether a chip implements the operator interface. Needs no PyTorch, except for `generate`.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Driver = Annotated[str, typer.Option(help="Driver, by name or by path of its driver.toml or library.")]
+Library = Annotated[
+    list[Path] | None,
+    typer.Option("--library", help="Operator library (.so or .py) in place of the driver's own; repeatable."),
+]
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option("--operators", help="Only operators that match, such as 'aten::*softmax*'; repeatable."),
+]
+Golden = Annotated[Path | None, typer.Option(help="Folder of golden data; made in the cache if not given.")]
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Errors of the user's end in one line and exit code 2."""
+    from isthmus.conformance.golden import GoldenError
+    from isthmus.conformance.known import KnownFailureError
+    from isthmus.conformance.processes import WorkerError
+    from isthmus.conformance.report import ReportError
+    from isthmus.conformance.run import UsageError
+    from isthmus.drivers.loader import LoaderError
+
+    try:
+        yield
+    except (GoldenError, KnownFailureError, WorkerError, UsageError, LoaderError, ReportError) as error:
+        fail(str(error))
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End the command with one line."""
+    print(f"isthmus: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+@app.command()
+def generate(
+    output: Annotated[Path | None, typer.Option(help="Folder to write; the cache if not given.")] = None,
+    operators: Annotated[str, typer.Option(help="Only operators that match; separate by commas.")] = "*",
+    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+) -> None:
+    """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
+    from isthmus.conformance import cache
+    from isthmus.conformance.generate import generate as write
+    from isthmus.conformance.progress import Bar
+
+    folder = output or cache.folder()
+    try:
+        with Bar("operators") as bar:
+            count = write(folder, operators, seed, bar.at)
+    except (ImportError, OSError, ValueError) as error:
+        fail(f"conform generate: {' '.join(str(error).split())}")
+    print(f"{count} cases in {folder}")
+
+
+@app.command()
+def run(
+    driver: Driver = "",
+    golden: Golden = None,
+    operators: Patterns = None,
+    library: Library = None,
+    tier: Annotated[str, typer.Option(help="Only operators of a tier: core, llama, ...")] = "",
+    through: Annotated[
+        str,
+        typer.Option(help="'kernels' of the libraries, or 'pytorch': PyTorch's operators on chip tensors."),
+    ] = "kernels",
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for report.json, junit.xml, report.html.")
+    ] = None,
+    mutation: Annotated[
+        Path | None, typer.Option(help="mutation.json, whose score the report shows.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one for each processor.", min=0)] = 0,
+) -> None:
+    """Run the suite. Exits with 0 (all passed), 1 (something failed, or is stale) or 2 (wrong input)."""
+    from isthmus.conformance import report
+    from isthmus.conformance.cache import open_golden
+    from isthmus.conformance.progress import RunProgress, say
+    from isthmus.conformance.run import Options, Runner
+
+    if through not in ("kernels", "pytorch"):
+        fail(f"--through {through}: it is kernels or pytorch")
+    options = Options(
+        driver,
+        tuple(str(path) for path in library or ()),
+        tuple(operators or ()),
+        tier,
+        through,
+        jobs or os.cpu_count() or 1,
+    )
+    with _one_line():
+        with RunProgress() as progress:
+            finished = Runner(options, lambda: open_golden(golden, say), progress).run()
+        if output:
+            report.write(output, finished.to_json(), mutation)
+    _summarize(finished, output)
+    if finished.failed:
+        raise typer.Exit(1)
+
+
+def _summarize(finished: Run, output: Path | None) -> None:
+    from isthmus.conformance.progress import print_summary
+
+    print_summary(finished)
+    if output:
+        print(f"report: {output / 'report.html'}")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder with the report.json of a run.")],
+    mutation: Annotated[
+        Path | None, typer.Option(help="mutation.json, whose score the report shows.")
+    ] = None,
+) -> None:
+    """Write junit.xml and report.html again from the report.json of a run."""
+    from isthmus.conformance import report as reports
+
+    with _one_line():
+        reports.write(folder, reports.read(folder), mutation)
+    print(f"report: {folder / 'report.html'}")
+
+
+@app.command("list")
+def list_operators(
+    driver: Driver = "",
+    library: Library = None,
+    tier: Annotated[str, typer.Option(help="Only this tier.")] = "",
+) -> None:
+    """Print the operators of the opset with what the driver's libraries claim of them."""
+    from isthmus.conformance.claims import claims, tiers
+
+    with _one_line():
+        if tier and tier not in tiers():
+            fail(f"--tier {tier}: no such tier; there are {', '.join(tiers())}")
+        for line in claims(driver, [str(path) for path in library or ()], tier):
+            print(line)

@@ -1,0 +1,113 @@
+"""Known failures of a chip: a file of its maker's that says which cases fail, and why.
+
+    [[failure]]
+    operator = "aten::erfinv"      # patterns with * and ?
+    dtype = "float16"              # optional
+    case = "*large*"               # optional
+    reason = "the chip has no float16 logarithm; the compiler team knows"
+
+A failure without a reason is refused; one that matches no failing case is stale and makes the run fail.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.conformance.results import BAD, KNOWN, CaseResult
+
+_KEYS = ("operator", "dtype", "case", "reason")
+
+
+class KnownFailureError(ValueError):
+    """The file cannot be used; the message is one line: file, entry, remedy."""
+
+
+@dataclass(frozen=True)
+class KnownFailure:
+    """One entry: patterns of operator, dtype and case, the reason, and its place for messages."""
+
+    operator: str
+    dtype: str
+    case: str
+    reason: str
+    place: str
+
+    def matches(self, result: CaseResult) -> bool:
+        """Whether the entry is about this case."""
+        return (
+            fnmatch.fnmatchcase(result.operator, self.operator)
+            and fnmatch.fnmatchcase(result.dtype, self.dtype)
+            and fnmatch.fnmatchcase(result.case, self.case)
+        )
+
+
+def load(path: str, operators: Iterable[str]) -> list[KnownFailure]:
+    """Read a file of known failures.
+
+    Args:
+        path: the file; "" is none.
+        operators: names that an entry may be about.
+
+    Raises:
+        KnownFailureError: it cannot be read, an entry has no reason, an unknown key, or an unknown operator.
+    """
+    if not path:
+        return []
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KnownFailureError(f"{path}: {error}") from None
+    unknown = sorted(set(table) - {"failure"})
+    rows = table.get("failure", [])
+    if unknown or not isinstance(rows, list):
+        raise KnownFailureError(
+            f"{path}: expected [[failure]] entries, found {', '.join(unknown) or 'a value'}"
+        )
+    names = sorted(operators)
+    return [_entry(row, f"{path}, failure {i}", names) for i, row in enumerate(rows, 1)]
+
+
+def apply(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: bool) -> list[str]:
+    """Mark failures that are known, and return what is stale, one line each.
+
+    Args:
+        known: entries.
+        results: of the run; a failing one that an entry matches becomes a known failure with its reason.
+        complete: whether every case was run; else an entry that matches none of them is not judged.
+    """
+    stale = []
+    for entry in known:
+        matched = [result for result in results if entry.matches(result)]
+        failing = [result for result in matched if result.status in (*BAD, KNOWN)]
+        for result in failing:
+            if result.status != KNOWN:
+                result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
+        if not failing and (matched or complete):
+            what = f"its {len(matched)} cases pass" if matched else "it matches no case"
+            stale.append(f"{entry.place} ({entry.operator}): {what}; remove it")
+    return stale
+
+
+def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFailure:
+    unknown = sorted(set(row) - set(_KEYS))
+    if unknown:
+        raise KnownFailureError(f"{place}: no such key: {unknown[0]}; there are {', '.join(_KEYS)}")
+    for key in _KEYS:
+        if not isinstance(row.get(key, ""), str):
+            raise KnownFailureError(f"{place}: {key} is not a text")
+    operator = row.get("operator", "")
+    if not operator:
+        raise KnownFailureError(f"{place}: the key 'operator' is missing")
+    if not row.get("reason", "").strip():
+        raise KnownFailureError(f"{place} ({operator}): no reason; say why it fails and who knows of it")
+    if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
+        near = difflib.get_close_matches(operator, operators, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise KnownFailureError(f"{place}: no operator {operator!r}{hint}")
+    return KnownFailure(operator, row.get("dtype", "*"), row.get("case", "*"), row["reason"].strip(), place)

@@ -1,0 +1,64 @@
+"""The operator libraries of a driver, as what is judged: kernels called by their C interface, without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.executor import Executor, Outcome
+from isthmus.conformance.golden import Case
+from isthmus.drivers import Candidate
+from isthmus.drivers.libraries import load
+from isthmus.opset import dtypes as dt
+from isthmus.opset.schema import Schema
+
+
+class LibrariesTarget:
+    """A device of a driver, and its libraries.
+
+    Attributes:
+        device: the first device.
+
+    Args:
+        candidate: which driver.
+        libraries: paths that take the place of the driver's own libraries, if there are any.
+
+    Raises:
+        LoaderError: the driver or a library cannot be used.
+    """
+
+    def __init__(self, candidate: Candidate, libraries: Sequence[str] = ()) -> None:
+        self.device = Device.open(candidate)
+        self._libraries = [load(path) for path in libraries or candidate.operators]
+        self._executor = Executor(self.device)
+
+    def describe(self) -> dict[str, Any]:
+        """Driver and libraries; of each operator the dtypes and the flags."""
+        table = self.device.driver.table
+        return {
+            "driver": self.device.name,
+            "description": table.description.decode(),
+            "device": self.device.driver.properties(self.device.index).name.decode(),
+            "libraries": [
+                {
+                    "name": library.name,
+                    "description": library.description,
+                    "operators": {
+                        name: {
+                            "dtypes": [n for n, row in dt.DTYPES.items() if operator.dtypes >> row.code & 1],
+                            "flags": operator.flags,
+                        }
+                        for name, operator in library.operators.items()
+                    },
+                }
+                for library in self._libraries
+            ],
+        }
+
+    def run(self, schema: Schema, case: Case) -> Iterator[tuple[str, Outcome]]:
+        """Run a case on each library that has its operator."""
+        for library in self._libraries:
+            kernel = library.operators.get(case.operator)
+            if kernel is not None:
+                yield library.name, self._executor.run(kernel, schema, case)

@@ -1,0 +1,226 @@
+"""Worker processes: started, asked, watched; what a crash leaves undone goes to the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, Queue
+from typing import Any, NamedTuple
+
+from isthmus.conformance.results import CRASHED, CaseResult
+
+CASE_SECONDS = 120.0  # without an answer for so long, a case hangs
+START_SECONDS = 120.0
+_LAST_WORDS = 300  # characters of standard error
+
+
+class WorkerError(RuntimeError):
+    """A worker cannot be started; the message is one line: what its driver or library lacks."""
+
+
+class _Died(Exception):
+    """The worker is gone. ``case`` is the position, in the job, of the case that it was at; -1 for none."""
+
+    def __init__(self, case: int, reason: str) -> None:
+        super().__init__(reason)
+        self.case = case
+
+
+class Job(NamedTuple):
+    """Cases for a worker: a family of golden data, or "driver", and for each case what names it."""
+
+    family: str
+    cases: Sequence[Any]
+    blank: Callable[[Any], CaseResult]
+
+    def message(self, start: int) -> dict[str, Any]:
+        """What the worker is sent, from that case on."""
+        cases = list(self.cases[start:])
+        return {"driver_cases": cases} if self.family == "driver" else {"family": self.family, "cases": cases}
+
+
+class WorkerProcess:
+    """One worker.
+
+    Args:
+        setup: see :mod:`isthmus.conformance.worker`.
+        threads: that libraries of linear algebra may use in it.
+
+    Attributes:
+        hello: what it judges.
+
+    Raises:
+        WorkerError: it cannot use the driver, a library or the golden data.
+    """
+
+    def __init__(self, setup: dict[str, Any], threads: int) -> None:
+        reading, writing = os.pipe()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.worker", str(writing), setup["through"]],
+            stdin=subprocess.PIPE,
+            stdout=self._errors,
+            stderr=self._errors,
+            pass_fds=[writing],
+            env={**dict.fromkeys(names, str(threads)), **os.environ},
+        )
+        os.close(writing)
+        self._reading, self._buffer = reading, b""
+        try:
+            self._send(setup)
+            answer = self._receive(START_SECONDS, -1)
+        except _Died as error:
+            raise WorkerError(f"the worker {error}") from None
+        if "error" in answer:
+            self.close()
+            raise WorkerError(answer["error"])
+        self.hello: dict[str, Any] = answer["hello"]
+
+    def run(self, job: Job, start: int) -> Iterator[list[CaseResult]]:
+        """Results of each case of a job from ``start`` on. Raises _Died."""
+        at = -1
+        self._send(job.message(start))
+        while True:
+            answer = self._receive(CASE_SECONDS, at)
+            if "start" in answer:
+                at = answer["start"]
+            elif "results" in answer:
+                yield [CaseResult(**row) for row in answer["results"]]
+            else:
+                return
+
+    def close(self) -> None:
+        """Let it end, or end it."""
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it may be gone
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._reading)
+        self._errors.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died(-1) from None
+
+    def _receive(self, seconds: float, at: int) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._reading], [], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                self._process.kill()
+                self._process.wait()
+                raise _Died(at, f"gave no answer in {seconds:.0f} s")
+            received = os.read(self._reading, 1 << 20)
+            if not received:
+                raise self._died(at)
+            self._buffer += received
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _died(self, at: int) -> _Died:
+        code = self._process.wait()
+        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").split("\n")
+        words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return _Died(at, f"{how}{f' ({words[-_LAST_WORDS:]})' if words else ''}")
+
+
+def serve(
+    jobs: Queue[Job],
+    first: WorkerProcess,
+    again: Callable[[], WorkerProcess],
+    done: Callable[[CaseResult], None],
+) -> None:
+    """Work through a queue of jobs with one worker, which is started again when a kernel takes it down.
+
+    Args:
+        jobs: shared with others; None of it is left on return.
+        first: the worker to begin with; closed in the end.
+        again: starts another.
+        done: called with each result.
+    """
+    worker: WorkerProcess | None = first
+    try:
+        while True:
+            job = jobs.get_nowait()
+            start = 0
+            while start < len(job.cases):
+                worker = worker or again()
+                begin = start
+                try:
+                    for results in worker.run(job, begin):
+                        for result in results:
+                            done(result)
+                        start += 1
+                    start = len(job.cases)
+                except _Died as error:
+                    worker.close()
+                    worker = None
+                    done(_crashed(job, begin, error))
+                    start = begin + max(error.case, 0) + 1
+    except Empty:
+        pass
+    finally:
+        if worker:
+            worker.close()
+
+
+def serve_all(
+    jobs: Queue[Job],
+    workers: int,
+    first: WorkerProcess,
+    again: Callable[[], WorkerProcess],
+    done: Callable[[CaseResult], None],
+) -> None:
+    """The same with several workers, each watched by a thread; ``done`` is called by one at a time.
+
+    Raises:
+        WorkerError: a worker could not be started.
+    """
+    lock = threading.Lock()
+    failures: list[WorkerError] = []
+
+    def one_at_a_time(result: CaseResult) -> None:
+        with lock:
+            done(result)
+
+    def watch(worker: WorkerProcess | None) -> None:
+        try:
+            serve(jobs, worker or again(), again, one_at_a_time)
+        except WorkerError as error:
+            failures.append(error)
+
+    count = max(1, min(workers, jobs.qsize()))
+    threads = [threading.Thread(target=watch, args=(first if i == 0 else None,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _crashed(job: Job, begin: int, error: _Died) -> CaseResult:
+    result = job.blank(job.cases[begin + max(error.case, 0)])
+    result.status, result.message = CRASHED, f"the process {error}"
+    return result

@@ -1,0 +1,110 @@
+"""The report of a run: report.json, junit.xml, and report.html, one page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from isthmus.conformance.arrays import write_file
+from isthmus.conformance.page import render
+from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
+
+_FORMAT = 1
+# XML 1.0 has no other control characters; messages carry what kernels say.
+_FORBIDDEN = {code: "?" for code in range(32) if chr(code) not in "\t\n\r"}
+
+
+class ReportError(ValueError):
+    """A report cannot be read; the message is one line."""
+
+
+def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> None:
+    """Write the three files.
+
+    Args:
+        folder: made if absent.
+        run: of :meth:`isthmus.conformance.run.Run.to_json`, or of :func:`read`.
+        mutation: file with the score of the suite's own test, shown in the page.
+
+    Raises:
+        ReportError: the mutation file cannot be read, or the folder cannot be written.
+    """
+    score = _json(mutation) if mutation else run.get("mutation")
+    data = {**run, "format": _FORMAT, "mutation": score}
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            folder.chmod(0o750)
+        write_file(folder / "report.json", [json.dumps(data, indent=1).encode(), b"\n"])
+        write_file(folder / "junit.xml", [_junit(data)])
+        write_file(folder / "report.html", [render(data).encode()])
+    except OSError as error:
+        raise ReportError(f"{folder}: {error.strerror}") from None
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The run of a ``report.json``. Raises ReportError."""
+    data = _json(folder / "report.json")
+    if data.get("format") != _FORMAT or "results" not in data:
+        raise ReportError(
+            f"{folder / 'report.json'}: not a report of this version; run `isthmus conform run` again"
+        )
+    return data
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except OSError as error:
+        raise ReportError(
+            f"{file}: {error.strerror}; `isthmus conform run --output` writes a report"
+        ) from None
+    except ValueError as error:
+        raise ReportError(f"{file}: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ReportError(f"{file}: not a report")
+    return found
+
+
+def _junit(data: dict[str, Any]) -> bytes:
+    """One test suite for each family, one test case for each case."""
+    root = ElementTree.Element("testsuites", name=f"isthmus conform {data['driver']}")
+    for family in sorted({row["family"] for row in data["results"]}):
+        rows = [row for row in data["results"] if row["family"] == family]
+        counts = Counter(row["status"] for row in rows)
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=family,
+            tests=str(len(rows)),
+            failures=str(counts[FAILED]),
+            errors=str(counts[CRASHED]),
+            skipped=str(counts[KNOWN] + counts[NOT_CLAIMED]),
+            time=f"{sum(row['seconds'] for row in rows):.3f}",
+        )
+        for row in rows:
+            _add_case(suite, row)
+    for line in data["stale"]:
+        suite = ElementTree.SubElement(root, "testsuite", name="known failures", tests="1", failures="1")
+        case = ElementTree.SubElement(suite, "testcase", classname="known failures", name=_clean(line))
+        ElementTree.SubElement(case, "failure", message=_clean(line))
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _add_case(suite: ElementTree.Element, row: dict[str, Any]) -> None:
+    assert row["status"] in STATUSES
+    name = " ".join(filter(None, (row["library"], row["dtype"], row["case"])))
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=row["operator"], name=_clean(name), time=f"{row['seconds']:.4f}"
+    )
+    tag = {FAILED: "failure", CRASHED: "error", KNOWN: "skipped", NOT_CLAIMED: "skipped"}.get(row["status"])
+    if tag:
+        ElementTree.SubElement(case, tag, message=_clean(row["message"]))
+
+
+def _clean(text: str) -> str:
+    return text.translate(_FORBIDDEN)

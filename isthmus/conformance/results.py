@@ -1,0 +1,95 @@
+"""What came of each case, as it travels from the worker to the report."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from isthmus.conformance.executor import Outcome
+from isthmus.conformance.golden import Case
+
+PASSED, FAILED, CRASHED, KNOWN, NOT_CLAIMED = "passed", "failed", "crashed", "known failure", "not claimed"
+STATUSES = (PASSED, FAILED, CRASHED, KNOWN, NOT_CLAIMED)
+BAD = (FAILED, CRASHED)
+DRIVER_FAMILY = "driver"
+
+
+@dataclass
+class CaseResult:
+    """One case on one library.
+
+    Attributes:
+        family: of the operator; "driver" for a case of driver functions.
+        library: whose kernel it was; "" for driver functions.
+        operator: overload, or for driver functions "driver::" and the function.
+        dtype: tested; "" for driver functions.
+        case: id within operator and dtype.
+        layout: of the case.
+        status: one of STATUSES.
+        message: why, in one line.
+        seconds: of the whole case, comparisons included.
+        worst: the element furthest off: output, index, got, expected, ulps, tolerances; null without floats.
+        histogram: elements by error in ulps (judge.BINS), of all float results.
+        tolerance: allowed, and why.
+    """
+
+    family: str
+    library: str
+    operator: str
+    dtype: str
+    case: str
+    layout: str = ""
+    status: str = PASSED
+    message: str = ""
+    seconds: float = 0.0
+    worst: dict[str, Any] | None = None
+    histogram: list[int] = field(default_factory=list)
+    tolerance: str = ""
+
+    @property
+    def title(self) -> str:
+        """Operator, dtype and case, for messages."""
+        return " ".join(part for part in (self.operator, self.dtype, self.case) if part)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold."""
+        return asdict(self)
+
+
+def of_outcome(family: str, library: str, case: Case, outcome: Outcome, seconds: float) -> CaseResult:
+    """The result of an operator's case."""
+    allowed = case.tolerance
+    text = "exact" if not (allowed.ulp or allowed.accumulate) else f"{allowed.ulp:g} ulp"
+    if allowed.accumulate:
+        text += f" + {allowed.accumulate:g} eps x magnitude"
+    return CaseResult(
+        family,
+        library,
+        case.operator,
+        case.dtype,
+        case.id,
+        case.layout,
+        outcome.status,
+        outcome.message,
+        seconds,
+        _worst(outcome),
+        _histogram(outcome),
+        f"{text}: {allowed.reason}" if allowed.reason else text,
+    )
+
+
+def _worst(outcome: Outcome) -> dict[str, Any] | None:
+    found = [(label, verdict.worst) for label, verdict in outcome.verdicts if verdict.worst]
+    if not found:
+        return None
+    label, worst = max(found, key=lambda pair: (pair[1].tolerances, pair[1].ulps))
+    row: dict[str, Any] = {"output": label, **asdict(worst)}
+    # JSON has no infinity: null says that the error is not a number of ulps.
+    for key in ("ulps", "tolerances"):
+        row[key] = row[key] if row[key] < float("inf") else None
+    return row
+
+
+def _histogram(outcome: Outcome) -> list[int]:
+    rows = [verdict.histogram for _, verdict in outcome.verdicts if verdict.histogram]
+    return [sum(column) for column in zip(*rows, strict=True)]

@@ -1,0 +1,127 @@
+"""The process that runs cases, apart from the one that reports, so that a crash of a kernel is a result.
+
+Jobs come as lines of JSON on standard input, answers go as lines of JSON to the file descriptor of the first
+argument; standard output belongs to the kernels. First comes ``{"driver", "libraries", "golden", "through"}``,
+answered by ``{"hello": ...}`` or ``{"error": ...}``; then jobs ``{"family", "cases": [index]}`` or
+``{"driver_cases": [name]}``, each case answered by ``{"start": n}`` and ``{"results": [...]}``, each job by
+``{"done": true}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__" and "pytorch" not in sys.argv:
+    sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that needs it fails, and says so
+
+from isthmus.conformance.driver_cases import DriverCase
+from isthmus.conformance.driver_cases import cases as driver_cases
+from isthmus.conformance.executor import Outcome
+from isthmus.conformance.golden import Case, Reader
+from isthmus.conformance.results import (
+    CRASHED,
+    DRIVER_FAMILY,
+    FAILED,
+    NOT_CLAIMED,
+    PASSED,
+    CaseResult,
+    of_outcome,
+)
+from isthmus.drivers import find
+from isthmus.opset.schema import Schema, parse
+
+
+class Worker:
+    """Runs the cases of one driver.
+
+    Args:
+        setup: the first job, see above.
+    """
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        self._golden = Reader(Path(setup["golden"]), checked=True) if setup["golden"] else None
+        self._families: dict[str, list[Case]] = {}
+        self._schemas: dict[str, Schema] = {}
+        if setup["through"] == "pytorch":
+            from isthmus.conformance.through_pytorch import PyTorchTarget
+
+            self._target: Any = PyTorchTarget()
+        else:
+            from isthmus.conformance.libraries_target import LibrariesTarget
+
+            self._target = LibrariesTarget(find(setup["driver"]).candidates[0], setup["libraries"])
+
+    def hello(self) -> dict[str, Any]:
+        """What is judged: driver, device, libraries with their operators."""
+        description: dict[str, Any] = self._target.describe()
+        return description
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Answers to a job."""
+        if "driver_cases" in job:
+            named = {case.name: case for case in driver_cases()}
+            for n, name in enumerate(job["driver_cases"]):
+                yield {"start": n}
+                yield {"results": [self._driver_case(named[name]).to_json()]}
+        else:
+            for n, index in enumerate(job["cases"]):
+                yield {"start": n}
+                yield {"results": [result.to_json() for result in self._operator_case(job["family"], index)]}
+        yield {"done": True}
+
+    def _driver_case(self, case: DriverCase) -> CaseResult:
+        result = CaseResult(DRIVER_FAMILY, "", f"driver::{case.function}", "", case.name)
+        start = time.perf_counter()
+        try:
+            skipped = case.check(self._target.device)
+            result.status, result.message = (NOT_CLAIMED, skipped) if skipped else (PASSED, "")
+        except Exception as error:
+            result.status = FAILED
+            result.message = f"{case.text}: {' '.join(str(error).split()) or type(error).__name__}"
+        result.seconds = time.perf_counter() - start
+        return result
+
+    def _operator_case(self, family: str, index: int) -> Iterator[CaseResult]:
+        assert self._golden is not None
+        if family not in self._families:
+            self._families = {family: self._golden.cases(family)}
+        case = self._families[family][index]
+        schema = self._schemas.get(case.operator) or parse(self._golden.operators[case.operator].schema)
+        self._schemas[case.operator] = schema
+        start = time.perf_counter()
+        try:
+            for library, outcome in self._target.run(schema, case):
+                now = time.perf_counter()
+                yield of_outcome(family, library, case, outcome, now - start)
+                start = now
+        except Exception as error:  # not the kernel's: the driver failed, or the suite
+            outcome = Outcome(CRASHED, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            yield of_outcome(family, "", case, outcome, time.perf_counter() - start)
+
+
+def main() -> None:
+    """Serve jobs until standard input ends."""
+    answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
+
+    def answer(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+
+    try:
+        worker = Worker(json.loads(sys.stdin.readline()))
+        answer({"hello": worker.hello()})
+    except Exception as error:
+        answer({"error": " ".join(str(error).split()) or type(error).__name__})
+        return
+    for line in sys.stdin:
+        for message in worker.run(json.loads(line)):
+            answer(message)
+
+
+if __name__ == "__main__":
+    main()
