@@ -1,0 +1,163 @@
+"""Order and waiting, judged by what work leaves behind: for drivers that have no host functions to hold a stream."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import (
+    HELD_SECONDS,
+    Cases,
+    allocated,
+    copy_out,
+    event_of,
+    pinned,
+    require,
+    require_bytes,
+    stream_of,
+)
+from isthmus.drivers.interface import Status
+
+CASES = Cases()
+NBYTES = (4 << 20) + 1
+FILLS = 24  # enough that work is outstanding when the next call is made
+TIMING = 1  # ISTHMUS_EVENT_TIMING
+
+
+def enqueue_fills(device: Device, address: int, value: int, stream: int) -> None:
+    """Work that leaves value in every byte, and another one while it is not done."""
+    for i in range(FILLS):
+        device.driver.set_async(address, value ^ ((FILLS - 1 - i) & 0xFF), NBYTES, stream)
+
+
+def require_filled(device: Device, address: int, value: int, what: str) -> None:
+    """Raises Violation unless the work is done."""
+    require_bytes(device.read(address, NBYTES), np.full(NBYTES, value, np.uint8), what)
+
+
+def wait_until_done(device: Device, function: str, handle: int) -> None:
+    """Ask until the answer is ISTHMUS_OK."""
+    end = time.monotonic() + HELD_SECONDS
+    while (found := device.driver.status(function, handle)) != Status.OK:
+        require(found == Status.NOT_READY, f"it returned {found.name}")
+        require(time.monotonic() < end, "it never became ISTHMUS_OK")
+
+
+def check_waiting(device: Device, wait: Callable[[int], object], what: str) -> None:
+    """Whether the work of a stream, or of the default stream, is done after wait(stream)."""
+    with stream_of(device) as stream, allocated(device, NBYTES) as address:
+        for i, used in enumerate((stream, 0, stream, 0)):
+            enqueue_fills(device, address, 64 + i, used)
+            wait(used)
+            require_filled(device, address, 64 + i, what)
+
+
+@CASES.case("stream_synchronize")
+def stream_synchronize(device: Device) -> None:
+    """After stream_synchronize() the stream's work is done."""
+    check_waiting(device, device.driver.stream_synchronize, "after stream_synchronize()")
+
+
+@CASES.case("device_synchronize")
+def device_synchronize(device: Device) -> None:
+    """After device_synchronize() the work of every stream is done."""
+    check_waiting(device, lambda _: device.driver.device_synchronize(), "after device_synchronize()")
+
+
+@CASES.case("stream_query")
+def stream_query(device: Device) -> None:
+    """When stream_query() is ISTHMUS_OK the stream's work is done."""
+    check_waiting(device, lambda used: wait_until_done(device, "stream_query", used), "when it was ISTHMUS_OK")
+
+
+@CASES.case("event_synchronize")
+def event_synchronize(device: Device) -> None:
+    """After event_synchronize() the captured work is done."""
+
+    def wait(used: int) -> None:
+        with event_of(device) as event:
+            device.driver.event_record(event, used)
+            device.driver.event_synchronize(event)
+
+    check_waiting(device, wait, "after event_synchronize()")
+
+
+@CASES.case("event_query")
+def event_query(device: Device) -> None:
+    """When event_query() is ISTHMUS_OK the captured work is done."""
+
+    def wait(used: int) -> None:
+        with event_of(device) as event:
+            device.driver.event_record(event, used)
+            wait_until_done(device, "event_query", event)
+
+    check_waiting(device, wait, "when it was ISTHMUS_OK")
+
+
+@CASES.case("stream_wait_event")
+def stream_wait_event(device: Device) -> None:
+    """A stream that waits for an event sees the work that the event captured."""
+    driver = device.driver
+    with (
+        stream_of(device) as maker,
+        stream_of(device) as user,
+        event_of(device) as event,
+        allocated(device, NBYTES) as address,
+        pinned(driver, NBYTES) as seen,
+    ):
+        for value, (first, second) in enumerate([(maker, user), (maker, 0), (0, user)] * 2, start=64):
+            enqueue_fills(device, address, value, first)
+            driver.event_record(event, first)
+            driver.stream_wait_event(second, event)
+            copy_out(driver, seen, address, second)
+            driver.stream_synchronize(second)
+            require_bytes(seen.copy(), np.full(NBYTES, value, np.uint8), "what the waiting stream read")
+            driver.device_synchronize()
+
+
+@CASES.case("stream_wait_event")
+def unrecorded_event(device: Device) -> None:
+    """An event that was never recorded does not hold a stream up."""
+    with stream_of(device) as stream, event_of(device) as event, allocated(device, NBYTES) as address:
+        device.driver.stream_wait_event(stream, event)
+        enqueue_fills(device, address, 65, stream)
+        wait_until_done(device, "stream_query", stream)
+        require_filled(device, address, 65, "work after the wait")
+
+
+@CASES.case("stream_destroy")
+def stream_destroy(device: Device) -> None:
+    """Outstanding work of a destroyed stream still runs, and device_synchronize() waits for it."""
+    with allocated(device, NBYTES) as address:
+        stream = device.driver.made("stream_create", 0)
+        enqueue_fills(device, address, 66, stream)
+        device.driver.stream_destroy(stream)
+        device.driver.device_synchronize()
+        require_filled(device, address, 66, "work of the destroyed stream")
+
+
+@CASES.case("event_elapsed")
+def event_elapsed(device: Device) -> None:
+    """event_elapsed() is in milliseconds: positive, and no more than the host saw."""
+    driver = device.driver
+    with (
+        stream_of(device) as stream,
+        event_of(device, TIMING) as start,
+        event_of(device, TIMING) as end,
+        allocated(device, NBYTES) as address,
+    ):
+        began = time.monotonic()
+        driver.event_record(start, stream)
+        enqueue_fills(device, address, 67, stream)
+        driver.event_record(end, stream)
+        driver.event_synchronize(end)
+        most = 1e3 * (time.monotonic() - began)
+        found = driver.elapsed(start, end)
+        require(0 < found <= 1.05 * most, f"{FILLS} fills of {NBYTES} bytes took {found} ms; the host saw {most}")
+        back = ctypes.c_double(0)
+        driver.status("event_elapsed", end, start, ctypes.byref(back))  # a driver may refuse this order
+        require(back.value <= 0, f"from end to start it is {back.value} ms")
