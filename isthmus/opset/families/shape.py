@@ -99,7 +99,8 @@ def _repeats(m: Maker) -> Iterator[Case]:
     for times in ([2, 3], [2, 1, 3], [1, 1]):
         yield m.case("contiguous", m.tensor(3, 5), times)
     yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2, 2])
-    yield m.case("zero-size", m.tensor(3, 5), [0, 2])
+    yield m.case("zero-size", m.tensor(0, 5), [3, 2])
+    yield m.case("contiguous", m.tensor(3, 5), [0, 2])
     yield m.case("0-dim", m.tensor(), [3])
 
 
