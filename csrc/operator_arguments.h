@@ -150,8 +150,9 @@ static inline DLTensor* isthmus_list_output(isthmus_list list, int64_t i) {
   return list.items[i].type_index == kTVMFFINone ? (DLTensor*)0 : (DLTensor*)list.items[i].v_ptr;
 }
 
-/* Whether all arguments were read and none is left over. */
-static inline bool isthmus_arguments_ready(isthmus_arguments* a) {
+/* Whether all arguments were read, none is left over, and there is a kernel to call. */
+static inline bool isthmus_arguments_ready(isthmus_arguments* a, const void* function) {
+  if (!function) isthmus_arguments_refuse(a, "", "the library has a null function for it");
   if (a->next != a->end) isthmus_arguments_refuse(a, "", "more arguments than the schema has");
   return !a->wrong;
 }

@@ -174,7 +174,7 @@ def _unpacker(schema: Schema, name: str) -> list[str]:
         "  isthmus_arguments a = isthmus_arguments_of(items, count);",
         "  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;",
         *(f"  {line}" for p in parameters for line in p.reading()),
-        "  if (isthmus_arguments_ready(&a)) {" if len(call) > 1 else "  if (isthmus_arguments_ready(&a))",
+        "  if (isthmus_arguments_ready(&a, function)) {" if len(call) > 1 else "  if (isthmus_arguments_ready(&a, function))",
         *call,
         *(["  }"] if len(call) > 1 else []),
         "  return isthmus_arguments_end(&a, result, status);",
