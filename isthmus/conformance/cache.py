@@ -20,22 +20,27 @@ def folder() -> Path:
     return root / "isthmus" / "golden" / digest()[:16]
 
 
-def open_golden(asked: Path | None, say: Callable[[str], None]) -> Reader:
-    """Golden data: of a folder, or of the cache, where it is made first if it is not there.
+def golden(asked: Path | None, say: Callable[[str], None]) -> Reader | Callable[[], Reader]:
+    """Golden data of a folder or of the cache; where it is not in the cache, a function that makes it.
 
     Args:
         asked: the folder; None is the cache.
-        say: takes a line for people before it takes minutes.
+        say: takes a line for people before it takes long.
 
     Raises:
-        GoldenError: it cannot be used, or is not there and PyTorch is not installed to make it.
+        GoldenError: it cannot be used.
     """
     if asked is not None:
         return Reader(asked)
     here = folder()
-    if not (here / MANIFEST).is_file():
+    if (here / MANIFEST).is_file():
+        return Reader(here)
+
+    def made() -> Reader:
         _make(here, say)
-    return Reader(here)
+        return Reader(here)
+
+    return made
 
 
 def _make(here: Path, say: Callable[[str], None]) -> None:

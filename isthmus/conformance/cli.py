@@ -83,8 +83,11 @@ def run(
     tier: Annotated[str, typer.Option(help="Only operators of a tier: core, llama, ...")] = "",
     through: Annotated[
         str,
-        typer.Option(help="'kernels' of the libraries, or 'pytorch': PyTorch's operators on chip tensors."),
-    ] = "kernels",
+        typer.Option(
+            help="'kernels' of the libraries, or 'pytorch': PyTorch's operators on chip tensors, whatever their "
+            "route. Without it kernels where the driver has any, else pytorch."
+        ),
+    ] = "",
     output: Annotated[
         Path | None, typer.Option(help="Folder for report.json, junit.xml, report.html.")
     ] = None,
@@ -94,12 +97,11 @@ def run(
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one for each processor.", min=0)] = 0,
 ) -> None:
     """Run the suite. Exits with 0 (all passed), 1 (something failed, or is stale) or 2 (wrong input)."""
-    from isthmus.conformance import report
-    from isthmus.conformance.cache import open_golden
+    from isthmus.conformance import cache, report
     from isthmus.conformance.progress import RunProgress, say
     from isthmus.conformance.run import Options, Runner
 
-    if through not in ("kernels", "pytorch"):
+    if through not in ("", "kernels", "pytorch"):
         fail(f"--through {through}: it is kernels or pytorch")
     options = Options(
         driver,
@@ -111,7 +113,7 @@ def run(
     )
     with _one_line():
         with RunProgress() as progress:
-            finished = Runner(options, lambda: open_golden(golden, say), progress).run()
+            finished = Runner(options, cache.golden(golden, say), progress).run()
         if output:
             report.write(output, finished.to_json(), mutation)
     _summarize(finished, output)

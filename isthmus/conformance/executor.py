@@ -22,7 +22,7 @@ from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import KernelError, make_context
 from isthmus.conformance.device import Device
 from isthmus.conformance.golden import Case
-from isthmus.conformance.judge import Verdict, judge
+from isthmus.conformance.judge import Verdict, differing, judge, raw
 from isthmus.conformance.memory import POISONS, Slot
 from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.drivers.interface import CopyKind
@@ -214,20 +214,15 @@ def _memory(address: int, nbytes: int) -> Any:
     return (ctypes.c_uint8 * nbytes).from_address(address)
 
 
-def _raw(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
-
-
 def _count_different(left: Array, right: Any) -> int:
-    other = np.broadcast_to(right, left.shape)
-    return int((_raw(left) != _raw(other)).any(axis=1).sum()) if left.size else 0
+    return int(differing(left, right).sum())
 
 
 def _unwritten(slot: Slot, first: Array, second: Array) -> str:
     """Elements of an output that held the poison after both calls."""
     if slot.storage is not None or 0 in slot.shape:
         return ""
-    left = (_raw(slot.view(first)) == POISONS[0]).all(axis=1) & (_raw(slot.view(second)) == POISONS[1]).all(
+    left = (raw(slot.view(first)) == POISONS[0]).all(axis=1) & (raw(slot.view(second)) == POISONS[1]).all(
         axis=1
     )
     count = int(left.sum())

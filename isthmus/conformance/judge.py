@@ -113,6 +113,17 @@ def rounded(values: Array, dtype: str) -> Array:
     return near.astype(dt.DTYPES[dtype].numpy)
 
 
+def differing(left: Array, right: Any) -> Array:
+    """Whether each element of an array has other bits than that of another of its dtype; flat, shape (size,)."""
+    other = np.broadcast_to(right, left.shape)
+    return np.asarray((raw(left) != raw(other)).any(axis=1)) if left.size else np.zeros(0, np.bool_)
+
+
+def raw(array: Array) -> Array:
+    """The bytes of the elements, shape (size, itemsize)."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+
+
 def _exact(got: Array, reference: Array) -> Verdict:
     left, right = got, reference
     if got.dtype == np.bool_ and (got.view(np.uint8) > 1).any():  # true is the byte 1, and nothing else
@@ -123,12 +134,7 @@ def _exact(got: Array, reference: Array) -> Verdict:
 
 def _same_bits(got: Array, reference: Array, dtype: str) -> Verdict:
     should = rounded(reference, dtype)
-    unsigned = np.dtype(f"u{min(got.dtype.itemsize, 8)}")
-    wrong = np.ascontiguousarray(got).reshape(-1).view(unsigned) != np.ascontiguousarray(should).reshape(
-        -1
-    ).view(unsigned)
-    wrong = wrong.reshape(got.size, -1).any(axis=1).reshape(got.shape)
-    wrong &= ~(np.isnan(got) & np.isnan(should))
+    wrong = differing(got, should).reshape(got.shape) & ~(np.isnan(got) & np.isnan(should))
     ulps = np.where(wrong, _ulps(got, reference, dtype), 0.0)
     return _verdict(got, reference, wrong, ulps, np.where(wrong, np.inf, 0.0), _histogram(ulps))
 

@@ -72,7 +72,7 @@ class WorkerProcess:
             stdout=self._errors,
             stderr=self._errors,
             pass_fds=[writing],
-            env={**dict.fromkeys(names, str(threads)), **os.environ},
+            env={**dict.fromkeys(names, str(threads)), **os.environ, "ISTHMUS_DRIVER": setup["driver"]},
         )
         os.close(writing)
         self._reading, self._buffer = reading, b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import importlib.util
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -37,7 +38,8 @@ class Options:
         libraries: paths that take the place of the driver's own.
         operators: patterns; empty is all. "driver::*" is the driver functions.
         tier: only operators of this tier ("core", "llama" ...); "" is all.
-        through: "kernels" calls the libraries' kernels; "pytorch" the operators of PyTorch on chip tensors.
+        through: "kernels" calls the libraries' kernels; "pytorch" the operators of PyTorch on chip tensors; "" is
+            kernels where there are any, else PyTorch where it is installed.
         jobs: worker processes.
     """
 
@@ -45,7 +47,7 @@ class Options:
     libraries: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     tier: str = ""
-    through: str = "kernels"
+    through: str = ""
     jobs: int = 1
 
 
@@ -85,7 +87,7 @@ class Runner:
 
     Args:
         options: what to run.
-        golden: opens the golden data; called while the driver cases are on their way.
+        golden: the data, or a function that makes it; called when the driver cases are done, since it takes long.
         done: called with each result, from any thread, one at a time.
 
     Raises:
@@ -93,10 +95,13 @@ class Runner:
     """
 
     def __init__(
-        self, options: Options, golden: Callable[[], Reader], done: Callable[[CaseResult], None]
+        self, options: Options, golden: Reader | Callable[[], Reader], done: Callable[[CaseResult], None]
     ) -> None:
-        self._options, self._open_golden, self._report = options, golden, done
+        self._options, self._golden, self._report = options, golden, done
         self._candidate = candidate(options.driver)
+        self._through = options.through or self._found_through()
+        if options.libraries and self._through == "pytorch":
+            raise UsageError("--library is for --through kernels; PyTorch takes the driver's own libraries")
         for path in options.libraries:
             if not Path(path).is_file():
                 raise UsageError(f"--library {path}: no such file")
@@ -110,18 +115,29 @@ class Runner:
             GoldenError: the golden data cannot be used.
             KnownFailureError: the file of known failures cannot be used.
         """
+        if isinstance(self._golden, Reader):
+            self._check(self._golden)
         worker = self._worker("kernels", None)
-        run = Run({**worker.hello, **_environment(), "through": self._options.through})
+        run = Run({**worker.hello, **_environment(), "through": self._through})
         self._run_driver_cases(run, worker)
-        golden = self._open_golden()
+        golden = self._golden if isinstance(self._golden, Reader) else self._golden()
+        known_failures = self._check(golden)
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
-        names = [*golden.operators, *(f"driver::{case.function}" for case in driver_cases())]
-        entries = known.load(self._candidate.known_failures, names)
         self._run_operators(run, golden)
         complete = not (self._options.operators or self._options.tier)
-        run.stale = known.apply(entries, run.results, complete)
+        run.stale = known.apply(known_failures, run.results, complete)
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
+
+    def _check(self, golden: Reader) -> list[known.KnownFailure]:
+        """Known failures; what was asked for exists."""
+        select(golden, self._options)
+        names = [*golden.operators, *(f"driver::{case.function}" for case in driver_cases())]
+        return known.load(self._candidate.known_failures, names)
+
+    def _found_through(self) -> str:
+        has_kernels = bool(self._options.libraries or self._candidate.operators)
+        return "kernels" if has_kernels or importlib.util.find_spec("torch") is None else "pytorch"
 
     def _run_driver_cases(self, run: Run, worker: WorkerProcess) -> None:
         patterns = self._options.operators or ("*",)
@@ -144,10 +160,10 @@ class Runner:
 
     def _run_operators(self, run: Run, golden: Reader) -> None:
         selected = select(golden, self._options)
-        worker = self._worker(self._options.through, golden)
+        worker = self._worker(self._through, golden)
         run.head["libraries"] = worker.hello["libraries"]
         claimed = {name for library in worker.hello["libraries"] for name in library["operators"]}
-        if self._options.through == "pytorch":
+        if self._through == "pytorch":
             claimed = set(golden.operators)
         for name in sorted(selected - claimed):
             run.missing.setdefault(golden.operators[name].family, []).append(name)
@@ -159,7 +175,7 @@ class Runner:
             jobs,
             self._options.jobs,
             worker,
-            lambda: self._worker(self._options.through, golden),
+            lambda: self._worker(self._through, golden),
             self._done(run),
         )
 

@@ -1,0 +1,174 @@
+"""PyTorch's operators on chip tensors, whatever their route, judged by the same data and the same judge.
+
+This is how the routes that are no kernels are judged: the host chip's delegate, decompositions, fallbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import isthmus
+from isthmus.conformance.arrays import Array
+from isthmus.conformance.executor import Outcome
+from isthmus.conformance.golden import Case, Expected, Result, Tensor, Value
+from isthmus.conformance.judge import differing, judge
+from isthmus.opset import dtypes as dt
+from isthmus.opset.schema import Argument, Schema
+
+_SEED = 0x5EED
+
+
+class PyTorchTarget:
+    """The chip's first device, through ``torch.ops``.
+
+    Raises:
+        RuntimeError: the chip is not registered with PyTorch.
+    """
+
+    def __init__(self) -> None:
+        status = isthmus.status()
+        if not status.registered:
+            raise RuntimeError(f"the chip is not registered with PyTorch: {status.reason}")
+        self._chip = torch.device("chip", 0)
+
+    def describe(self) -> dict[str, Any]:
+        """Driver and device; the library is PyTorch with its routes."""
+        chip: Any = torch.chip  # type: ignore[attr-defined]
+        name = chip.get_device_name(0)
+        routes = {
+            "name": "pytorch",
+            "description": f"PyTorch {torch.__version__}, every route",
+            "operators": {},
+        }
+        return {
+            "driver": isthmus.status().driver,
+            "description": name,
+            "device": name,
+            "libraries": [routes],
+        }
+
+    def run(self, schema: Schema, case: Case) -> Iterator[tuple[str, Outcome]]:
+        """Run a case on the default stream and on another."""
+        yield "pytorch", self._judged(schema, case)
+
+    def _judged(self, schema: Schema, case: Case) -> Outcome:
+        chip: Any = torch.chip  # type: ignore[attr-defined]
+        try:
+            first = _Call(schema, case, self._chip).run()
+            with chip.stream(chip.Stream()):
+                second = _Call(schema, case, self._chip).run()
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            return Outcome("failed", f"{case.operator} raised {type(error).__name__}: {_first_line(error)}")
+        verdicts = [(label, judge(got, expected, case.tolerance)) for label, got, expected in first.results()]
+        problems = [f"{label}: {verdict.problem}" for label, verdict in verdicts if verdict.problem]
+        problems += first.modified()
+        for (label, got, expected), (_, again, _) in zip(first.results(), second.results(), strict=True):
+            loose = expected.law is not None and expected.law.get("name") == "any"
+            if not loose and differing(got, again).any():
+                problems.append(f"{label}: the same call on another stream gave other bits")
+        return Outcome("failed" if problems else "passed", "; ".join(problems), verdicts)
+
+
+class _Call:
+    """One call of a case, and what it left."""
+
+    def __init__(self, schema: Schema, case: Case, device: torch.device) -> None:
+        self._schema, self._case, self._device = schema, case, device
+        self._storages: list[tuple[str, torch.Tensor, Array]] = []
+        self._given: dict[str, Any] = {}
+        for argument, value in zip(schema.inputs, case.arguments, strict=True):
+            self._given[argument.name] = self._value(argument, value)
+        self._outputs: list[Any] = []
+
+    def run(self) -> _Call:
+        torch.manual_seed(_SEED)
+        space, _, name = self._schema.name.partition("::")
+        base, _, overload = name.partition(".")
+        function = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+        returned = function(**{**self._given, **self._omitted()})
+        if len(self._schema.returns) == len(self._schema.outputs):
+            several = len(self._schema.outputs) != 1
+            self._outputs = list(returned) if several and returned is not None else [returned]
+        torch.accelerator.synchronize()
+        return self
+
+    def results(self) -> list[tuple[str, Array, Expected]]:
+        """(label, values, what they must be) of outputs and written arguments."""
+        found: list[tuple[str, Array, Expected]] = []
+        for output, got, expected in zip(
+            self._schema.outputs, self._outputs, self._case.outputs, strict=False
+        ):
+            _pair(output.name, got, expected, found)
+        for name, expected in self._case.written.items():
+            _pair(name, self._given[name], expected, found)
+        return found
+
+    def modified(self) -> list[str]:
+        """Inputs whose memory, gaps included, is not what it was."""
+        return [
+            f"the input {label} was modified"
+            for label, storage, before in self._storages
+            if differing(to_numpy(storage), before).any()
+        ]
+
+    def _value(self, argument: Argument, value: Value) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(argument, argument.name, value)
+        if isinstance(value, (list, tuple)) and argument.is_tensor:
+            return [
+                None if item is None else self._tensor(argument, f"{argument.name}[{i}]", item)
+                for i, item in enumerate(value)
+            ]
+        return value
+
+    def _tensor(self, argument: Argument, label: str, value: Tensor) -> torch.Tensor:
+        storage = to_torch(value.storage, self._device)
+        if not argument.written:
+            self._storages.append((label, storage, value.storage))
+        return storage.as_strided(value.shape, value.strides, value.offset)
+
+    def _omitted(self) -> dict[str, Any]:
+        """Arguments that kernels do not get: what the expected results say they were."""
+        dtypes = [e.dtype for e in self._case.outputs if isinstance(e, Expected)]
+        on_chip = any(isinstance(value, torch.Tensor) for value in self._given.values())
+        found: dict[str, Any] = {}
+        for argument in self._schema.arguments:
+            if argument.base == "ScalarType" and dtypes:
+                found[argument.name] = getattr(torch, dtypes[0])
+            elif argument.base == "Device" and not on_chip:
+                found[argument.name] = self._device
+        return found
+
+
+def to_torch(array: Array, device: torch.device) -> torch.Tensor:
+    """A 1-D array as a tensor on a device; halves of ml_dtypes included."""
+    kind = getattr(torch, dt.name_of(array.dtype))
+    if array.size == 0:
+        return torch.empty(0, dtype=kind, device=device)
+    raw = torch.from_numpy(np.ascontiguousarray(array).view(np.uint8).copy())
+    return raw.view(kind).to(device)
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """The values of a tensor in row-major order; halves as those of ml_dtypes."""
+    kind = dt.DTYPES[str(tensor.dtype).removeprefix("torch.")].numpy
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    if plain.numel() == 0:
+        return np.empty(tuple(plain.shape), kind)
+    return plain.reshape(-1).view(torch.uint8).numpy().view(kind).reshape(tuple(plain.shape)).copy()
+
+
+def _pair(label: str, got: Any, expected: Result, found: list[tuple[str, Array, Expected]]) -> None:
+    if isinstance(expected, Expected):
+        found.append((label, to_numpy(got), expected))
+    elif isinstance(expected, Sequence):
+        for i, (item, wanted) in enumerate(zip(got, expected, strict=True)):
+            _pair(f"{label}[{i}]", item, wanted, found)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
