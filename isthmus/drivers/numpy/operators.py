@@ -5,15 +5,15 @@ as float32 and results are rounded once, when they are stored. Sums and transcen
 because NumPy sums pairwise only along the fastest axis and its float32 functions err by several ulp.
 """
 
-# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+# ruff: noqa: D102, D103 (a kernel is documented where its operator is: in the opset)
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -165,7 +165,7 @@ def gelu_backward(grad: Array, x: Array, approximate: str) -> Any:
 UNARY: dict[str, Function] = {
     "abs": np.abs,
     "neg": np.negative,
-    "sign": lambda x: x if x.dtype == bool else np.sign(x),
+    "sign": lambda x: np.subtract(x > 0, x < 0, dtype=np.int8),  # 0 for NaN
     **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "logical_not", "isnan", "isinf")},
     "round": np.rint,
     "bitwise_not": np.invert,
@@ -323,7 +323,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 @operator("aten::addmm", "aten::baddbmm")
-def addmm(x: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
+def addmm(x: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Any:
     product = matmul(a, b) if alpha == 1 else alpha * matmul(a, b)
     return product if beta == 0 else (x if beta == 1 else beta * x) + product  # 0 ignores NaN in x
 
@@ -381,49 +381,34 @@ def per_channel(value: Any, x: Array) -> Any:
     return None if value is None else double(value).reshape((-1,) + (1,) * (x.ndim - 2))
 
 
-@operator("aten::native_batch_norm")
+@writes("aten::native_batch_norm", "aten::_native_batch_norm_legit")
 def batch_norm(
-    x: Array,
-    weight: Maybe,
-    bias: Maybe,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Any, ...]:
-    rows = (0, *range(2, x.ndim))
-    center, spread = (mean(x, rows), var(x, rows, 0)) if training else (running_mean, double(running_var))
-    if training and running_mean is not None:  # written, though the schema does not say so
-        running_mean += momentum * (center - running_mean)
-        running_var += momentum * (var(x, rows, 1) - running_var)
-    rstd = 1 / np.sqrt(spread + eps)
-    y = (x - per_channel(center, x)) * per_channel(rstd, x)
-    y = affine(y, per_channel(weight, x), per_channel(bias, x))
-    return (y, center, rstd) if training else (y, 0, 0)
+    x: Array, weight: Maybe, bias: Maybe, running_mean: Any, running_var: Any, training: bool, momentum: float,
+    eps: float, out: Array, save_mean: Array, save_rstd: Array,
+) -> None:  # fmt: skip
+    rows, x = (0, *range(2, x.ndim)), double(x)
+    center, spread = (
+        (mean(x, rows), var(x, rows, 0)) if training else map(double, (running_mean, running_var))
+    )
+    if training and running_mean is not None:
+        running_mean[...] = (1 - momentum) * double(running_mean) + momentum * center
+        running_var[...] = (1 - momentum) * double(running_var) + momentum * var(x, rows, 1)
+    save_mean[...], save_rstd[...] = center, 1 / np.sqrt(spread + eps)
+    y = (x - per_channel(center, x)) / np.sqrt(per_channel(spread, x) + eps)
+    out[...] = affine(y, per_channel(weight, x), per_channel(bias, x))
 
 
 @operator("aten::native_batch_norm_backward")
 def batch_norm_backward(
-    grad: Array,
-    x: Array,
-    weight: Maybe,
-    running_mean: Any,
-    running_var: Any,
-    save_mean: Any,
-    save_rstd: Any,
-    training: bool,
-    eps: float,
-    mask: Any,
-) -> tuple[Array, ...]:
+    grad: Array, x: Array, weight: Maybe, running_mean: Any, running_var: Any, save_mean: Any, save_rstd: Any,
+    training: bool, eps: float, mask: Any,
+) -> tuple[Array, ...]:  # fmt: skip
     rows, grad = (0, *range(2, x.ndim)), double(grad)
-    center, rstd = (
-        (save_mean, save_rstd) if training else (running_mean, 1 / np.sqrt(double(running_var) + eps))
-    )
-    normal = (x - per_channel(center, x)) * per_channel(rstd, x)
-    dx = affine(grad, per_channel(weight, x))
+    center = save_mean if training else running_mean
+    rstd = per_channel(save_rstd if training else 1 / np.sqrt(double(running_var) + eps), x)
+    normal, dx = (x - per_channel(center, x)) * rstd, affine(grad, per_channel(weight, x))
     dx = normalize_backward(dx, normal, rows) - mean(dx, rows, True) if training else dx
-    return dx * per_channel(rstd, x), np.sum(grad * normal, rows), np.sum(grad, rows)
+    return dx * rstd, np.sum(grad * normal, rows), np.sum(grad, rows)
 
 
 def class_weights(target: Array, weight: Maybe, ignore_index: int) -> tuple[Array, Array]:
@@ -447,14 +432,8 @@ def nll_loss(
 
 @operator("aten::nll_loss_backward")
 def nll_loss_backward(
-    grad: Array,
-    log_p: Array,
-    target: Array,
-    weight: Maybe,
-    reduction: int,
-    ignore_index: int,
-    total_weight: Array,
-) -> Array:
+    grad: Array, log_p: Array, target: Array, weight: Maybe, reduction: int, ignore_index: int, total_weight: Array
+) -> Array:  # fmt: skip
     classes, scale = class_weights(target, weight, ignore_index)
     each = np.where(scale == 0, 0, -grad * scale / (double(total_weight) if reduction == 1 else 1))
     result = np.zeros(log_p.shape)
@@ -483,97 +462,81 @@ register(
 # ---- Convolution and pooling ---------------------------------------------------------------------------
 
 
-def crop(x: Any, slices: list[slice]) -> Any:
-    """x[..., *slices]."""
-    return x[(..., *slices)]
+def taps(x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) -> Iterator[tuple[Any, Any]]:
+    """Each position of a kernel, and the view (..., *out) that it meets of a padded x (..., *space)."""
+    for offset in np.ndindex(*kernel):
+        spots = zip(offset, dilation, stride, out, strict=True)
+        yield offset, x[(..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in spots))]
 
 
-def windows(x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> Any:
-    """View (N, C, *out, *kernel) of x (N, C, *space)."""
-    x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
-    spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    view = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(2, x.ndim)))
-    return crop(view, [slice(None, None, step) for step in (*stride, *dilation)])
-
-
-def place(
-    space: Array, offset: tuple[int, ...], stride: list[int], dilation: list[int], out: list[int]
-) -> Any:
-    """View of a padded (N, C, *space) that one position of the kernel meets, (N, C, *out)."""
-    starts = [o * d for o, d in zip(offset, dilation, strict=True)]
-    ends = [start + s * (n - 1) + 1 for start, s, n in zip(starts, stride, out, strict=True)]
-    return crop(space, [slice(a, b, s) for a, b, s in zip(starts, ends, stride, strict=True)])
+def padded(x: Array, padding: Sequence[int], extra: Sequence[int], fill: float = 0) -> Array:
+    around = [(p, p + e) for p, e in zip(padding, extra, strict=True)]
+    return np.pad(x, [*[(0, 0)] * (x.ndim - len(around)), *around], constant_values=fill)
 
 
 def grouped(x: Array, groups: int, dim: int) -> Array:
     return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
 
 
-def correlate(
-    x: Array, w: Array, stride: list[int], padding: list[int], dilation: list[int], groups: int
-) -> Any:
-    """x (N, C, *space), w (O, C / groups, *kernel) -> (N, O, *out)."""
-    n, kernel = x.ndim - 2, list(w.shape[2:])
-    seen = grouped(windows(x, kernel, stride, padding, dilation), groups, 1)  # (N, G, C/G, *out, *kernel)
-    y = np.einsum(seen, [0, 1, 2, *range(4, 4 + 2 * n)], grouped(w, groups, 0),
-                  [1, 3, 2, *range(4 + n, 4 + 2 * n)], [0, 1, 3, *range(4, 4 + n)], optimize=True)  # fmt: skip
-    return y.reshape(y.shape[0], w.shape[0], *y.shape[3:])
+class Geometry(NamedTuple):
+    """What a convolution moves over: x is (N, C, *space), w is (O, C / groups, *kernel), y is (N, O, *out)."""
 
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
 
-def transposed(
-    y: Array,
-    w: Array,
-    space: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> Any:
-    """Gradient of correlate() with respect to x (N, C, *space) for the gradient y (N, O, *out)."""
-    x = np.zeros((len(y), w.shape[1] * groups, *(s + 2 * p for s, p in zip(space, padding, strict=True))))
-    y, w = grouped(y, groups, 1), grouped(w, groups, 0)
-    for offset in np.ndindex(*w.shape[3:]):
-        part = np.einsum("ngo...,goc->ngc...", y, w[(..., *offset)], optimize=True)
-        met = place(x, offset, stride, dilation, list(y.shape[3:]))
-        met += part.reshape(met.shape)
-    return crop(x, [slice(p, p + s) for s, p in zip(space, padding, strict=True)])
+    def around(self, x: Array, w: Array, out: Sequence[int]) -> tuple[Any, list[tuple[Any, Any]]]:
+        """x padded and split into groups, and its taps."""
+        space = grouped(padded(x, self.padding, [0] * len(out)), self.groups, 1)
+        return space, list(taps(space, w.shape[2:], self.stride, self.dilation, out))
 
+    def forward(self, x: Array, w: Array) -> Array:
+        sizes = zip(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, strict=True)
+        out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
+        y, w_g = np.zeros((len(x), self.groups, len(w) // self.groups, *out)), grouped(w, self.groups, 0)
+        for k, met in self.around(x, w, out)[1]:
+            y += np.einsum("ngi...,goi->ngo...", met, w_g[(..., *k)], optimize=True)
+        return y.reshape(len(x), len(w), *out)
 
-def kernel_gradient(
-    x: Array, y: Array, w: Array, stride: list[int], padding: list[int], dilation: list[int], groups: int
-) -> Any:
-    n, kernel = x.ndim - 2, list(w.shape[2:])
-    seen = windows(x, kernel, stride, padding, dilation)
-    seen = crop(seen, [*(slice(k) for k in y.shape[2:]), *[slice(None)] * n])
-    return np.einsum(grouped(seen, groups, 1), [0, 1, 2, *range(4, 4 + 2 * n)], grouped(double(y), groups, 1),
-                     [0, 1, 3, *range(4, 4 + n)], [1, 3, 2, *range(4 + n, 4 + 2 * n)],
-                     optimize=True).reshape(w.shape)  # fmt: skip
+    def input_gradient(self, y: Array, w: Array, space: Sequence[int]) -> Array:
+        zeros = np.zeros((len(y), w.shape[1] * self.groups, *space))
+        x, met_by = self.around(zeros, w, y.shape[2:])
+        y, w_g = grouped(y, self.groups, 1), grouped(w, self.groups, 0)
+        for k, met in met_by:
+            met[...] += np.einsum("ngo...,goi->ngi...", y, w_g[(..., *k)], optimize=True)
+        inside = tuple(slice(p, p + n) for p, n in zip(self.padding, space, strict=True))
+        return np.asarray(x[(..., *inside)]).reshape(zeros.shape)
+
+    def weight_gradient(self, x: Array, y: Array, w: Array) -> Array:
+        gradient = np.zeros_like(grouped(w, self.groups, 0))
+        for k, met in self.around(x, w, y.shape[2:])[1]:
+            gradient[(..., *k)] = np.einsum(
+                "ngi...,ngo...->goi", met, grouped(y, self.groups, 1), optimize=True
+            )
+        return gradient.reshape(w.shape)
 
 
 @operator("aten::convolution")
 def convolution(
-    x: Array, w: Array, bias: Maybe, stride: list[int], padding: list[int], dilation: list[int], is_transposed: bool,
+    x: Array, w: Array, bias: Maybe, stride: list[int], padding: list[int], dilation: list[int], transposed: bool,
     output_padding: list[int], groups: int,
-) -> Array:  # fmt: skip
-    x, w = double(x), double(w)
-    if is_transposed:
-        sizes = zip(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding, strict=True)
-        space = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, d, extra in sizes]
-        y = transposed(x, w, space, stride, padding, dilation, groups)
-    else:
-        y = correlate(x, w, stride, padding, dilation, groups)
+) -> Any:  # fmt: skip
+    x, w, geometry = double(x), double(w), Geometry(stride, padding, dilation, groups)
+    sizes = zip(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding, strict=True)
+    space = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, d, extra in sizes]
+    y = geometry.input_gradient(x, w, space) if transposed else geometry.forward(x, w)
     return affine(y, None, per_channel(bias, y))
 
 
 @operator("aten::convolution_backward")
 def convolution_backward(
     grad: Array, x: Array, w: Array, bias_sizes: Any, stride: list[int], padding: list[int], dilation: list[int],
-    is_transposed: bool, output_padding: list[int], groups: int, mask: list[bool],
+    transposed: bool, output_padding: list[int], groups: int, mask: list[bool],
 ) -> tuple[Any, ...]:  # fmt: skip
-    grad, x, w = double(grad), double(x), double(w)
-    geometry = (stride, padding, dilation, groups)
-    dw = kernel_gradient(grad, x, w, *geometry) if is_transposed else kernel_gradient(x, grad, w, *geometry)
-    dx = correlate(grad, w, *geometry) if is_transposed else transposed(grad, w, list(x.shape[2:]), *geometry)
+    grad, x, w, geometry = double(grad), double(x), double(w), Geometry(stride, padding, dilation, groups)
+    dx = geometry.forward(grad, w) if transposed else geometry.input_gradient(grad, w, x.shape[2:])
+    dw = geometry.weight_gradient(grad, x, w) if transposed else geometry.weight_gradient(x, grad, w)
     return dx, dw, total(grad, (0, *range(2, grad.ndim)))
 
 
@@ -582,44 +545,33 @@ def max_pool(
     x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool,
     out: Array, indices: Array,
 ) -> None:  # fmt: skip
-    stride = stride or kernel
-    (kh, kw), (h, w), (oh, ow) = kernel, x.shape[-2:], out.shape[-2:]
-    reach = [
-        (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip((oh, ow), stride, dilation, kernel, strict=True)
-    ]
-    after = [
-        max(0, r - n - p) for r, n, p in zip(reach, (h, w), padding, strict=True)
-    ]  # ceil_mode looks beyond
-    around = [(p, a) for p, a in zip(padding, after, strict=True)]
-    planes = np.pad(wide(x).reshape(1, -1, h, w), [(0, 0), (0, 0), *around], constant_values=-np.inf)
-    numbers = np.pad(np.arange(h * w).reshape(1, 1, h, w), [(0, 0), (0, 0), *around], constant_values=-1)
-    none = [0, 0]
-    seen = windows(planes, kernel, stride, none, dilation)[..., :oh, :ow, :, :].reshape(
-        1, -1, oh, ow, kh * kw
+    kernel, stride, padding, dilation = (
+        spread(sizes) for sizes in (kernel, stride or kernel, padding, dilation)
     )
-    where = windows(numbers, kernel, stride, none, dilation)[..., :oh, :ow, :, :].reshape(
-        1, 1, oh, ow, kh * kw
-    )
-    best = np.where(where < 0, -np.inf, seen).argmax(-1)[..., None]
-    out[...] = np.take_along_axis(seen, best, -1).reshape(out.shape)
-    indices[...] = np.take_along_axis(np.broadcast_to(where, seen.shape), best, -1).reshape(out.shape)
+    numbers = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])  # what the indices say
+    shape, geometry = out.shape[-2:], (kernel, stride, dilation)
+    values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode looks further
+    places = taps(padded(numbers, padding, stride, -1), *geometry, shape)
+    best, found = np.full(out.shape, -np.inf), np.full(out.shape, -1)
+    for (_, value), (_, number) in zip(values, places, strict=True):
+        wins = (number >= 0) & ((value > best) | np.isnan(value) | (found < 0))
+        best, found = np.where(wins, value, best), np.where(wins, number, found)
+    out[...], indices[...] = best, found
+
+
+def spread(sizes: list[int]) -> list[int]:
+    """One size for both dimensions, or two."""
+    return sizes * 2 if len(sizes) == 1 else sizes
 
 
 @operator("aten::max_pool2d_with_indices_backward")
 def max_pool_backward(
-    grad: Array,
-    x: Array,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    indices: Array,
-) -> Array:
-    h, w = x.shape[-2:]
-    result = np.zeros((x.size // (h * w), h * w))
-    flat = indices.reshape(len(result), -1)
-    np.add.at(result, (np.arange(len(result))[:, None], flat), grad.reshape(flat.shape))
+    grad: Array, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Array
+) -> Array:  # fmt: skip
+    planes = math.prod(x.shape[:-2])
+    result = np.zeros((planes, x.shape[-2] * x.shape[-1]))
+    flat = indices.reshape(planes, -1)
+    np.add.at(result, (np.arange(planes)[:, None], flat), grad.reshape(flat.shape))
     return result.reshape(x.shape)
 
 
@@ -659,7 +611,7 @@ def index_of(indices: list[Maybe]) -> tuple[Any, ...]:
 
 @operator("aten::embedding_dense_backward")
 def embedding_backward(grad: Array, index: Array, rows: int, padding_idx: int, by_frequency: bool) -> Array:
-    index, grad = index.reshape(-1), double(grad).reshape(index.size, -1)
+    index, grad = index.reshape(-1), double(grad).reshape(index.size, grad.shape[-1])
     if by_frequency:
         grad = grad / np.bincount(index, minlength=rows)[index][:, None]
     result = changed(np.zeros((rows, grad.shape[1])), index, grad, add=True)
@@ -713,9 +665,7 @@ register(
         "scatter.src": lambda x, dim, index, src: changed(x, at(x, dim, index), part(src, index)),
         "scatter.value": lambda x, dim, index, value: changed(x, at(x, dim, index), like(value, x)),
         "scatter_add": lambda x, dim, index, src: changed(x, at(x, dim, index), part(src, index), True),
-        "index_add": lambda x, dim, index, source, alpha: changed(
-            x, along(x, dim, index), alpha * source, True
-        ),
+        "index_add": lambda x, dim, i, y, alpha: changed(x, along(x, dim, i), alpha * y, True),
         "index.Tensor": lambda x, indices: x[index_of(indices)],
         "index_put": lambda x, indices, values, add: changed(x, index_of(indices), values, add),
         "sort": sort,
@@ -787,7 +737,7 @@ def with_each(f: Function) -> Function:
     return lambda xs, ys: [f(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-def quotient(x: Array, y: Any) -> Array:
+def quotient(x: Array, y: Any) -> Any:
     return divide(x, np.asarray(y), None)
 
 
