@@ -24,7 +24,8 @@ namespace {
 
 bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
 
-// As isthmus.opset.schema says it: by type, whatever the name (input_dtype of softmax's gradient), and two by name.
+// As isthmus.opset.schema says it: by type, whatever the name (input_dtype of softmax's gradient), and two by
+// name.
 bool omitted(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
@@ -194,7 +195,7 @@ class KernelCall {
     at::Tensor taken = tensor;
     if (role.promoted && taken.scalar_type() != compute_ && !kernel.has(ISTHMUS_OPERATOR_MIXED))
       taken = taken.to(compute_);
-    if (!on_chip(taken)) taken = taken.to(c10::Device(kChip, device_));
+    if (!on_chip(taken)) taken = brought(taken);
     if (!taken.is_contiguous() && !kernel.has(ISTHMUS_OPERATOR_STRIDED)) taken = taken.contiguous();
     if (taken.is_same(tensor)) {
       inputs_.push_back(tensor.unsafeGetTensorImpl());
@@ -204,6 +205,13 @@ class KernelCall {
     if (role.written) write_back_.emplace_back(tensor, taken);
     kept_.push_back(std::move(taken));
     return kept_.back();
+  }
+
+  // A number from the CPU, by a fill on the stream where a library has one: a copy would wait for the stream.
+  at::Tensor brought(const at::Tensor& number) const {
+    const c10::Device device(kChip, device_);
+    if (kernels_of("aten::fill_.Scalar") == nullptr) return number.to(device);
+    return at::empty({}, number.options().device(device)).fill_(number.item());
   }
 
   void prepare_outputs(const Kernel& kernel, KernelArguments& call) {

@@ -18,12 +18,20 @@
 namespace isthmus {
 namespace {
 
+bool& fallback_allowed() {
+  static bool allowed = true;
+  return allowed;
+}
+
 // What one call on CPU tensors in place of the chip's needs, in the order in which it has to be undone.
 class CpuCall {
  public:
   explicit CpuCall(const std::string& name)
       : alias_(driver_table()->delegate == ISTHMUS_DELEGATE_CPU),
         mapping_(alias_ ? Mapping::Kind::kAlias : Mapping::Kind::kCopy, name) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        alias_ || fallback_allowed(), name, " has no route on driver ", driver_table()->name,
+        ": no library has aten::convolution, and the driver allows no fallback to CPU.");
     TORCH_CHECK_NOT_IMPLEMENTED(alias_ || !strict(), name, " has no route on driver ", driver_table()->name,
                                 " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
   }
@@ -99,9 +107,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
-void register_overrideable() {
-  cpu_calls(kConvolution);
-  cpu_calls(kConvolutionBackward);
+void register_overrideable(const Preferences& preferences) {
+  fallback_allowed() = preferences.fallback;
+  for (const std::string& name : {kConvolution, kConvolutionBackward})
+    if (driver_table()->delegate != ISTHMUS_DELEGATE_CPU && !preferences.fallback)
+      note_route(name, Route::kNone, "a library may have aten::convolution; the driver allows no fallback");
+    else
+      cpu_calls(name);
 }
 
 }  // namespace isthmus

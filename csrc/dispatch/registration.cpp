@@ -31,7 +31,9 @@ Overload::Routes cpu_routes(const c10::OperatorHandle& op) {
   routes.delegate = delegates();
   routes.fallback = preferences().fallback && !delegates();
   routes.prefer_delegate = preferences().prefer_delegate;
-  routes.reason = routes.delegate ? "CPU's kernel over the chip's bytes" : "CPU's kernel over copies";
+  routes.reason = routes.delegate   ? "CPU's kernel over the chip's bytes"
+                  : routes.fallback ? "CPU's kernel over copies"
+                                    : "no kernel, no decomposition, and the driver allows no fallback";
   return routes;
 }
 
@@ -164,7 +166,7 @@ class Registration {
 
 void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
   preferences() = chosen;
-  register_overrideable();
+  register_overrideable(chosen);
   Registration(std::move(decompositions)).run();
   force_routes_of_environment();
 }

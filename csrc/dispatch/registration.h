@@ -16,6 +16,6 @@ struct Preferences {
 void register_routes(const Preferences& preferences, PythonDecompositions decompositions);
 
 // Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_routes().
-void register_overrideable();
+void register_overrideable(const Preferences& preferences);
 
 }  // namespace isthmus
