@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 import isthmus
-from isthmus.debug import cli as debug_cli
 from isthmus.conformance.cli import app as conform
+from isthmus.debug import cli as debug_cli
 from isthmus.launch.run import Job, JobError, separate_program
 
 ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
