@@ -75,6 +75,10 @@ def load() -> None:
         if asked and asked not in DISABLED:
             print(f"isthmus: ISTHMUS_DRIVER={asked} is not used: {outcome.reason}", file=sys.stderr)
     _status = outcome._replace(seconds=time.perf_counter() - start)
+    if outcome.registered and ("ISTHMUS_DEBUG" in os.environ or "ISTHMUS_DEBUG_CALLS" in os.environ):
+        from isthmus.debug import environment
+
+        environment.start()
 
 
 def _register(asked: str) -> Status:

@@ -77,6 +77,11 @@ class Settings(BaseSettings):
         "device memory faults outside kernels, is poisoned when fresh; streams are delayed",
     )
     host_delegate: Switch = _option(True, "host chip", "0: pretend that the CPU cannot address the memory")
+    debug: str = _option(
+        "", "isthmus.debug", "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)"
+    )
+    debug_folder: str = _option("", "isthmus.debug", "where the tools write; empty: isthmus-debug")
+    debug_calls: str = _option("", "isthmus.debug", "set by isthmus bisect: folder for the operators called")
     build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")
 
 

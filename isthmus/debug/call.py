@@ -56,7 +56,9 @@ class Call:
         names = [r.name or f"output {i}" for i, r in enumerate(self.op._schema.returns)]
         found = [
             (name, tensor)
-            for name, value in zip(names if len(names) == len(values) else [""] * len(values), values)
+            for name, value in zip(
+                names if len(names) == len(values) else [""] * len(values), values, strict=True
+            )
             for name, tensor in tensors_of(name, value)
         ]
         known = {id(tensor) for _, tensor in found}
@@ -109,3 +111,11 @@ def describe(tensor: torch.Tensor) -> str:
     """``bfloat16[2, 128]``, with strides where it is not contiguous."""
     text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     return text if tensor.is_contiguous() else f"{text} strides {list(tensor.stride())}"
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have the same shape, dtype and bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    flat = [t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
+    return torch.equal(*flat)

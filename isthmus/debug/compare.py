@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from isthmus.debug import intercept, reference
-from isthmus.debug.call import Call, describe, tensors_of
+from isthmus.debug.call import Call, describe, same_bits, tensors_of
 from isthmus.debug.origin import Origin, origin
 from isthmus.debug.record import Findings
 from isthmus.debug.verdict import Difference, judge
@@ -26,10 +26,10 @@ class Compare:
     """
 
     name = "compare"
+    nearest = False
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self.worst: dict[str, float] = {}
 
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
         """See one call."""
@@ -51,6 +51,7 @@ class Compare:
         except reference.NoReference as why:
             self.findings.skip(call.name, str(why))
             return
+        self.findings.count(call.name)
         got = [(name, tensor.detach().to("cpu")) for name, tensor in call.results(returned)]
         wrong = _modified(call, before)
         worst = -1.0
@@ -99,22 +100,19 @@ def _modified(call: Call, before: dict[str, Any]) -> list[Difference]:
     if not any(True for _ in call.inputs()):
         return []
     storages = {
-        t.untyped_storage().data_ptr() for name in call.written for _, t in tensors_of(name, call.arguments[name])
+        t.untyped_storage().data_ptr()
+        for name in call.written
+        for _, t in tensors_of(name, call.arguments[name])
     }
     found = []
     for name, value in call.arguments.items():
-        for (label, now), (_, then) in zip(tensors_of(name, value), tensors_of(name, before[name]), strict=True):
+        for (label, now), (_, then) in zip(
+            tensors_of(name, value), tensors_of(name, before[name]), strict=True
+        ):
             if name not in call.written and now.untyped_storage().data_ptr() not in storages:
-                changed = not _same_bits(now.detach().to("cpu").resolve_conj().resolve_neg(), then)
+                changed = not same_bits(now.detach().to("cpu").resolve_conj().resolve_neg(), then)
                 found += [Difference(label, "input was modified")] if changed else []
     return found
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    flat = [t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
-    return torch.equal(*flat)
 
 
 def _row(
@@ -132,20 +130,10 @@ def _row(
     }
     if wrong:
         row["wrong"] = [vars(difference) for difference in wrong]
-        row["text"] = f"{call.name} {_shapes(row)} at {where}: {_explain(wrong[0])}"
+        row["text"] = f"{call.name} {_shapes(row)} at {where}: {wrong[0].text}"
     return row
 
 
 def _shapes(row: dict[str, Any]) -> str:
     inputs = list(row["inputs"].values())
     return f"({', '.join(inputs[:4])}{', ...' if len(inputs) > 4 else ''})"
-
-
-def _explain(worst: Difference) -> str:
-    if not worst.index and not worst.wrong:
-        return f"{worst.result}: {worst.reason}"
-    ulps = f", {worst.ulps:.4g} ulp" if worst.ulps >= 0 else ""
-    return (
-        f"{worst.result}{list(worst.index)} is {worst.got:.9g}, should be {worst.expected:.9g}"
-        f" ({worst.reason}{ulps}; {worst.wrong} elements wrong)"
-    )

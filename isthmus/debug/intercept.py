@@ -22,7 +22,14 @@ from isthmus.debug.call import Call
 
 KEY = "PrivateUse1"
 # Nothing to compute: views and bare memory are not kernels, and collectives belong to their process group.
-_NAMESPACES_LEFT_OUT = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prims", "profiler", "debugprims")
+_NAMESPACES_LEFT_OUT = (
+    "c10d",
+    "_c10d_functional",
+    "_c10d_functional_autograd",
+    "prims",
+    "profiler",
+    "debugprims",
+)
 _LEFT_OUT = frozenset(
     """_copy_from _copy_from_and_resize _has_compatible_shallow_copy_type _local_scalar_dense _efficientzerotensor
     record_stream resize_ resize_as_ empty empty_strided empty_like new_empty new_empty_strided set_ set_data
@@ -37,7 +44,13 @@ class NoOperator(ValueError):
 
 
 class Probe(Protocol):
-    """A tool that sees calls."""
+    """A tool that sees calls.
+
+    Attributes:
+        nearest: whether it wants to be closer to the kernel than those that do not.
+    """
+
+    nearest: bool
 
     def around(self, call: Call, proceed: Proceed) -> Any:
         """See one call: ``proceed()`` runs it and returns its results, which are to be returned."""
@@ -45,14 +58,16 @@ class Probe(Protocol):
 
 class _Local(threading.local):
     quiet = False
-    depth = 0
 
 
 _local = _Local()
 _lock = threading.RLock()
 _probes: dict[str, list[Probe]] = {}
 _libraries: list[torch.library.Library] = []
+_registered: list[OpOverload] = []
+_retired: list[Any] = []
 _active = 0
+_changing = False
 
 
 def overloads(pattern: str) -> list[str]:
@@ -66,7 +81,9 @@ def overloads(pattern: str) -> list[str]:
     """
     found = sorted(name for name in _all_with_kernel() if matches(name, pattern))
     if not found:
-        raise NoOperator(f"{pattern}: no operator with a kernel on the chip matches; `isthmus ops` prints them")
+        raise NoOperator(
+            f"{pattern}: no operator with a kernel on the chip matches; `isthmus ops` prints them"
+        )
     return found
 
 
@@ -133,9 +150,9 @@ def watched() -> list[str]:
     return sorted(_probes)
 
 
-def is_busy() -> bool:
-    """Whether a watched call is under way in any thread: probes may not come or go inside one."""
-    return _active > 0
+def is_changing() -> bool:
+    """Whether registrations are being made right now: a signal handler may have to come back later."""
+    return _changing
 
 
 @contextmanager
@@ -149,15 +166,28 @@ def quietly() -> Iterator[None]:
         _local.quiet = before
 
 
-def depth() -> int:
-    """How many watched calls this thread is inside of: more than one where a decomposition calls its parts."""
-    return _local.depth
-
-
 def _register() -> None:
     """Make the dispatcher's entries what ``_probes`` says."""
+    global _changing
+    _changing = True
+    try:
+        _unregister()
+        _register_probes()
+    finally:
+        _changing = False
+
+
+def _unregister() -> None:
+    if _active == 0:
+        _retired.clear()
+    # Calls may be under way in kernels that are about to go, the one that this is called from among them.
+    _retired.extend(torch.library.get_kernel(op, KEY) for op in _registered)
+    _registered.clear()
     while _libraries:
         _libraries.pop()._destroy()
+
+
+def _register_probes() -> None:
     by_namespace: dict[str, list[str]] = {}
     for name in _probes:
         by_namespace.setdefault(name.partition("::")[0], []).append(name)
@@ -167,9 +197,17 @@ def _register() -> None:
         for name in names:
             op = overload_named(name)
             kernel = torch.library.get_kernel(op, KEY)
+            _registered.append(op)
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Warning only once for all operators")  # of overriding a kernel
-                library.impl(op, _entry(op, name, kernel, tuple(_probes[name])), KEY, with_keyset=True)
+                warnings.filterwarnings(
+                    "ignore", "Warning only once for all operators"
+                )  # of overriding a kernel
+                library.impl(
+                    op,
+                    _entry(op, name, kernel, tuple(sorted(_probes[name], key=_is_far))),
+                    KEY,
+                    with_keyset=True,
+                )
 
 
 def _entry(op: OpOverload, name: str, kernel: Any, probes: tuple[Probe, ...]) -> Callable[..., Any]:
@@ -180,7 +218,10 @@ def _entry(op: OpOverload, name: str, kernel: Any, probes: tuple[Probe, ...]) ->
         def run() -> Any:
             return kernel.call_boxed(keys, *args, **kwargs)
 
-        numbers = any(takes and isinstance(a, (bool, int, float, complex)) for takes, a in zip(takes_tensor, args))
+        numbers = any(
+            takes and isinstance(a, (bool, int, float, complex))
+            for takes, a in zip(takes_tensor, args, strict=False)
+        )
         return numbers_as_tensors(run) if numbers else run()
 
     def entry(keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -188,18 +229,24 @@ def _entry(op: OpOverload, name: str, kernel: Any, probes: tuple[Probe, ...]) ->
         if _local.quiet:
             return original(keys, args, kwargs)
         call = Call(name, op, args, kwargs)
-        proceed: Proceed = lambda: original(keys, args, kwargs)
+
+        def run() -> Any:
+            return original(keys, args, kwargs)
+
+        proceed: Proceed = run
         for probe in probes:
             proceed = _around(probe, call, proceed)
         _active += 1  # under the interpreter's lock
-        _local.depth += 1
         try:
             return proceed()
         finally:
-            _local.depth -= 1
             _active -= 1
 
     return entry
+
+
+def _is_far(probe: Probe) -> bool:
+    return not probe.nearest
 
 
 def _around(probe: Probe, call: Call, proceed: Proceed) -> Proceed:
@@ -209,9 +256,9 @@ def _around(probe: Probe, call: Call, proceed: Proceed) -> Proceed:
 class _Inside:
     """Runs a function where PyTorch takes Python numbers as tensors.
 
-    PyTorch hands ``x + 2``'s 2, a tensor marked as a number, to a Python kernel as a number, and a kernel called in turn
-    refuses it, unless the call comes from ``torch.ops.aten.add`` and its like. An object with ``__torch_function__`` is
-    called inside of that.
+    PyTorch hands ``x + 2``'s 2, a tensor marked as a number, to a Python kernel as a number, and a kernel called in
+    turn refuses it, unless the call comes from ``torch.ops.aten.add`` and its like. An object with
+    ``__torch_function__`` is called inside of that.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:

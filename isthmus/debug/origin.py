@@ -107,6 +107,8 @@ def _kind(file: str) -> str:
         return "hidden"
     parts = Path(file).parts
     if "site-packages" in parts or "dist-packages" in parts:
-        after = parts[len(parts) - parts[::-1].index(next(p for p in parts[::-1] if p.endswith("-packages"))) :]
+        after = parts[
+            len(parts) - parts[::-1].index(next(p for p in parts[::-1] if p.endswith("-packages"))) :
+        ]
         return "hidden" if after[:1] in (("torch",), ("isthmus",)) else "library"
     return "hidden" if file.startswith((_OURS, *_PACKAGES)) else "user"

@@ -16,9 +16,14 @@ _DEFAULT_FOLDER = "isthmus-debug"
 
 def folder() -> Path:
     """Where the tools write (ISTHMUS_DEBUG_FOLDER); made when first needed, mode 0750."""
-    path = Path(os.environ.get("ISTHMUS_DEBUG_FOLDER") or _DEFAULT_FOLDER)
+    path = folder_path()
     make_folder(path)
     return path
+
+
+def folder_path() -> Path:
+    """The same, not made."""
+    return Path(os.environ.get("ISTHMUS_DEBUG_FOLDER") or _DEFAULT_FOLDER)
 
 
 def make_folder(path: Path) -> None:
@@ -50,6 +55,11 @@ def rank() -> str:
     return f"rank {os.environ['RANK']}" if os.environ.get("RANK") else ""
 
 
+def process_name() -> str:
+    """``rank-3-4711`` or ``4711``: for names of files."""
+    return "-".join([*rank().split(), str(os.getpid())])
+
+
 class Findings:
     """Verdicts of one tool.
 
@@ -74,10 +84,13 @@ class Findings:
             self.skipped[operator] = reason
             self.write({"operator": operator, "skipped": reason})
 
-    def verdict(self, row: dict[str, Any], failed: bool) -> None:
-        """Count a judged call; write it, and print it if it failed and not too many have."""
+    def count(self, operator: str) -> None:
+        """Count a call that is judged."""
         self.calls += 1
-        self.seen[row["operator"]] += 1
+        self.seen[operator] += 1
+
+    def verdict(self, row: dict[str, Any], failed: bool) -> None:
+        """Write a verdict; print it if it failed and not too many have."""
         self.write({"verdict": "fail" if failed else "pass", **row})
         if not failed:
             return
@@ -90,7 +103,7 @@ class Findings:
     def write(self, row: dict[str, Any]) -> None:
         """Append a line to the tool's file."""
         if self._file is None:
-            path = folder() / f"{self.tool}-{'-'.join([*rank().split(), str(os.getpid())])}.jsonl"
+            path = folder() / f"{self.tool}-{process_name()}.jsonl"
             self._file = path.open("a")
             os.fchmod(self._file.fileno(), 0o640)
         self._file.write(json.dumps(row, default=str) + "\n")
@@ -110,9 +123,11 @@ class Findings:
             text += " (" + ", ".join(f"{name} {count}" for name, count in self.failed.most_common(5)) + ")"
         if self.skipped:
             reasons = Counter(self.skipped.values())
-            text += f"; {len(self.skipped)} operators not judged (" + ", ".join(
-                f"{reason}: {count}" for reason, count in reasons.most_common(3)
-            ) + ")"
+            text += (
+                f"; {len(self.skipped)} operators not judged ("
+                + ", ".join(f"{reason}: {count}" for reason, count in reasons.most_common(3))
+                + ")"
+            )
         return text + where
 
 

@@ -148,7 +148,10 @@ def _magnitudes(name: str, arguments: dict[str, Any], count: int) -> list[torch.
     values = {key: _convert(key, value, True) for key, value in arguments.items() if key in wanted}
     try:
         made = numbers_as_tensors(lambda: operator.magnitude(**values))
-    except (RuntimeError, TypeError):  # shapes that the opset does not speak of, such as fewer key heads than queries
+    except (
+        RuntimeError,
+        TypeError,
+    ):  # shapes that the opset does not speak of, such as fewer key heads than queries
         return nothing
     flat = list(_flattened(made))
     return flat if len(flat) == count else nothing
@@ -175,5 +178,3 @@ def limit_of(name: str, dtype: torch.dtype) -> Limit:
     operator = _operator(name)
     found = operator and operator.tolerance.get(str(dtype).removeprefix("torch."))
     return Limit(found.ulp, found.accumulate, "opset") if found else Limit()
-
-

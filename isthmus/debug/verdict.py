@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,17 @@ class Difference:
     ulps: float = -1.0
     wrong: int = 0
 
+    @property
+    def text(self) -> str:
+        """One line."""
+        if not self.wrong:
+            return f"{self.result}: {self.reason}".removeprefix(": ")
+        ulps = f", {self.ulps:.4g} ulp" if self.ulps >= 0 else ""
+        return (
+            f"{self.result}{list(self.index)} is {self.got:.9g}, should be {self.expected:.9g}"
+            f" ({self.reason}{ulps}; {self.wrong} elements wrong)"
+        )
+
 
 def judge(
     name: str,
@@ -77,8 +89,8 @@ def judge(
     if got.numel() == 0:
         return None, 0.0
     if got.is_complex():
-        parts = (torch.view_as_real(t.resolve_conj()) for t in (got, reference, native))
-        return judge(name, *parts, limit)
+        real, exact, own = (torch.view_as_real(t.resolve_conj()) for t in (got, reference, native))
+        return judge(name, real, exact, own, limit)
     if not got.is_floating_point():
         return _exact(name, got, reference.to(got.dtype))
     return _floats(name, got, reference.double(), native, limit, magnitude)
@@ -105,7 +117,9 @@ def _floats(
     special = ~(value.isfinite() & rounded.isfinite())
     misplaced = special & ~_same(value, rounded) & ~_same(value, own)
     if misplaced.any():
-        return _at(name, "NaN or infinity", _first(misplaced), value, reference, got.dtype, int(misplaced.sum()))
+        return _at(
+            name, "NaN or infinity", _first(misplaced), value, reference, got.dtype, int(misplaced.sum())
+        )
     error = torch.where(special | (value == rounded), 0.0, (value - reference).abs())
     ulp = ulp_of(got.dtype, reference)
     ulps = torch.where(special, 0.0, error / ulp)
@@ -138,7 +152,7 @@ def _at(
 ) -> tuple[Difference, float]:
     got, expected = float(value[index].item()), float(reference[index].item())
     ulps = abs(got - expected) / float(ulp_of(dtype, reference[index]).item())
-    ulps = ulps if ulps == ulps and ulps != float("inf") else -1.0
+    ulps = ulps if math.isfinite(ulps) else -1.0
     return Difference(name, reason, index, got, expected, ulps, count), ulps
 
 

@@ -43,6 +43,7 @@ def install() -> None:
 
 
 def _enter() -> None:
+    from isthmus import debug
     from isthmus.launch import lines
     from isthmus.migrate import accelerator, proxies
     from isthmus.patches import PatchError
@@ -59,3 +60,5 @@ def _enter() -> None:
         sys.exit(f"isthmus: {error}")
     if lines.expected():
         lines.print_start(current)
+    if hasattr(current.module, "set_route"):
+        debug.listen()

@@ -1,0 +1,136 @@
+"""``isthmus debug``, ``isthmus replay``, ``isthmus bisect``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.debug.errors import DebugError
+
+_PROGRAM = {"allow_interspersed_args": False}
+_ROUTES = {
+    "cpu": "fallback",
+    "fallback": "fallback",
+    "decomposition": "decomposition",
+    "delegate": "delegate",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(debug)
+    app.command()(replay)
+    app.command(context_settings=_PROGRAM)(bisect)
+
+
+def _fail(message: str, code: int = 1) -> typer.Exit:
+    print(f"isthmus: {message}", file=sys.stderr)
+    return typer.Exit(code)
+
+
+def debug(
+    pid: Annotated[
+        int | None, typer.Argument(help="Process; without it, those that listen are listed.")
+    ] = None,
+    action: Annotated[
+        str, typer.Argument(help="compare, capture, fallback, overflow, time: switch on; off; status.")
+    ] = "status",
+    pattern: Annotated[str, typer.Argument(help="Operators, such as 'aten::*mm*'.")] = "*",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = 30.0,
+) -> None:
+    """Switch a debugging tool in a running job (one that `isthmus run` has started)."""
+    from isthmus.debug import control
+
+    try:
+        if pid is None:
+            for process in control.processes():
+                rank = f"rank {process.rank}  " if process.rank else ""
+                print(f"{process.pid}  {rank}{process.command}")
+        else:
+            print(control.ask(pid, action, pattern, timeout))
+    except (DebugError, PermissionError) as error:
+        raise _fail(str(error)) from None
+
+
+def replay(
+    folder: Annotated[Path, typer.Argument(help="Folder of captured calls, or of one.")],
+    device: Annotated[str, typer.Option(help="Where to run: chip or cpu.")] = "chip",
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Judge against the float64 reference too.")
+    ] = False,
+    times: Annotated[int, typer.Option(min=1, help="Run each so often; all must give the same bits.")] = 1,
+) -> None:
+    """Run captured calls again; status 3 if a result differs, 1 if a call cannot be used."""
+    if device.partition(":")[0] not in ("chip", "cpu"):
+        raise _fail(f"--device {device}: give chip or cpu", 2)
+    import torch
+
+    if not hasattr(torch, device.partition(":")[0]) or not torch.get_device_module(device).is_available():
+        raise _fail(f"--device {device}: it is not here; `isthmus doctor` says why")
+    from isthmus.debug import replay as again
+
+    failed, unusable = 0, 0
+    try:
+        captured = again.folders(folder)
+        for place in captured:
+            outcome = again.replay(again.read(place), device, times, compare)
+            print(again.line(outcome))
+            failed += bool(outcome.wrong) or not (outcome.repeatable or outcome.problem)
+            unusable += bool(outcome.problem) and not outcome.captured.random
+    except again.ReplayError as error:
+        raise _fail(str(error)) from None
+    print(f"{len(captured)} calls: {failed} wrong, {unusable} not judged")
+    if failed or unusable:
+        raise typer.Exit(3 if failed else 1)
+
+
+def bisect(
+    program: Annotated[
+        list[str], typer.Argument(metavar="{script.py | -m module | command} [arguments]", show_default=False)
+    ],
+    metric: Annotated[
+        str, typer.Option(help="Regular expression with one group, a number on its output.")
+    ] = "",
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Relative difference that counts as none.")
+    ] = 1e-3,
+    reference_route: Annotated[
+        str, typer.Option(help="Where the truth is: cpu, decomposition, delegate.")
+    ] = "cpu",
+) -> None:
+    """Find the operators that make a program's result wrong, by running it with ever fewer of them on the chip."""
+    from isthmus.debug import bisect as search
+    from isthmus.launch.run import Job, JobError
+
+    if reference_route not in _ROUTES:
+        raise _fail(f"--reference-route {reference_route}: give {', '.join(_ROUTES)}", 2)
+    try:
+        re.compile(metric)
+        job = Job(program, quiet=True)
+        finder = search.Bisect(
+            job.command(),
+            job.environment(),
+            metric or search.METRIC,
+            tolerance,
+            _ROUTES[reference_route],
+            _tell,
+        )
+        found = finder.find()
+    except (JobError, re.error) as error:
+        raise _fail(str(error), 2) from None
+    except DebugError as error:
+        raise _fail(str(error)) from None
+    print(f"{found.reason} ({found.runs} runs)")
+    for group in found.guilty:
+        pattern = ",".join(f"compare:{name}" for name in group)
+        print(f"{' with '.join(group)}: ISTHMUS_DEBUG='{pattern}' isthmus run {' '.join(program)}")
+    if found.guilty:
+        raise typer.Exit(3)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,225 @@
+"""Running captured calls again: against what they gave, and against the float64 reference."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from isthmus.debug import reference
+from isthmus.debug.call import Call, replaced, same_bits
+from isthmus.debug.capture import CALL, FORMAT, TENSORS
+from isthmus.debug.intercept import numbers_as_tensors, overload_named
+from isthmus.debug.verdict import Difference, Limit, judge
+
+
+class ReplayError(ValueError):
+    """A captured call cannot be used; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A call read back.
+
+    Attributes:
+        folder: where it was.
+        name: overload.
+        line: where it came from.
+        random: whether its results depend on a generator.
+        arguments: by name, tensors on CPU; a device is that of the tensors it was made on.
+        results: names and tensors.
+    """
+
+    folder: Path
+    name: str
+    line: str
+    random: bool
+    arguments: dict[str, Any]
+    results: list[tuple[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One call run again.
+
+    Attributes:
+        captured: the call.
+        same: whether its results are the captured ones, bit for bit.
+        repeatable: whether every run gave the same bits.
+        wrong: what differs from the captured results by more than the tolerance, and from the reference if asked.
+        problem: why it could not be judged, or "".
+    """
+
+    captured: Captured
+    same: bool
+    repeatable: bool
+    wrong: tuple[Difference, ...]
+    problem: str = ""
+
+
+def folders(root: Path) -> list[Path]:
+    """Folders of captured calls: the root, if it is one, or those in it.
+
+    Raises:
+        ReplayError: there is none.
+    """
+    found = [root] if (root / CALL).is_file() else sorted(p.parent for p in root.glob(f"[!.]*/{CALL}"))
+    if not found:
+        raise ReplayError(f"{root}: no captured call in it; `isthmus.debug.capture` makes them")
+    return found
+
+
+def read(folder: Path) -> Captured:
+    """Read one call.
+
+    Raises:
+        ReplayError: a file is missing, cut short or of another format.
+    """
+    try:
+        document = json.loads((folder / CALL).read_text())
+        tensors = safetensors.torch.load((folder / TENSORS).read_bytes())
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise ReplayError(f"{folder}: cannot be read: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ReplayError(f"{folder / CALL}: not a captured call of format {FORMAT}")
+    try:
+        arguments = {name: _load(value, tensors) for name, value in document["arguments"].items()}
+        results = [(entry["name"], _load(entry, tensors)) for entry in document["results"]]
+        return Captured(
+            folder, document["operator"], document["line"], document["random"], arguments, results
+        )
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ReplayError(f"{folder / CALL}: incomplete or altered: {error}; capture it again") from None
+
+
+def _load(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Any:
+    if "tensor" in entry:
+        row = tensors[entry["tensor"]]
+        row = torch.view_as_complex(row) if entry["dtype"].startswith("complex") else row
+        if str(row.dtype) != f"torch.{entry['dtype']}":
+            raise TypeError(f"{entry['tensor']} is {row.dtype}, not {entry['dtype']}")
+        return row.as_strided(entry["shape"], entry["strides"])
+    if "list" in entry:
+        return [_load(item, tensors) for item in entry["list"]]
+    if "device" in entry:
+        return torch.device(entry["device"])
+    if "torch" in entry:
+        return getattr(torch, entry["torch"])
+    if "complex" in entry:
+        return complex(*entry["complex"])
+    if "float" in entry:
+        return float(entry["float"])
+    return entry.get("value")
+
+
+def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcome:
+    """Run a call again.
+
+    Args:
+        captured: the call.
+        device: ``cpu`` or ``chip``.
+        times: how often; each run must give the same bits.
+        compare: also judge against the float64 reference.
+    """
+    try:
+        op = overload_named(captured.name)
+    except AttributeError:
+        return Outcome(captured, False, False, (), f"this PyTorch has no operator {captured.name}")
+    runs = []
+    for _ in range(times):
+        try:
+            runs.append(_run(op, captured.arguments, device))
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            return Outcome(captured, False, False, (), str(error).splitlines()[0])
+    repeatable = all(_same(runs[0], other) for other in runs[1:])
+    if captured.random:
+        return Outcome(captured, False, repeatable, (), "it draws random numbers")
+    same = _same(runs[0], captured.results)
+    expected: reference.Expected | None = None
+    problem = ""
+    if compare or not same:
+        try:
+            expected = reference.expected(captured.name, captured.arguments)
+        except reference.NoReference as why:
+            problem = str(why) if compare else ""
+    magnitudes = expected.magnitudes if expected else []
+    wrong = [] if same else _against(captured.name, runs[0], captured.results, magnitudes)
+    if compare and expected:
+        wrong += _against_reference(captured.name, runs[0], expected)
+    return Outcome(captured, same, repeatable, tuple(wrong), problem)
+
+
+def _against_reference(
+    name: str, got: list[tuple[str, torch.Tensor]], expected: reference.Expected
+) -> list[Difference]:
+    found = []
+    for index, (label, tensor) in enumerate(got):
+        limit = reference.limit_of(name, tensor.dtype)
+        exact, native = expected.exact[index][1], expected.native[index]
+        difference, _ = judge(label, tensor, exact, native, limit, expected.magnitudes[index])
+        found += [difference] if difference else []
+    return found
+
+
+def _run(op: Any, arguments: dict[str, Any], device: str) -> list[tuple[str, torch.Tensor]]:
+    def place(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device(device)
+        return replaced(value, lambda tensor: _copy_to(tensor, device))
+
+    values = {name: place(value) for name, value in arguments.items()}
+    args = [values[a.name] for a in op._schema.arguments if not a.kwarg_only]
+    kwargs = {a.name: values[a.name] for a in op._schema.arguments if a.kwarg_only}
+    returned = numbers_as_tensors(lambda: op(*args, **kwargs))
+    return [(n, t.detach().to("cpu")) for n, t in Call(op.name(), op, tuple(args), kwargs).results(returned)]
+
+
+def _copy_to(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """A copy with the same strides."""
+    if tensor.numel() == 0:
+        return tensor.to(device)
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    row = tensor.as_strided((span,), (1,)).to(device, copy=True)
+    return row.as_strided(tensor.shape, tensor.stride())
+
+
+def _same(a: list[tuple[str, torch.Tensor]], b: list[tuple[str, torch.Tensor]]) -> bool:
+    return len(a) == len(b) and all(same_bits(x, y) for (_, x), (_, y) in zip(a, b, strict=True))
+
+
+def _against(
+    name: str,
+    got: list[tuple[str, torch.Tensor]],
+    former: list[tuple[str, torch.Tensor]],
+    magnitudes: list[torch.Tensor | None],
+) -> list[Difference]:
+    """What differs from the captured results: two honest results may be twice the tolerance apart."""
+    if len(got) != len(former):
+        return [Difference("", f"{len(got)} results for {len(former)}")]
+    found = []
+    for index, ((label, tensor), (_, then)) in enumerate(zip(got, former, strict=True)):
+        one = reference.limit_of(name, tensor.dtype)
+        limit = Limit(2 * one.ulp, 2 * one.accumulate, one.source)
+        magnitude = magnitudes[index] if index < len(magnitudes) else None
+        difference, _ = judge(label, tensor, then, then, limit, magnitude)
+        found += [replace(difference, reason=f"captured result: {difference.reason}")] if difference else []
+    return found
+
+
+def line(outcome: Outcome) -> str:
+    """An outcome in one line."""
+    captured = outcome.captured
+    head = f"{captured.name} ({captured.folder.name}, {captured.line or 'no line'})"
+    if outcome.wrong:
+        worst = outcome.wrong[0]
+        return f"WRONG {head}: {worst.text}"
+    if outcome.problem:
+        return f"      {head}: {outcome.problem}"
+    if not outcome.repeatable:
+        return f"WRONG {head}: another run gave other bits"
+    return f"ok    {head}: {'bit-equal' if outcome.same else 'within the tolerance'}"

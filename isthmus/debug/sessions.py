@@ -1,0 +1,202 @@
+"""What is switched on in this process: tools, each with a pattern of operators."""
+
+from __future__ import annotations
+
+import atexit
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from isthmus.debug import intercept, record
+from isthmus.debug.capture import Capture
+from isthmus.debug.compare import Compare
+from isthmus.debug.errors import DebugError
+from isthmus.debug.overflow import Overflow
+from isthmus.debug.timing import Time
+
+TOOLS = ("compare", "capture", "fallback", "overflow", "time")
+
+
+@dataclass(eq=False)
+class Session:
+    """One tool at work on the operators of a pattern. A context manager; leaving it stops the tool.
+
+    Attributes:
+        tool: one of :data:`TOOLS`.
+        pattern: of operators.
+        operators: the overloads that it is at work on.
+        probe: the tool's own object, with what it has found; None for fallback.
+    """
+
+    tool: str
+    pattern: str
+    operators: tuple[str, ...] = ()
+    probe: Any = None
+    running: bool = field(default=False, repr=False)
+    before: int = field(default=0, repr=False)
+    summary: str = ""
+
+    def start(self) -> Self:
+        """Switch it on, for every thread. Call it between operators, not inside one.
+
+        Raises:
+            DebugError: the pattern matches no operator.
+        """
+        if not self.running:
+            if self.tool == "fallback":
+                self.before = _fallback_calls()
+                self._force("fallback")
+            else:
+                self.operators = tuple(_overloads(self.pattern))
+                intercept.watch(self.probe, list(self.operators))
+            self.running = True
+            _sessions.append(self)
+        return self
+
+    def stop(self) -> str:
+        """Switch it off: the operators' former kernels are back. The summary, in one line or more."""
+        if self.running:
+            self.running = False
+            _sessions.remove(self)
+            if self.tool == "fallback":
+                self._force("")
+            else:
+                intercept.forget(self.probe)
+            self.summary = self.report()
+        return self.summary
+
+    def report(self) -> str:
+        """What it has found so far, in one line or more."""
+        return _REPORTS[self.tool](self)
+
+    def _force(self, route: str) -> None:
+        try:
+            for pattern in _file_patterns(self.pattern):
+                _chip().set_route(pattern, route)
+        except ValueError as error:
+            raise DebugError(str(error)) from None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+_sessions: list[Session] = []
+
+
+def sessions() -> tuple[Session, ...]:
+    """Those that are switched on."""
+    return tuple(_sessions)
+
+
+def make(tool: str, pattern: str, **limits: Any) -> Session:
+    """A session that is not started yet.
+
+    Args:
+        tool: one of :data:`TOOLS`.
+        pattern: of operators, such as ``aten::*mm*``; for fallback also ``@file``, one pattern a line.
+        limits: of the tool: ``shown`` (compare, overflow), ``folder``, ``calls``, ``nbytes`` (capture).
+
+    Raises:
+        DebugError: there is no such tool.
+    """
+    if tool not in TOOLS:
+        raise DebugError(f"{tool}: no such tool; there are {', '.join(TOOLS)}")
+    return Session(tool, pattern, probe=_PROBES[tool](limits))
+
+
+def stop_all() -> str:
+    """Switch everything off; the summaries."""
+    return "\n".join(session.stop() for session in reversed(sessions()))
+
+
+def start_listed(text: str) -> list[Session]:
+    """Start what ISTHMUS_DEBUG lists: ``compare:aten::*mm*,overflow:*``.
+
+    Raises:
+        DebugError: an item is not ``tool:pattern``, or cannot be started; nothing is on then.
+    """
+    started: list[Session] = []
+    try:
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            tool, colon, pattern = item.partition(":")
+            if not colon or not pattern:
+                raise DebugError(f"{item!r} is not tool:pattern, such as compare:aten::*mm*")
+            started.append(make(tool, pattern).start())
+    except DebugError:
+        for session in started:
+            session.stop()
+        raise
+    return started
+
+
+def _overloads(pattern: str) -> list[str]:
+    try:
+        return intercept.overloads(pattern)
+    except intercept.NoOperator as error:
+        raise DebugError(str(error)) from None
+
+
+def _file_patterns(pattern: str) -> list[str]:
+    if not pattern.startswith("@"):
+        return [pattern]
+    try:
+        return Path(pattern[1:]).read_text().split()
+    except OSError as error:
+        raise DebugError(f"{pattern[1:]}: cannot be read: {error.strerror}") from None
+
+
+def _time_report(session: Session) -> str:
+    rows = [row._asdict() for row in session.probe.rows()]
+    path = record.folder() / f"time-{record.process_name()}.json"
+    record.write_file(path, json.dumps(rows, indent=1).encode())
+    return f"time: {sum(row['calls'] for row in rows)} calls; {path}\n{session.probe.table()}"
+
+
+def _fallback_report(session: Session) -> str:
+    calls = _fallback_calls() - session.before
+    return f"fallback: {session.pattern}: {calls} calls ran on CPU copies (of every operator on that route)"
+
+
+def _fallback_calls() -> int:
+    return int(_chip().dispatch_stats()["calls"].get("fallback", 0))
+
+
+def _chip() -> Any:
+    import torch
+
+    return getattr(torch, "chip")  # noqa: B009 - this package puts it there
+
+
+_REPORTS: dict[str, Callable[[Session], str]] = {
+    "compare": lambda session: session.probe.findings.close(),
+    "overflow": lambda session: session.probe.findings.close(),
+    "capture": lambda session: session.probe.summary(),
+    "time": _time_report,
+    "fallback": _fallback_report,
+}
+_PROBES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "compare": lambda limits: Compare(record.Findings("compare", **limits)),
+    "overflow": lambda limits: Overflow(record.Findings("overflow", **limits)),
+    "capture": lambda limits: Capture(**{"folder": None, **limits}),
+    "time": lambda limits: Time(**limits),
+    "fallback": lambda limits: None,
+}
+
+
+def _at_exit() -> None:
+    if not _sessions or not _chip().is_initialized():  # a launcher only carries the variable to its children
+        return
+    for session in sessions():
+        for line in session.stop().splitlines():
+            record.tell(line)
+
+
+atexit.register(_at_exit)  # after record's, so that it runs before
