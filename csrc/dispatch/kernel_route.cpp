@@ -47,6 +47,12 @@ bool promotes(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::pointwise) || others.count(op.schema().name()) > 0;
 }
 
+// Batch norm's running statistics, which PyTorch's schema does not declare as written.
+bool writes_undeclared(const c10::OperatorHandle& op, const c10::Argument& argument) {
+  return op.schema().name() == "aten::native_batch_norm" &&
+         (argument.name() == "running_mean" || argument.name() == "running_var");
+}
+
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   if (value.isTensor()) {
@@ -319,7 +325,8 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   promotes_ = functional && promotes(canonical);
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;
-    role.written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
+    role.written = (arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite()) ||
+                   writes_undeclared(canonical, arguments[i]);
     role.output = role.written && kernels_.variant == Variant::kOut;
     role.passed = !omitted(arguments[i]);
     role.promoted =
