@@ -77,8 +77,9 @@ void* Memory::allocate(size_t bytes) {
     used_.emplace(offset, rounded);
     return base_ + offset;
   }
-  throw Failure{ISTHMUS_OUT_OF_MEMORY, "no free block of " + std::to_string(bytes) + " bytes in a memory of " +
-                                           std::to_string(capacity_) + "; lower the micro-batch"};
+  throw Failure{ISTHMUS_OUT_OF_MEMORY, "no free block of " + std::to_string(bytes) +
+                                           " bytes in a memory of " + std::to_string(capacity_) +
+                                           "; lower the micro-batch"};
 }
 
 void Memory::free(void* pointer) {

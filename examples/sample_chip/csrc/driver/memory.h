@@ -1,5 +1,5 @@
-// The memory of one device: an arena of fixed capacity, mapped twice, so that the address under which kernels see a
-// byte is not the address under which the host sees it.
+// The memory of one device: an arena of fixed capacity, mapped twice, so that the address under which kernels
+// see a byte is not the address under which the host sees it.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class Memory {
   const size_t capacity_;
   char* base_;
   char* host_base_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                      // guards what follows
   std::map<size_t, size_t> used_, free_;  // offset to size
 };
 

@@ -7,8 +7,9 @@ namespace {
 
 std::vector<isthmus_operator> all_operators() {
   std::vector<isthmus_operator> all;
-  for (const auto* part : {&pointwise_operators(), &reduction_operators(), &matmul_operators(),
-                           &normalization_operators(), &data_operators()}) {
+  for (const auto* part :
+       {&pointwise_operators(), &comparison_operators(), &reduction_operators(), &matmul_operators(),
+        &normalization_operators(), &data_operators(), &update_operators()}) {
     all.insert(all.end(), part->begin(), part->end());
   }
   return all;

@@ -17,7 +17,9 @@ inline int64_t elements(const DLTensor* tensor) {
 }
 
 // A dimension as PyTorch counts it: negative from the end; a tensor without dimensions has one.
-inline int wrap(int64_t dim, int ndim) { return static_cast<int>(dim < 0 ? dim + (ndim > 0 ? ndim : 1) : dim); }
+inline int wrap(int64_t dim, int ndim) {
+  return static_cast<int>(dim < 0 ? dim + (ndim > 0 ? ndim : 1) : dim);
+}
 
 template <typename T>
 T* data(const DLTensor* tensor) {
@@ -104,8 +106,8 @@ class Loop {
 
 // out[i] = function(in[i] ...), each input broadcast to the output; Out and In are the element types.
 template <typename Out, typename... In, typename Function, size_t... I>
-void map_indexed(const DLTensor* out, const std::array<const DLTensor*, sizeof...(In)>& in, Function& function,
-                 std::index_sequence<I...>) {
+void map_indexed(const DLTensor* out, const std::array<const DLTensor*, sizeof...(In)>& in,
+                 Function& function, std::index_sequence<I...>) {
   const std::array<const DLTensor*, sizeof...(In) + 1> tensors{out, in[I]...};
   const Loop<sizeof...(In) + 1> loop(tensors);
   loop.runs([&](const auto& at, int64_t size, const auto& step) {
@@ -117,7 +119,8 @@ void map_indexed(const DLTensor* out, const std::array<const DLTensor*, sizeof..
 }
 
 template <typename Out, typename... In, typename Function>
-isthmus_status map(const DLTensor* out, const std::array<const DLTensor*, sizeof...(In)>& in, Function function) {
+isthmus_status map(const DLTensor* out, const std::array<const DLTensor*, sizeof...(In)>& in,
+                   Function function) {
   map_indexed<Out, In...>(out, in, function, std::index_sequence_for<In...>{});
   return ISTHMUS_OK;
 }

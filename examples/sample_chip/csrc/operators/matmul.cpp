@@ -1,9 +1,8 @@
 // Matrix products of any strides, accumulated in double.
-#include "tables.h"
-
 #include <algorithm>
 
 #include "loop.h"
+#include "tables.h"
 
 namespace sample {
 namespace {
@@ -12,9 +11,9 @@ using Context = isthmus_context*;
 using In = const DLTensor*;
 using Out = DLTensor*;
 
-constexpr int64_t kRows = 4;    // of a tile of the product
+constexpr int64_t kRows = 4;  // of a tile of the product
 constexpr int64_t kColumns = 64;
-constexpr int64_t kDepth = 128; // of a panel of the factors
+constexpr int64_t kDepth = 128;  // of a panel of the factors
 
 // A matrix within a tensor.
 template <typename T>
@@ -49,10 +48,11 @@ void multiply(Panels& panels, int64_t rows, int64_t depth) {
   }
 }
 
-// Calls finish(i, j, sum) for each element of a (m x k) times b (k x n). The sums of a strip of columns wait in
-// `sums`, so that each panel of b is converted once.
+// Calls finish(i, j, sum) for each element of a (m x k) times b (k x n). The sums of a strip of columns wait
+// in `sums`, so that each panel of b is converted once.
 template <typename T, typename Finish>
-void product(Matrix<const T> a, Matrix<const T> b, int64_t m, int64_t n, int64_t depth, double* sums, Finish finish) {
+void product(Matrix<const T> a, Matrix<const T> b, int64_t m, int64_t n, int64_t depth, double* sums,
+             Finish finish) {
   Panels panels;
   for (int64_t column = 0; column < n; column += kColumns) {
     const int64_t columns = std::min(kColumns, n - column);
@@ -92,7 +92,8 @@ isthmus_status matmul(Context context, In self, In a, In b, double beta, double 
     const int own = self == nullptr ? -1 : dim - (n - self->ndim);
     return own < 0 || self->shape[own] == 1 ? 0 : self->strides[own];
   };
-  const int64_t by_batch = n == 3 ? added_stride(0) : 0, by_row = added_stride(n - 2), by_column = added_stride(n - 1);
+  const int64_t by_batch = n == 3 ? added_stride(0) : 0, by_row = added_stride(n - 2),
+                by_column = added_stride(n - 1);
   const bool adds = self != nullptr && beta != 0;  // with beta 0 what self holds does not count
   return floats(out, [&](auto type) {
     using T = decltype(type);

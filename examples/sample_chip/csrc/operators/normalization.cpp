@@ -1,11 +1,10 @@
 // Softmax, layer norm, losses, and their gradients. Sums are held in double.
-#include "tables.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "loop.h"
+#include "tables.h"
 
 namespace sample {
 namespace {
@@ -54,11 +53,13 @@ isthmus_status by_lines(In self, int64_t dim, Out out, Finish finish) {
 }
 
 isthmus_status softmax(Context, In self, int64_t dim, bool /*half_to_float*/, Out out) {
-  return by_lines(self, dim, out, [](double x, const Exponentials& e) { return std::exp(x - e.largest) / e.sum; });
+  return by_lines(self, dim, out,
+                  [](double x, const Exponentials& e) { return std::exp(x - e.largest) / e.sum; });
 }
 
 isthmus_status log_softmax(Context, In self, int64_t dim, bool /*half_to_float*/, Out out) {
-  return by_lines(self, dim, out, [](double x, const Exponentials& e) { return x - e.largest - std::log(e.sum); });
+  return by_lines(self, dim, out,
+                  [](double x, const Exponentials& e) { return x - e.largest - std::log(e.sum); });
 }
 
 // A line of nothing but minus infinity gives zeros.
@@ -71,7 +72,8 @@ isthmus_status safe_softmax(Context, In self, int64_t dim, Out out) {
 // finish(grad, output, sum of summand(grad, output) over the line).
 template <typename Summand, typename Finish>
 isthmus_status gradient_by_lines(In grad, In output, int64_t dim, Out out, Summand summand, Finish finish) {
-  if (grad->dtype.code != output->dtype.code || grad->dtype.bits != output->dtype.bits) return ISTHMUS_UNSUPPORTED;
+  if (grad->dtype.code != output->dtype.code || grad->dtype.bits != output->dtype.bits)
+    return ISTHMUS_UNSUPPORTED;
   return floats(grad, [&](auto type) {
     using T = decltype(type);
     return floats(out, [&](auto result) {
@@ -130,8 +132,8 @@ int64_t product(isthmus_list sizes) {
   return count;
 }
 
-isthmus_status layer_norm(Context, In input, isthmus_list shape, In weight, In bias, double eps, Out out, Out mean,
-                          Out rstd) {
+isthmus_status layer_norm(Context, In input, isthmus_list shape, In weight, In bias, double eps, Out out,
+                          Out mean, Out rstd) {
   const int64_t width = product(shape), rows = width == 0 ? elements(mean) : elements(input) / width;
   const auto scales = values(weight, width, 1), shifts = values(bias, width, 0);
   return floats(input, [&](auto type) {
@@ -154,11 +156,12 @@ isthmus_status layer_norm(Context, In input, isthmus_list shape, In weight, In b
   });
 }
 
-isthmus_status layer_norm_backward(Context, In grad, In input, isthmus_list shape, In mean, In rstd, In weight,
-                                   In /*bias*/, isthmus_list /*output_mask*/, Out grad_input, Out grad_weight,
-                                   Out grad_bias) {
+isthmus_status layer_norm_backward(Context, In grad, In input, isthmus_list shape, In mean, In rstd,
+                                   In weight, In /*bias*/, isthmus_list /*output_mask*/, Out grad_input,
+                                   Out grad_weight, Out grad_bias) {
   const int64_t width = product(shape), rows = elements(mean);
-  const auto scales = values(weight, width, 1), means = values(mean, rows, 0), inverses = values(rstd, rows, 0);
+  const auto scales = values(weight, width, 1), means = values(mean, rows, 0),
+             inverses = values(rstd, rows, 0);
   std::vector<double> weight_sums(static_cast<size_t>(width), 0), bias_sums(weight_sums);
   return floats(input, [&](auto type) {
     using T = decltype(type);
@@ -205,8 +208,8 @@ bool in_range(In target, int64_t classes, int64_t ignored) {
                      [=](int64_t t) { return t == ignored || (t >= 0 && t < classes); });
 }
 
-isthmus_status nll_loss(Context context, In self, In target, In weight, int64_t reduction, int64_t ignored, Out output,
-                        Out total_weight) {
+isthmus_status nll_loss(Context context, In self, In target, In weight, int64_t reduction, int64_t ignored,
+                        Out output, Out total_weight) {
   const int64_t classes = self->shape[self->ndim - 1], rows = elements(target);
   if (!in_range(target, classes, ignored)) return refuse_target(context);
   const auto weights = values(weight, classes, 1);

@@ -1,5 +1,5 @@
-// Numbers as they lie in memory and as kernels compute with them: halves in float, float32 in double, rounded once to
-// nearest even when they are stored; integers and booleans in int64_t.
+// Numbers as they lie in memory and as kernels compute with them: halves in float, float32 in double, rounded
+// once to nearest even when they are stored; integers and booleans in int64_t.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ inline float to_float(BFloat16 value) { return float_of(uint32_t{value.bits} << 
 
 inline BFloat16 to_bfloat16(float value) {
   const uint32_t bits = bits_of(value);
-  if (value != value) return {static_cast<uint16_t>(bits >> 16 | 0x40)};  // rounding could make an infinity of it
+  if (value != value)
+    return {static_cast<uint16_t>(bits >> 16 | 0x40)};  // rounding could make an infinity of it
   return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
@@ -50,8 +51,10 @@ inline Float16 to_float16(float value) {
   const uint32_t sign = bits >> 16 & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};
-  if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};  // 65520 and above round to infinity
-  if (magnitude < 0x38800000) {  // subnormal: adding 0.5 puts the last bit of a half at the last bit of the float
+  if (magnitude >= 0x477ff000)
+    return {static_cast<uint16_t>(sign | 0x7c00)};  // 65520 and above round to infinity
+  if (magnitude <
+      0x38800000) {  // subnormal: adding 0.5 puts the last bit of a half at the last bit of the float
     return {static_cast<uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f)))};
   }
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
@@ -88,8 +91,9 @@ T store(Value value) {
 
 template <typename Value>
 Value number(isthmus_scalar scalar) {
-  return scalar.kind == ISTHMUS_SCALAR_FLOAT || std::is_floating_point_v<Value> ? static_cast<Value>(scalar.as_double)
-                                                                               : static_cast<Value>(scalar.as_int);
+  return scalar.kind == ISTHMUS_SCALAR_FLOAT || std::is_floating_point_v<Value>
+             ? static_cast<Value>(scalar.as_double)
+             : static_cast<Value>(scalar.as_int);
 }
 
 template <typename T>
@@ -134,7 +138,8 @@ isthmus_status all_types(const DLTensor* tensor, Body&& body) {
 // Of copies and fills only.
 template <typename Body>
 isthmus_status any_type(const DLTensor* tensor, Body&& body) {
-  return among<float, BFloat16, Float16, int64_t, bool, double, int32_t, int16_t, int8_t, uint8_t>(tensor, body);
+  return among<float, BFloat16, Float16, int64_t, bool, double, int32_t, int16_t, int8_t, uint8_t>(tensor,
+                                                                                                   body);
 }
 
 constexpr uint64_t kFloats = ISTHMUS_DTYPE(FLOAT32) | ISTHMUS_DTYPE(BFLOAT16) | ISTHMUS_DTYPE(FLOAT16);

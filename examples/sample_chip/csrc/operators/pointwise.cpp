@@ -1,11 +1,10 @@
 // Operators that compute each element from the elements at its place.
-#include "tables.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "loop.h"
+#include "tables.h"
 
 namespace sample {
 namespace {
@@ -32,8 +31,8 @@ isthmus_status unary(In self, Out out, Function function) {
 }
 
 // Functions of the C library by double, whatever the dtype: right to the last bit that is kept.
-#define SAMPLE_UNARY(name, expression)                                \
-  isthmus_status name(Context, In self, Out out) {                    \
+#define SAMPLE_UNARY(name, expression)                                      \
+  isthmus_status name(Context, In self, Out out) {                          \
     return unary(self, out, [](double x) -> double { return expression; }); \
   }
 SAMPLE_UNARY(exp_, std::exp(x))
@@ -84,12 +83,6 @@ isthmus_status relu(Context, In self, Out out) {
   return numbers(out, [&](auto type) {
     using T = decltype(type);
     return map<T, T>(out, {self}, [](auto x) { return x < 0 ? decltype(x){0} : x; });
-  });
-}
-
-isthmus_status logical_not(Context, In self, Out out) {
-  return all_types(self, [&](auto type) {
-    return map<bool, decltype(type)>(out, {self}, [](auto x) { return x == 0; });
   });
 }
 
@@ -177,50 +170,12 @@ isthmus_status minimum(Context, In self, In other, Out out) {
   });
 }
 
-#define SAMPLE_COMPARISON(name, sign)                                                                          \
-  isthmus_status name(Context, In self, In other, Out out) {                                                   \
-    return all_types(self, [&](auto type) {                                                                    \
-      using T = decltype(type);                                                                                \
-      return map<bool, T, T>(out, {self, other}, [](auto a, auto b) { return a sign b; });                     \
-    });                                                                                                        \
-  }                                                                                                            \
-  isthmus_status name##_scalar(Context, In self, isthmus_scalar other, Out out) {                              \
-    return all_types(self, [&](auto type) {                                                                    \
-      using T = decltype(type);                                                                                \
-      using Value = Compute<T>;                                                                                \
-      if (std::is_integral_v<Value> && other.kind == ISTHMUS_SCALAR_FLOAT) {                                   \
-        return map<bool, T>(out, {self}, [=](auto a) { return static_cast<double>(a) sign other.as_double; }); \
-      }                                                                                                        \
-      /* The number has the tensor's precision. */                                                             \
-      const auto limit = load(store<T>(number<Value>(other)));                                                 \
-      return map<bool, T>(out, {self}, [=](auto a) { return a sign limit; });                                  \
-    });                                                                                                        \
-  }
-SAMPLE_COMPARISON(eq, ==)
-SAMPLE_COMPARISON(ne, !=)
-SAMPLE_COMPARISON(lt, <)
-SAMPLE_COMPARISON(le, <=)
-SAMPLE_COMPARISON(gt, >)
-SAMPLE_COMPARISON(ge, >=)
-#undef SAMPLE_COMPARISON
-
-#define SAMPLE_LOGICAL(name, expression)                                                      \
+#define SAMPLE_BITWISE(name, sign)                                                            \
   isthmus_status name(Context, In self, In other, Out out) {                                  \
-    return all_types(self, [&](auto type) {                                                   \
+    return among<int64_t, bool>(out, [&](auto type) {                                         \
       using T = decltype(type);                                                               \
-      return map<bool, T, T>(out, {self, other}, [](auto a, auto b) { return expression; });  \
+      return map<T, T, T>(out, {self, other}, [](int64_t a, int64_t b) { return a sign b; }); \
     });                                                                                       \
-  }
-SAMPLE_LOGICAL(logical_and, a != 0 && b != 0)
-SAMPLE_LOGICAL(logical_or, a != 0 || b != 0)
-#undef SAMPLE_LOGICAL
-
-#define SAMPLE_BITWISE(name, sign)                                                                \
-  isthmus_status name(Context, In self, In other, Out out) {                                      \
-    return among<int64_t, bool>(out, [&](auto type) {                                             \
-      using T = decltype(type);                                                                   \
-      return map<T, T, T>(out, {self, other}, [](int64_t a, int64_t b) { return a sign b; });     \
-    });                                                                                           \
   }
 SAMPLE_BITWISE(bitwise_and, &)
 SAMPLE_BITWISE(bitwise_or, |)
@@ -229,7 +184,8 @@ SAMPLE_BITWISE(bitwise_or, |)
 isthmus_status where(Context, In condition, In self, In other, Out out) {
   return all_types(out, [&](auto type) {
     using T = decltype(type);
-    return map<T, bool, T, T>(out, {condition, self, other}, [](bool c, auto a, auto b) { return c ? a : b; });
+    return map<T, bool, T, T>(out, {condition, self, other},
+                              [](bool c, auto a, auto b) { return c ? a : b; });
   });
 }
 
@@ -321,7 +277,6 @@ const std::vector<isthmus_operator>& pointwise_operators() {
       ISTHMUS_OPERATOR(aten_neg, neg, kNumbers, kPointwise),
       ISTHMUS_OPERATOR(aten_abs, abs_, kNumbers, kPointwise),
       ISTHMUS_OPERATOR(aten_relu, relu, kNumbers, kPointwise),
-      ISTHMUS_OPERATOR(aten_logical_not, logical_not, kAll, kStrided),
       ISTHMUS_OPERATOR(aten_bitwise_not, bitwise_not, ISTHMUS_DTYPE(INT64) | ISTHMUS_DTYPE(BOOL), kPointwise),
       ISTHMUS_OPERATOR(aten_clamp, clamp, kNumbers, kPointwise),
       ISTHMUS_OPERATOR(aten_pow_Tensor_Scalar, pow_scalar, kFloats, kPointwise),
@@ -332,22 +287,10 @@ const std::vector<isthmus_operator>& pointwise_operators() {
       ISTHMUS_OPERATOR(aten_pow_Tensor_Tensor, pow_tensor, kFloats, kPointwise),
       ISTHMUS_OPERATOR(aten_maximum, maximum, kNumbers, kPointwise),
       ISTHMUS_OPERATOR(aten_minimum, minimum, kNumbers, kPointwise),
-      ISTHMUS_OPERATOR(aten_eq_Tensor, eq, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_ne_Tensor, ne, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_lt_Tensor, lt, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_le_Tensor, le, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_gt_Tensor, gt, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_ge_Tensor, ge, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_eq_Scalar, eq_scalar, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_ne_Scalar, ne_scalar, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_lt_Scalar, lt_scalar, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_le_Scalar, le_scalar, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_gt_Scalar, gt_scalar, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_ge_Scalar, ge_scalar, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_logical_and, logical_and, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_logical_or, logical_or, kAll, kStrided),
-      ISTHMUS_OPERATOR(aten_bitwise_and_Tensor, bitwise_and, ISTHMUS_DTYPE(INT64) | ISTHMUS_DTYPE(BOOL), kPointwise),
-      ISTHMUS_OPERATOR(aten_bitwise_or_Tensor, bitwise_or, ISTHMUS_DTYPE(INT64) | ISTHMUS_DTYPE(BOOL), kPointwise),
+      ISTHMUS_OPERATOR(aten_bitwise_and_Tensor, bitwise_and, ISTHMUS_DTYPE(INT64) | ISTHMUS_DTYPE(BOOL),
+                       kPointwise),
+      ISTHMUS_OPERATOR(aten_bitwise_or_Tensor, bitwise_or, ISTHMUS_DTYPE(INT64) | ISTHMUS_DTYPE(BOOL),
+                       kPointwise),
       ISTHMUS_OPERATOR(aten_where_self, where, kAll, kPointwise),
       ISTHMUS_OPERATOR(aten_masked_fill_Scalar, masked_fill, kAll, kPointwise),
       ISTHMUS_OPERATOR(aten_addcmul, addcmul, kFloats, kPointwise),

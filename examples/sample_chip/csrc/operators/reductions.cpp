@@ -1,11 +1,10 @@
 // Operators that make one element of many. Sums of floats are held in double.
-#include "tables.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "loop.h"
+#include "tables.h"
 
 namespace sample {
 namespace {
@@ -29,7 +28,8 @@ std::vector<bool> reduced_dim(In self, int64_t dim) {
   return reduced;
 }
 
-// Calls body(position in out, position in self, loop over the elements of self that go into it) for each output.
+// Calls body(position in out, position in self, loop over the elements of self that go into it) for each
+// output.
 template <typename Body>
 void fold(In self, In out, const std::vector<bool>& reduced, Body&& body) {
   const bool keeps = out->ndim == self->ndim;
@@ -50,7 +50,8 @@ void fold(In self, In out, const std::vector<bool>& reduced, Body&& body) {
 
 // out = finish(step(... step(start, element) ...)), accumulated as Sum.
 template <typename T, typename Result, typename Sum, typename Step, typename Finish>
-isthmus_status accumulate(In self, Out out, const std::vector<bool>& reduced, Sum start, Step step, Finish finish) {
+isthmus_status accumulate(In self, Out out, const std::vector<bool>& reduced, Sum start, Step step,
+                          Finish finish) {
   fold(self, out, reduced, [&](int64_t to, int64_t from, const Loop<1>& inner) {
     Sum sum = start;
     inner.runs([&](const auto& at, int64_t size, const auto& stride) {
@@ -70,12 +71,15 @@ isthmus_status sum_over(In self, Out out, const std::vector<bool>& reduced) {
     using T = decltype(type);
     return numbers(out, [&](auto result) {
       return accumulate<T, decltype(result)>(
-          self, out, reduced, Sum<T>{0}, [](Sum<T> sum, Sum<T> x) { return sum + x; }, [](Sum<T> sum) { return sum; });
+          self, out, reduced, Sum<T>{0}, [](Sum<T> sum, Sum<T> x) { return sum + x; },
+          [](Sum<T> sum) { return sum; });
     });
   });
 }
 
-isthmus_status sum(Context, In self, Out out) { return sum_over(self, out, reduced_dims(self, {-1, nullptr})); }
+isthmus_status sum(Context, In self, Out out) {
+  return sum_over(self, out, reduced_dims(self, {-1, nullptr}));
+}
 
 isthmus_status sum_dims(Context, In self, isthmus_list dims, bool /*keepdim*/, Out out) {
   return sum_over(self, out, reduced_dims(self, dims));
@@ -95,7 +99,9 @@ isthmus_status mean_over(In self, Out out, const std::vector<bool>& reduced) {
   });
 }
 
-isthmus_status mean(Context, In self, Out out) { return mean_over(self, out, reduced_dims(self, {-1, nullptr})); }
+isthmus_status mean(Context, In self, Out out) {
+  return mean_over(self, out, reduced_dims(self, {-1, nullptr}));
+}
 
 isthmus_status mean_dims(Context, In self, isthmus_list dims, bool /*keepdim*/, Out out) {
   return mean_over(self, out, reduced_dims(self, dims));
@@ -111,7 +117,9 @@ isthmus_status extreme(In self, isthmus_list dims, Out out, int sign) {
     const Value most = Limits::has_infinity ? Limits::infinity() : Limits::max();
     return accumulate<T, T>(
         self, out, reduced_dims(self, dims), sign > 0 ? least : most,
-        [=](Value best, Value x) { return x != x || (best == best && (sign > 0 ? x > best : x < best)) ? x : best; },
+        [=](Value best, Value x) {
+          return x != x || (best == best && (sign > 0 ? x > best : x < best)) ? x : best;
+        },
         [](Value best) { return best; });
   });
 }
@@ -143,13 +151,17 @@ isthmus_status all_over(In self, Out out, const std::vector<bool>& reduced) {
   });
 }
 
-isthmus_status any(Context, In self, Out out) { return any_over(self, out, reduced_dims(self, {-1, nullptr})); }
+isthmus_status any(Context, In self, Out out) {
+  return any_over(self, out, reduced_dims(self, {-1, nullptr}));
+}
 
 isthmus_status any_dim(Context, In self, int64_t dim, bool /*keepdim*/, Out out) {
   return any_over(self, out, reduced_dim(self, dim));
 }
 
-isthmus_status all(Context, In self, Out out) { return all_over(self, out, reduced_dims(self, {-1, nullptr})); }
+isthmus_status all(Context, In self, Out out) {
+  return all_over(self, out, reduced_dims(self, {-1, nullptr}));
+}
 
 // The first of the largest elements.
 isthmus_status argmax(Context, In self, const int64_t* dim, bool /*keepdim*/, Out out) {
@@ -170,7 +182,8 @@ isthmus_status argmax(Context, In self, const int64_t* dim, bool /*keepdim*/, Ou
   });
 }
 
-isthmus_status vector_norm(Context, In self, isthmus_scalar order, isthmus_list dims, bool /*keepdim*/, Out out) {
+isthmus_status vector_norm(Context, In self, isthmus_scalar order, isthmus_list dims, bool /*keepdim*/,
+                           Out out) {
   const double p = order.as_double;
   if (p < 0 || p == 0) return ISTHMUS_UNSUPPORTED;
   const auto step = [=](double sum, double x) {
@@ -183,7 +196,8 @@ isthmus_status vector_norm(Context, In self, isthmus_scalar order, isthmus_list 
   };
   return floats(self, [&](auto type) {
     return floats(out, [&](auto result) {
-      return accumulate<decltype(type), decltype(result)>(self, out, reduced_dims(self, dims), 0.0, step, finish);
+      return accumulate<decltype(type), decltype(result)>(self, out, reduced_dims(self, dims), 0.0, step,
+                                                          finish);
     });
   });
 }

@@ -8,9 +8,11 @@
 namespace sample {
 
 const std::vector<isthmus_operator>& pointwise_operators();
+const std::vector<isthmus_operator>& comparison_operators();
 const std::vector<isthmus_operator>& reduction_operators();
 const std::vector<isthmus_operator>& matmul_operators();
 const std::vector<isthmus_operator>& normalization_operators();
 const std::vector<isthmus_operator>& data_operators();
+const std::vector<isthmus_operator>& update_operators();
 
 }  // namespace sample
