@@ -98,11 +98,11 @@ def ulp_of(dtype: str, values: Array) -> Array:
     return np.ldexp(1.0, np.clip(exponent, form.lowest, form.highest) - (form.precision - 1))
 
 
+@np.errstate(all="ignore")
 def rounded(values: Array, dtype: str) -> Array:
     """float64 values in a dtype: to nearest, ties to even, in one rounding (ml_dtypes goes through float32)."""
     if dtype in ("float64", "float32", "float16", "complex64", "complex128"):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return values.astype(dt.DTYPES[dtype].numpy)
+        return values.astype(dt.DTYPES[dtype].numpy)
     form = FORMATS[dtype]
     finite = np.isfinite(values)
     step = ulp_of(dtype, np.where(finite, values, 0.0))

@@ -4,6 +4,7 @@
     operator = "aten::erfinv"      # patterns with * and ?
     dtype = "float16"              # optional
     case = "*large*"               # optional
+    through = "kernels"            # optional: only when judged so, "kernels" or "pytorch"
     reason = "the chip has no float16 logarithm; the compiler team knows"
 
 A failure without a reason is refused; one that matches no failing case is stale and makes the run fail.
@@ -21,7 +22,8 @@ from typing import Any
 
 from isthmus.conformance.results import BAD, KNOWN, CaseResult
 
-_KEYS = ("operator", "dtype", "case", "reason")
+_KEYS = ("operator", "dtype", "case", "through", "reason")
+_WAYS = ("", "kernels", "pytorch")
 
 
 class KnownFailureError(ValueError):
@@ -47,12 +49,13 @@ class KnownFailure:
         )
 
 
-def load(path: str, operators: Iterable[str]) -> list[KnownFailure]:
+def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure]:
     """Read a file of known failures.
 
     Args:
         path: the file; "" is none.
         operators: names that an entry may be about.
+        through: how the driver is judged; entries for another way are left out.
 
     Raises:
         KnownFailureError: it cannot be read, an entry has no reason, an unknown key, or an unknown operator.
@@ -70,7 +73,10 @@ def load(path: str, operators: Iterable[str]) -> list[KnownFailure]:
             f"{path}: expected [[failure]] entries, found {', '.join(unknown) or 'a value'}"
         )
     names = sorted(operators)
-    return [_entry(row, f"{path}, failure {i}", names) for i, row in enumerate(rows, 1)]
+    entries = [_entry(row, f"{path}, failure {i}", names) for i, row in enumerate(rows, 1)]
+    return [
+        entry for entry, row in zip(entries, rows, strict=True) if row.get("through", "") in ("", through)
+    ]
 
 
 def apply(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: bool) -> list[str]:
@@ -98,14 +104,18 @@ def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFa
     unknown = sorted(set(row) - set(_KEYS))
     if unknown:
         raise KnownFailureError(f"{place}: no such key: {unknown[0]}; there are {', '.join(_KEYS)}")
-    for key in _KEYS:
-        if not isinstance(row.get(key, ""), str):
-            raise KnownFailureError(f"{place}: {key} is not a text")
+    wrong = [key for key in row if not isinstance(row[key], str)]
+    if wrong:
+        raise KnownFailureError(f"{place}: {wrong[0]} is not a text")
     operator = row.get("operator", "")
     if not operator:
         raise KnownFailureError(f"{place}: the key 'operator' is missing")
     if not row.get("reason", "").strip():
         raise KnownFailureError(f"{place} ({operator}): no reason; say why it fails and who knows of it")
+    if row.get("through", "") not in _WAYS:
+        raise KnownFailureError(
+            f"{place} ({operator}): through = {row['through']!r}; it is kernels or pytorch"
+        )
     if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
         near = difflib.get_close_matches(operator, operators, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

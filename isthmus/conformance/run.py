@@ -133,7 +133,7 @@ class Runner:
         """Known failures; what was asked for exists."""
         select(golden, self._options)
         names = [*golden.operators, *(f"driver::{case.function}" for case in driver_cases())]
-        return known.load(self._candidate.known_failures, names)
+        return known.load(self._candidate.known_failures, names, self._through)
 
     def _found_through(self) -> str:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
