@@ -10,6 +10,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+# They write their running statistics, though their schemas do not say so.
+_SILENT = frozenset(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
+_STATISTICS = ("running_mean", "running_var")
+
 
 @dataclass(eq=False)
 class Call:
@@ -83,9 +87,9 @@ class Call:
 
 def written(op: OpOverload) -> frozenset[str]:
     """Names of the arguments that an overload writes."""
-    return frozenset(
-        a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write
-    )
+    declared = {a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    silent = op._schema.name in _SILENT
+    return frozenset(declared | {a.name for a in op._schema.arguments if silent and a.name in _STATISTICS})
 
 
 def tensors_of(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

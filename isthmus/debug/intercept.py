@@ -274,3 +274,12 @@ def numbers_as_tensors(function: Callable[[], Any]) -> Any:
     """Run a function where PyTorch takes Python numbers for tensor arguments, as arithmetic with numbers does."""
     with torch._C._EnableTorchFunction():
         return torch.ops.aten.add.Tensor._op(_Inside(function), 0)
+
+
+def call_on(op: OpOverload, key: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call an overload's kernel for a dispatch key; a number may stand where the schema says tensor.
+
+    Not through ``op(...)``, which takes numbers for tensors in arithmetic alone.
+    """
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return numbers_as_tensors(lambda: op.redispatch(keys, *args, **kwargs))

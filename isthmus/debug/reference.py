@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from isthmus.debug.call import Call, replaced
-from isthmus.debug.intercept import numbers_as_tensors, overload_named
+from isthmus.debug.intercept import call_on, numbers_as_tensors, overload_named
 from isthmus.debug.verdict import Limit
 
 # What these give jumps, or depends on the dtype itself: another dtype has other jumps.
@@ -18,6 +18,13 @@ _OWN_DTYPE = frozenset(
     """bucketize ceil floor floor_divide fmod frac frexp heaviside histc nan_to_num nextafter remainder round
     searchsorted sign signbit threshold threshold_backward trunc""".split()
 )
+# What other devices are called by, and what the CPU calls the same.
+_STAND_INS = {
+    "aten::convolution_overrideable": "aten::convolution",
+    "aten::convolution_backward_overrideable": "aten::convolution_backward",
+}
+# Their workspace is a result that means nothing to others.
+_OPAQUE = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward")
 _WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
@@ -46,6 +53,8 @@ def why_none(call: Call) -> str:
         return "it draws random numbers"
     if any(t.layout != torch.strided or t.is_quantized or t.is_nested for _, t in call.inputs()):
         return "a tensor is not strided"
+    if call.name in _OPAQUE:
+        return "it keeps a workspace of its own"
     return ""
 
 
@@ -74,6 +83,7 @@ def expected(name: str, arguments: dict[str, Any]) -> Expected:
     Raises:
         NoReference: the CPU has no such operator for these dtypes, or refuses the arguments.
     """
+    name, arguments = _stand_in(name, arguments)
     op = overload_named(name)
     native = run(op, arguments, wide=False)
     exact = native
@@ -85,6 +95,13 @@ def expected(name: str, arguments: dict[str, Any]) -> Expected:
     if len(exact) != len(native):
         raise NoReference("in float64 it gives another number of results")
     return Expected(exact, [t for _, t in native], _magnitudes(name, arguments, len(exact)))
+
+
+def _stand_in(name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if name == "aten::convolution_backward_overrideable":
+        grad, spatial = arguments["grad_output"], len(arguments["stride"])
+        arguments = {**arguments, "bias_sizes": [grad.shape[grad.dim() - spatial - 1]]}
+    return _STAND_INS.get(name, name), arguments
 
 
 def _is_own(op: OpOverload) -> bool:
@@ -104,7 +121,7 @@ def run(op: OpOverload, arguments: dict[str, Any], wide: bool) -> list[tuple[str
     """
     args, kwargs = _split(op, {name: _convert(name, value, wide) for name, value in arguments.items()})
     try:
-        returned = numbers_as_tensors(lambda: op(*args, **kwargs))
+        returned = call_on(op, "CPU", args, kwargs)
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NoReference(f"the CPU refuses it: {first}") from None
@@ -169,7 +186,7 @@ def _flattened(value: Any) -> Any:
 def _operator(name: str) -> Any:
     from isthmus import opset
 
-    canonical = opset.canonical(name)
+    canonical = opset.canonical(_STAND_INS.get(name, name))
     return opset.operators().get(canonical) if canonical else None
 
 

@@ -14,7 +14,7 @@ import torch
 from isthmus.debug import reference
 from isthmus.debug.call import Call, replaced, same_bits
 from isthmus.debug.capture import CALL, FORMAT, TENSORS
-from isthmus.debug.intercept import numbers_as_tensors, overload_named
+from isthmus.debug.intercept import KEY, call_on, overload_named
 from isthmus.debug.verdict import Difference, Limit, judge
 
 
@@ -175,7 +175,7 @@ def _run(op: Any, arguments: dict[str, Any], device: str) -> list[tuple[str, tor
     values = {name: place(value) for name, value in arguments.items()}
     args = [values[a.name] for a in op._schema.arguments if not a.kwarg_only]
     kwargs = {a.name: values[a.name] for a in op._schema.arguments if a.kwarg_only}
-    returned = numbers_as_tensors(lambda: op(*args, **kwargs))
+    returned = call_on(op, "CPU" if device == "cpu" else KEY, args, kwargs)
     return [(n, t.detach().to("cpu")) for n, t in Call(op.name(), op, tuple(args), kwargs).results(returned)]
 
 
