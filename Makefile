@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test bench lint format opinfo clean
+.PHONY: help setup build train test conform bench lint format opinfo clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,7 @@ help:
 	@echo "make lint     ruff, mypy, clang-format"
 	@echo "make format   let them rewrite the files"
 	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
+	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
 	@echo "make clean    forget the build (not .venv)"
 
@@ -76,8 +77,13 @@ format: $(STAMPS)/packages
 opinfo: setup
 	@$(BIN)/python -m tests.opinfo
 
+conform: setup
+	@$(BIN)/isthmus conform run --driver host --output runs/conform/host
+	@$(BIN)/isthmus conform run --driver host --through pytorch --output runs/conform/host-pytorch
+	@$(BIN)/isthmus conform run --driver numpy --output runs/conform/numpy
+
 bench: setup
-	@for name in autoload overhead train_step; do \
+	@for name in autoload overhead kernel_route train_step; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
