@@ -8,18 +8,14 @@ from isthmus import opset
 from isthmus.conformance.libraries_target import LibrariesTarget
 from isthmus.conformance.run import candidate
 from isthmus.opset.library import HOST, IN_PLACE, MIXED, STRIDED
+from isthmus.opset.tiers import tiers_of
 
 _FLAGS = {STRIDED: "strided", IN_PLACE: "in_place", MIXED: "mixed", HOST: "host"}
 
 
-def _tiers_of(name: str) -> list[str]:
-    record = opset.records()[name]
-    return [*record["models"], *(["core"] if "core" in record["tags"] else [])]
-
-
 def tiers() -> list[str]:
     """The tiers of the opset: core and the models."""
-    return sorted({tier for name in opset.operators() for tier in _tiers_of(name)})
+    return sorted({tier for name in opset.operators() for tier in tiers_of(name)})
 
 
 def claims(driver: str, libraries: Sequence[str], tier: str) -> Iterator[str]:
@@ -32,7 +28,7 @@ def claims(driver: str, libraries: Sequence[str], tier: str) -> Iterator[str]:
     described = LibrariesTarget(candidate(driver), libraries).describe()["libraries"]
     yield "\t".join(("operator", "family", "tiers", "library", "dtypes", "flags"))
     for name, operator in opset.operators().items():
-        belongs = _tiers_of(name)
+        belongs = tiers_of(name)
         if tier and tier not in belongs:
             continue
         head = (name, operator.family, ",".join(belongs) or "-")

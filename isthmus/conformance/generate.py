@@ -14,15 +14,16 @@ from isthmus import opset
 from isthmus.conformance import golden
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
+from isthmus.opset.tiers import tiers_of
 
 Progress = Callable[[str, int, int], None]
 
 
 def digest() -> str:
-    """SHA-256 of the opset: of its schemas and of the files that cases are made by."""
+    """SHA-256 of the opset: of its schemas and tiers and of the files that cases are made by."""
     folder = Path(opset.__file__).parent
     hashed = hashlib.sha256()
-    for file in sorted([*folder.rglob("*.py"), folder / "schemas.json"]):
+    for file in sorted([*folder.rglob("*.py"), folder / "schemas.json", folder / "tiers.toml"]):
         hashed.update(file.relative_to(folder).as_posix().encode() + file.read_bytes())
     return hashed.hexdigest()
 
@@ -53,9 +54,8 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
         raise ValueError(f"no operator of the opset matches {operators!r}; `isthmus ops` lists them")
     writer = golden.Writer(folder, digest(), seed)
     for each in chosen:
-        record = opset.records()[each.name]
-        tiers = [*record["models"], *(["core"] if "core" in record["tags"] else [])]
-        writer.operator(each.name, record["schema"], each.family, tiers, each.law is not None)
+        schema = opset.records()[each.name]["schema"]
+        writer.operator(each.name, schema, each.family, tiers_of(each.name), each.law is not None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums in another order have other last bits
     try:

@@ -19,8 +19,9 @@ from isthmus.conformance import known
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
-from isthmus.conformance.results import BAD, DRIVER_FAMILY, CaseResult
+from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, CaseResult
 from isthmus.drivers import Candidate, find
+from isthmus.opset.tiers import tiers
 
 _CASES_OF_A_JOB = 24
 
@@ -37,7 +38,7 @@ class Options:
         driver: name or path; "" is whatever is there.
         libraries: paths that take the place of the driver's own.
         operators: patterns; empty is all. "driver::*" is the driver functions.
-        tier: only operators of this tier ("core", "llama" ...); "" is all.
+        tier: only operators of this tier ("core", "llama" ...); "" is all. A model's tier also needs all kernels.
         through: "kernels" calls the libraries' kernels; "pytorch" the operators of PyTorch on chip tensors; "" is
             kernels where there are any, else PyTorch where it is installed.
         jobs: worker processes.
@@ -166,7 +167,11 @@ class Runner:
         if self._through == "pytorch":
             claimed = set(golden.operators)
         for name in sorted(selected - claimed):
-            run.missing.setdefault(golden.operators[name].family, []).append(name)
+            family = golden.operators[name].family
+            run.missing.setdefault(family, []).append(name)
+            if self._options.tier in tiers():
+                reason = f"no library has a kernel, and the tier {self._options.tier} needs one"
+                self._done(run)(CaseResult(family, "", name, "", "", status=FAILED, message=reason))
         jobs: Queue[Job] = Queue()
         for family in sorted({golden.operators[name].family for name in selected & claimed}):
             for job in _jobs(golden, family, selected & claimed, worker.hello["libraries"]):
@@ -207,9 +212,9 @@ def candidate(driver: str) -> Candidate:
 
 def select(golden: Reader, options: Options) -> set[str]:
     """Operators of the golden data that are meant. Raises UsageError for a pattern or tier that there is none of."""
-    tiers = sorted({tier for entry in golden.operators.values() for tier in entry.tiers})
-    if options.tier and options.tier not in tiers:
-        raise UsageError(f"--tier {options.tier}: no such tier; there are {', '.join(tiers)}")
+    known_tiers = sorted({tier for entry in golden.operators.values() for tier in entry.tiers})
+    if options.tier and options.tier not in known_tiers:
+        raise UsageError(f"--tier {options.tier}: no such tier; there are {', '.join(known_tiers)}")
     found = {n for n, e in golden.operators.items() if not options.tier or options.tier in e.tiers}
     patterns = [p for p in options.operators if not p.startswith("driver::")]
     for pattern in patterns:

@@ -1,0 +1,23 @@
+"""Tiers: sets of operators that let a chip train a model, from ``tiers.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+from isthmus import opset
+
+FILE = Path(__file__).parent / "tiers.toml"
+
+
+@cache
+def tiers() -> dict[str, tuple[str, ...]]:
+    """The operators of each tier, by its name: what a chip must have as kernels."""
+    return {name: tuple(tier["operators"]) for name, tier in tomllib.loads(FILE.read_text()).items()}
+
+
+def tiers_of(name: str) -> list[str]:
+    """The tiers that an operator belongs to; "core" is PyTorch's core ATen operator set."""
+    core = ["core"] if "core" in opset.records()[name]["tags"] else []
+    return [tier for tier, operators in tiers().items() if name in operators] + core
