@@ -144,17 +144,32 @@ class Frame:
         Raises:
             KernelError: it returned a status, or raised.
         """
+        self.bound(operator, context, explained)()
+
+    def bound(self, operator: LoadedOperator, context: Context, explained: list[str]) -> Callable[[], None]:
+        """The call, made ready to be repeated while the frame lives; arguments and errors as of :meth:`call`."""
         arguments = (Any_ * (len(self._items) + 1))(Any_(_INT), *self._items)
         arguments[0].v_int64 = ctypes.addressof(context)
         result = Any_(_NONE)
-        code = _CALL(operator.call)(operator.handle, arguments, len(arguments), ctypes.byref(result))
-        if code != 0:
-            raise KernelError(f"raised {_raised_error()}")
-        status = result.v_int64 if result.type_index == _INT else 0
-        if status != Status.OK:
-            name = Status(status).name.replace("_", " ").lower() if status in set(Status) else "unknown"
-            reason = ": " + "; ".join(explained) if explained else ""
-            raise KernelError(f"returned status {status} ({name}){reason}", status == Status.UNSUPPORTED)
+        function, count, address = _CALL(operator.call), len(arguments), ctypes.byref(result)
+
+        def call() -> None:
+            result.type_index = _NONE
+            if function(operator.handle, arguments, count, address) != 0:
+                raise KernelError(f"raised {_raised_error()}")
+            _check_status(result, explained)
+
+        return call
+
+
+def _check_status(result: Any_, explained: list[str]) -> None:
+    """Raises KernelError for what a kernel returned, unless it is nothing or ISTHMUS_OK."""
+    status = result.v_int64 if result.type_index == _INT else 0
+    if status == Status.OK:
+        return
+    name = Status(status).name.replace("_", " ").lower() if status in set(Status) else "unknown"
+    reason = ": " + "; ".join(explained) if explained else ""
+    raise KernelError(f"returned status {status} ({name}){reason}", status == Status.UNSUPPORTED)
 
 
 def make_context(

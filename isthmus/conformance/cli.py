@@ -158,3 +158,32 @@ def list_operators(
             fail(f"--tier {tier}: no such tier; there are {', '.join(tiers())}")
         for line in claims(driver, [str(path) for path in library or ()], tier):
             print(line)
+
+
+@app.command()
+def bench(
+    driver: Driver = "",
+    golden: Golden = None,
+    operators: Patterns = None,
+    library: Library = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for bench.json.")] = None,
+    rounds: Annotated[int, typer.Option(help="Batches of each operator.", min=1)] = 5,
+) -> None:
+    """Time each operator of the libraries against its byte and FLOP limits, measured in the same run."""
+    from isthmus.conformance import bench as timing
+    from isthmus.conformance import cache
+    from isthmus.conformance.progress import Bar, print_table, say
+    from isthmus.conformance.run import Options, candidate, select
+
+    with _one_line():
+        samples = cache.golden(golden, say)
+        reader = samples() if callable(samples) else samples
+        names = select(reader, Options(driver, operators=tuple(operators or ())))
+        timer = timing.Bench(candidate(driver), [str(path) for path in library or ()])
+        with Bar("operators") as bar:
+            result = timer.run(reader, names, rounds, bar.at)
+    print_table(*timing.table(result))
+    for case, reason in result["left_out"].items():
+        print(f"left out: {case}: {reason}")
+    if output:
+        print(f"report: {timing.write(output, result)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -102,13 +103,20 @@ def print_summary(run: Run) -> None:
 def _table(run: Run) -> None:
     heads = ("family", "operators", PASSED, "failed", KNOWN, NOT_CLAIMED, "no kernel", "worst ulp")
     rows = [_row(family, run) for family in sorted({r.family for r in run.results} | set(run.missing))]
+    print_table(heads, rows, lambda row: "red" if row[3] != "0" else "")
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], style: Callable[[Sequence[str]], str] = lambda _: ""
+) -> None:
+    """Print a table; where standard output is no terminal, tab-separated."""
     if not sys.stdout.isatty():  # whole words for grep
-        for row in [list(heads), *rows]:
+        for row in [heads, *rows]:
             print("\t".join(row))
         return
     table = Table(*heads, box=None, header_style="bold", pad_edge=False)
     for row in rows:
-        table.add_row(*row, style="red" if row[3] != "0" else "")
+        table.add_row(*row, style=style(row))
     Console().print(table)
 
 

@@ -1,0 +1,320 @@
+"""``isthmus conform bench``: the time of each operator of a library against what the machine could do at best.
+
+The limits are measured in the same run, between the operators: bytes in and out at the bandwidth of the device's own
+copies of that size, and for products the arithmetic of NumPy's matmul on the CPU. An operator's ratio is its limit
+divided by its time; 1 is as fast as the limit. What makes it unfair: other work on the machine, a product on a device
+that is faster than the CPU, and tensors so small that the call itself is the time. PyTorch is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from math import log, prod
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.conformance.arrays import write_file
+from isthmus.conformance.bench_cases import MATMUL_SIZE, bench_cases, flops
+from isthmus.conformance.calling import KernelError, make_context
+from isthmus.conformance.device import Device
+from isthmus.conformance.golden import Case, Reader
+from isthmus.conformance.plan import NotClaimed, Plan
+from isthmus.drivers import Candidate
+from isthmus.drivers.interface import CopyKind
+from isthmus.drivers.libraries import load
+from isthmus.opset import dtypes as dt
+from isthmus.opset.library import HOST
+from isthmus.opset.schema import parse
+
+BATCH_SECONDS = 0.004
+PROBE_EVERY = 8  # cases
+PROBE_BYTES = tuple(1 << power for power in range(14, 27, 2))  # of each side of a copy
+
+
+class Row(NamedTuple):
+    """One operator, dtype and library.
+
+    Attributes:
+        operator: overload.
+        dtype: of the case.
+        library: whose kernel.
+        case: id of the sample.
+        nbytes: read and written at least.
+        flops: floating-point operations of a product, else 0.
+        seconds: of one call, best batch of the run.
+        median_seconds: of one call, median batch.
+        limit_seconds: what the limits allow.
+        bound: "bytes" or "flops": which limit.
+        ratio: limit_seconds / seconds.
+    """
+
+    operator: str
+    dtype: str
+    library: str
+    case: str
+    nbytes: int
+    flops: int
+    seconds: float
+    median_seconds: float
+    limit_seconds: float
+    bound: str
+    ratio: float
+
+
+class Timed:
+    """A call that is timed in batches of a steady length.
+
+    Args:
+        body: runs so many calls and waits for them.
+    """
+
+    def __init__(self, body: Callable[[int], None]) -> None:
+        self._body = body
+        self._calls = 1
+        self.seconds: list[float] = []
+
+    def calibrate(self) -> None:
+        """Warm up and choose how many calls are a batch. Raises what a call raises."""
+        self._body(1)
+        while (spent := self._time()) < BATCH_SECONDS / 4 and self._calls < 1 << 16:
+            self._calls *= 2 if spent > BATCH_SECONDS / 16 else 4
+
+    def measure(self) -> None:
+        """Time one batch."""
+        self.seconds.append(self._time() / self._calls)
+
+    def _time(self) -> float:
+        start = time.perf_counter()
+        self._body(self._calls)
+        return time.perf_counter() - start
+
+    @property
+    def best(self) -> float:
+        """Seconds of one call in the best batch."""
+        return min(self.seconds)
+
+
+class Limits:
+    """What the machine can do, measured between the operators.
+
+    Args:
+        device: whose copies are timed.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._address = device.allocate(2 * PROBE_BYTES[-1])
+        self._copies = {nbytes: Timed(self._copy(nbytes)) for nbytes in PROBE_BYTES}
+        self._products = {name: Timed(_product(name)) for name in ("float32", "float64")}
+        self._probes = (*self._copies.values(), *self._products.values())
+        for probe in self._probes:
+            probe.calibrate()
+
+    def _copy(self, nbytes: int) -> Callable[[int], None]:
+        driver, address = self._device.driver, self._address
+        to = address + PROBE_BYTES[-1]
+
+        def body(calls: int) -> None:
+            for _ in range(calls):
+                driver.copy_async(to, address, nbytes, CopyKind.DEVICE_TO_DEVICE, 0)
+            self._device.synchronize()
+
+        return body
+
+    def measure(self, rounds: int) -> None:
+        """So many batches of each probe."""
+        for _ in range(rounds):
+            for probe in self._probes:
+                probe.measure()
+
+    def close(self) -> None:
+        """Free the memory of the probes."""
+        self._device.free(self._address)
+
+    def bandwidth(self) -> dict[int, float]:
+        """Bytes per second, read and written together, by the bytes of both sides of a copy."""
+        return {2 * nbytes: 2 * nbytes / probe.best for nbytes, probe in self._copies.items()}
+
+    def peak(self) -> dict[str, float]:
+        """Floating-point operations per second of NumPy's matmul, by dtype."""
+        return {name: 2 * MATMUL_SIZE**3 / probe.best for name, probe in self._products.items()}
+
+
+def _product(dtype: str) -> Callable[[int], None]:
+    left, right = np.random.default_rng(0).random((2, MATMUL_SIZE, MATMUL_SIZE)).astype(dtype)
+    out = np.empty_like(left)
+
+    def body(calls: int) -> None:
+        for _ in range(calls):
+            np.matmul(left, right, out=out)
+
+    return body
+
+
+class Bench:
+    """The operators of a driver's libraries on its first device.
+
+    Args:
+        candidate: which driver.
+        libraries: paths that take the place of the driver's own libraries, if there are any.
+
+    Raises:
+        LoaderError: the driver or a library cannot be used.
+    """
+
+    def __init__(self, candidate: Candidate, libraries: Sequence[str] = ()) -> None:
+        self.device = Device.open(candidate)
+        self.libraries = [load(path) for path in libraries or candidate.operators]
+
+    def names(self) -> set[str]:
+        """Operators that a library has."""
+        return {name for library in self.libraries for name in library.operators}
+
+    def run(
+        self, golden: Reader, names: set[str], rounds: int, at: Callable[[str, int, int], None]
+    ) -> dict[str, Any]:
+        """Time everything.
+
+        Args:
+            golden: where the samples are from.
+            names: operators to time.
+            rounds: batches of each.
+            at: is told (operator, done, of how many).
+
+        Returns:
+            What is written as bench.json: device, limits, rows, and what was left out with the reason.
+        """
+        limits, left_out = Limits(self.device), dict[str, str]()
+        cases = bench_cases(golden, names & self.names())
+        timed: list[tuple[Case, str, int, Timed]] = []
+        for n, case in enumerate(cases):
+            at(case.operator, n, len(cases))
+            if n % PROBE_EVERY == 0:
+                limits.measure(rounds)
+            timed += self._time(golden, case, rounds, left_out)
+        limits.measure(rounds)
+        limits.close()
+        return {
+            "driver": self.device.name,
+            "device": self.device.driver.properties(self.device.index).name.decode(),
+            "rounds": rounds,
+            "bandwidth_bytes_per_second": limits.bandwidth(),
+            "matmul_flops_per_second": limits.peak(),
+            "rows": [_row(*each, limits)._asdict() for each in timed],
+            "left_out": left_out,
+        }
+
+    def _time(
+        self, golden: Reader, case: Case, rounds: int, left_out: dict[str, str]
+    ) -> list[tuple[Case, str, int, Timed]]:
+        """One case on every library that has its operator, batches interleaved: case, library, bytes, times."""
+        schema = parse(golden.operators[case.operator].schema)
+        found = []
+        with ExitStack() as stack:
+            for library in self.libraries:
+                if case.operator not in library.operators:
+                    continue
+                try:
+                    plan = Plan(library.operators[case.operator], schema, case, self.device.alignment)
+                    call = Timed(stack.enter_context(prepared(self.device, plan)))
+                    call.calibrate()
+                except (NotClaimed, KernelError) as reason:
+                    left_out[f"{case.operator} {case.dtype} {library.name}"] = str(reason)
+                    continue
+                found.append((case, library.name, _traffic(plan), call))
+            for _ in range(rounds):
+                for *_, call in found:
+                    call.measure()
+        return found
+
+
+@contextmanager
+def prepared(device: Device, plan: Plan) -> Iterator[Callable[[int], None]]:
+    """A function that calls the kernel so many times on the default stream and waits for the work."""
+    host = bool(plan.kernel.flags & HOST)
+    if host and not device.host_addressable:
+        raise NotClaimed("it computes on the CPU, which does not reach this device's memory")
+    shift = device.host_offset if host else 0
+    explained: list[str] = []
+    scratch: dict[int, int] = {}
+
+    def workspace(nbytes: int) -> int:
+        if nbytes not in scratch:
+            scratch[nbytes] = device.allocate(max(nbytes, 1))
+        return scratch[nbytes] + shift
+
+    base = device.allocate(plan.image.nbytes)
+    device.write(base, plan.image.bytes(0))
+    context, kept = make_context(device.index, 0, 1, workspace, explained)
+    frame = plan.frame(base + shift, device.dlpack_device)
+    call = frame.bound(plan.kernel, context, explained)
+
+    def body(calls: int) -> None:
+        for _ in range(calls):
+            call()
+        device.synchronize()
+
+    try:
+        yield body
+    finally:
+        device.synchronize()
+        for address in (base, *scratch.values()):
+            device.free(address)
+        del frame, kept
+
+
+def _traffic(plan: Plan) -> int:
+    """Bytes that the kernel reads and writes at least: each element once, what it updates twice."""
+    total = 0
+    for slot in plan.image.slots:
+        elements = prod(slot.shape) * dt.DTYPES[slot.dtype].numpy.itemsize
+        total += min(elements, slot.size) * (2 if slot.writable and slot.storage is not None else 1)
+    return total
+
+
+def _row(case: Case, library: str, nbytes: int, call: Timed, limits: Limits) -> Row:
+    bandwidth = limits.bandwidth()
+    nearest = min(bandwidth, key=lambda probe: abs(log(probe / max(nbytes, 1))))
+    peak = limits.peak()["float64" if case.dtype == "float64" else "float32"]
+    count = flops(case)
+    by_bytes, by_flops = nbytes / bandwidth[nearest], count / peak
+    limit = max(by_bytes, by_flops)
+    return Row(
+        case.operator,
+        case.dtype,
+        library,
+        case.id,
+        nbytes,
+        count,
+        call.best,
+        median(call.seconds),
+        limit,
+        "flops" if by_flops > by_bytes else "bytes",
+        limit / call.best,
+    )
+
+
+def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows for people, the slowest against its limit first."""
+    head = ["operator", "dtype", "library", "sample", "KiB", "us", "limit us", "bound", "ratio"]
+    rows = [Row(**row) for row in result["rows"]]
+    return head, [
+        [
+            *(row.operator, row.dtype, row.library, row.case, f"{row.nbytes / 1024:.1f}"),
+            *(f"{row.seconds * 1e6:.1f}", f"{row.limit_seconds * 1e6:.1f}", row.bound, f"{row.ratio:.3f}"),
+        ]
+        for row in sorted(rows, key=lambda row: row.ratio)
+    ]
+
+
+def write(folder: Path, result: dict[str, Any]) -> Path:
+    """Write bench.json and return its path."""
+    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+    write_file(folder / "bench.json", [json.dumps(result, indent=1).encode()])
+    return folder / "bench.json"
