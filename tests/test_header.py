@@ -264,3 +264,21 @@ def test_a_call_without_a_context_is_refused(call: Caller) -> None:
 def test_names_that_c_reserves() -> None:
     text = header.render([parse("aten::f(Tensor self, int default, int out) -> Tensor")])
     assert "int64_t default_, int64_t out, DLTensor* out_out" in " ".join(text.split())
+
+
+def test_a_null_function_is_refused(table: Any) -> None:
+    caller = Caller([Entry(table[1].name, 1, 0, table[1].call, None)])
+    assert caller(0, ONE, 2, False, True, None, TWO) == INVALID_ARGUMENT
+    assert caller.said == [("", "the library has a null function for it")]
+
+
+def test_the_library_of_the_documentation_passes_the_suite(tmp_path: Path) -> None:
+    page = (header.HEADER.parents[1] / "docs" / "write-an-operator-library.md").read_text()
+    source = page.partition("```c\n")[2].partition("```")[0]
+    done = compile_text(source, tmp_path / "libmine.so")
+    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "isthmus", "conform", "run", "--driver", "host"]
+    command += ["--library", str(tmp_path / "libmine.so"), "--operators", "aten::relu"]
+    judged = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert "passed: driver host, 1 operators" in judged.stdout
