@@ -1,4 +1,4 @@
-"""Golden data by hand for the tests of the suite: a few operators whose right answers are plain to see. NumPy only."""
+"""Golden data by hand for the tests of the suite: operators whose right answers are plain to see. NumPy only."""
 
 from __future__ import annotations
 

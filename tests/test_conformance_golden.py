@@ -74,8 +74,8 @@ def test_every_kind_of_argument_and_result_comes_back(tmp_path: Path) -> None:
 
 def test_equal_cases_give_equal_bytes_and_one_copy(tmp_path: Path) -> None:
     first, second = write_golden(tmp_path / "a"), write_golden(tmp_path / "b")
-    names = sorted(os.listdir(first))
-    assert names == sorted(os.listdir(second))
+    names = sorted(file.name for file in first.iterdir())
+    assert names == sorted(file.name for file in second.iterdir())
     assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
     large = np.random.default_rng(0).normal(size=10000)
     tensor = Tensor.contiguous(large)

@@ -79,13 +79,14 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
     ]
 
 
-def apply(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: bool) -> list[str]:
+def apply(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Sequence[str]) -> list[str]:
     """Mark failures that are known, and return what is stale, one line each.
 
     Args:
         known: entries.
         results: of the run; a failing one that an entry matches becomes a known failure with its reason.
-        complete: whether every case was run; else an entry that matches none of them is not judged.
+        complete: operators of which every case was run; an entry for none of them, and without a case in the
+            results, is not judged.
     """
     stale = []
     for entry in known:
@@ -94,7 +95,7 @@ def apply(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete
         for result in failing:
             if result.status != KNOWN:
                 result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
-        if not failing and (matched or complete):
+        if not failing and (matched or any(fnmatch.fnmatchcase(name, entry.operator) for name in complete)):
             what = f"its {len(matched)} cases pass" if matched else "it matches no case"
             stale.append(f"{entry.place} ({entry.operator}): {what}; remove it")
     return stale

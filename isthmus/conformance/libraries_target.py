@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from isthmus.conformance.device import Device
@@ -56,9 +57,9 @@ class LibrariesTarget:
             ],
         }
 
-    def run(self, schema: Schema, case: Case) -> Iterator[tuple[str, Outcome]]:
-        """Run a case on each library that has its operator."""
+    def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+        """Each library that has the operator of a case, and what runs the case on it."""
         for library in self._libraries:
             kernel = library.operators.get(case.operator)
             if kernel is not None:
-                yield library.name, self._executor.run(kernel, schema, case)
+                yield library.name, partial(self._executor.run, kernel, schema, case)

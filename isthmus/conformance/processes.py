@@ -16,7 +16,7 @@ from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
-from isthmus.conformance.results import CRASHED, CaseResult
+from isthmus.conformance.results import CRASHED, DRIVER_FAMILY, CaseResult
 
 CASE_SECONDS = 120.0  # without an answer for so long, a case hangs
 START_SECONDS = 120.0
@@ -28,11 +28,16 @@ class WorkerError(RuntimeError):
 
 
 class _Died(Exception):
-    """The worker is gone. ``case`` is the position, in the job, of the case that it was at; -1 for none."""
+    """The worker is gone.
 
-    def __init__(self, case: int, reason: str) -> None:
+    Attributes:
+        case: position, in what it was sent, of the case that it was at; -1 for none.
+        library: whose kernel it was.
+    """
+
+    def __init__(self, reason: str, case: int = -1, library: str = "") -> None:
         super().__init__(reason)
-        self.case = case
+        self.case, self.library = case, library
 
 
 class Job(NamedTuple):
@@ -42,10 +47,12 @@ class Job(NamedTuple):
     cases: Sequence[Any]
     blank: Callable[[Any], CaseResult]
 
-    def message(self, start: int) -> dict[str, Any]:
-        """What the worker is sent, from that case on."""
+    def message(self, start: int, after: str) -> dict[str, Any]:
+        """What the worker is sent: from that case on, and of that case from behind that library on."""
         cases = list(self.cases[start:])
-        return {"driver_cases": cases} if self.family == "driver" else {"family": self.family, "cases": cases}
+        if self.family == DRIVER_FAMILY:
+            return {"driver_cases": cases}
+        return {"family": self.family, "cases": cases, "after": after}
 
 
 class WorkerProcess:
@@ -78,7 +85,7 @@ class WorkerProcess:
         self._reading, self._buffer = reading, b""
         try:
             self._send(setup)
-            answer = self._receive(START_SECONDS, -1)
+            answer = self._receive(START_SECONDS)
         except _Died as error:
             raise WorkerError(f"the worker {error}") from None
         if "error" in answer:
@@ -86,16 +93,19 @@ class WorkerProcess:
             raise WorkerError(answer["error"])
         self.hello: dict[str, Any] = answer["hello"]
 
-    def run(self, job: Job, start: int) -> Iterator[list[CaseResult]]:
-        """Results of each case of a job from ``start`` on. Raises _Died."""
-        at = -1
-        self._send(job.message(start))
+    def run(self, job: Job, start: int, after: str) -> Iterator[CaseResult]:
+        """Results of a job from a case and behind a library on. Raises _Died."""
+        at: dict[str, Any] = {}
+        self._send(job.message(start, after))
         while True:
-            answer = self._receive(CASE_SECONDS, at)
+            try:
+                answer = self._receive(CASE_SECONDS)
+            except _Died as error:
+                raise _Died(str(error), at.get("start", -1), at.get("library", "")) from None
             if "start" in answer:
-                at = answer["start"]
-            elif "results" in answer:
-                yield [CaseResult(**row) for row in answer["results"]]
+                at = answer
+            elif "result" in answer:
+                yield CaseResult(**answer["result"])
             else:
                 return
 
@@ -118,31 +128,31 @@ class WorkerProcess:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._died(-1) from None
+            raise self._died() from None
 
-    def _receive(self, seconds: float, at: int) -> dict[str, Any]:
+    def _receive(self, seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._reading], [], [], max(deadline - time.monotonic(), 0))
             if not ready:
                 self._process.kill()
                 self._process.wait()
-                raise _Died(at, f"gave no answer in {seconds:.0f} s")
+                raise _Died(f"gave no answer in {seconds:.0f} s")
             received = os.read(self._reading, 1 << 20)
             if not received:
-                raise self._died(at)
+                raise self._died()
             self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _died(self, at: int) -> _Died:
+    def _died(self) -> _Died:
         code = self._process.wait()
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
         words = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return _Died(at, f"{how}{f' ({words[-_LAST_WORDS:]})' if words else ''}")
+        return _Died(f"{how}{f' ({words[-_LAST_WORDS:]})' if words else ''}")
 
 
 def serve(
@@ -163,21 +173,20 @@ def serve(
     try:
         while True:
             job = jobs.get_nowait()
-            start = 0
+            start, after = 0, ""
             while start < len(job.cases):
                 worker = worker or again()
-                begin = start
                 try:
-                    for results in worker.run(job, begin):
-                        for result in results:
-                            done(result)
-                        start += 1
-                    start = len(job.cases)
+                    for result in worker.run(job, start, after):
+                        done(result)
+                    break
                 except _Died as error:
                     worker.close()
                     worker = None
-                    done(_crashed(job, begin, error))
-                    start = begin + max(error.case, 0) + 1
+                    start += max(error.case, 0)
+                    after = error.library
+                    done(_crashed(job.blank(job.cases[start]), error))
+                    start += not after
     except Empty:
         pass
     finally:
@@ -220,7 +229,7 @@ def serve_all(
         raise failures[0]
 
 
-def _crashed(job: Job, begin: int, error: _Died) -> CaseResult:
-    result = job.blank(job.cases[begin + max(error.case, 0)])
+def _crashed(result: CaseResult, error: _Died) -> CaseResult:
     result.status, result.message = CRASHED, f"the process {error}"
+    result.library = error.library or result.library
     return result

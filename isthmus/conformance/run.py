@@ -15,6 +15,7 @@ from queue import Queue
 from typing import Any
 
 import isthmus
+from isthmus import opset
 from isthmus.conformance import known
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import Reader
@@ -125,15 +126,19 @@ class Runner:
         known_failures = self._check(golden)
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
         self._run_operators(run, golden)
-        complete = not (self._options.operators or self._options.tier)
-        run.stale = known.apply(known_failures, run.results, complete)
+        narrowed = self._options.operators or self._options.tier or self._options.libraries
+        run.stale = known.apply(known_failures, run.results, [] if narrowed else list(golden.operators))
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
 
     def _check(self, golden: Reader) -> list[known.KnownFailure]:
         """Known failures; what was asked for exists."""
         select(golden, self._options)
-        names = [*golden.operators, *(f"driver::{case.function}" for case in driver_cases())]
+        names = [
+            *opset.records(),
+            *golden.operators,
+            *(f"driver::{case.function}" for case in driver_cases()),
+        ]
         return known.load(self._candidate.known_failures, names, self._through)
 
     def _found_through(self) -> str:
@@ -174,7 +179,7 @@ class Runner:
                 self._done(run)(CaseResult(family, "", name, "", "", status=FAILED, message=reason))
         jobs: Queue[Job] = Queue()
         for family in sorted({golden.operators[name].family for name in selected & claimed}):
-            for job in _jobs(golden, family, selected & claimed, worker.hello["libraries"]):
+            for job in _jobs(golden, family, selected & claimed):
                 jobs.put(job)
         serve_all(
             jobs,
@@ -232,14 +237,13 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in texts)
 
 
-def _jobs(golden: Reader, family: str, names: set[str], libraries: list[dict[str, Any]]) -> list[Job]:
+def _jobs(golden: Reader, family: str, names: set[str]) -> list[Job]:
     rows = golden.rows(family)
     cases = [i for i, row in enumerate(rows) if row["operator"] in names]
 
     def blank(index: int) -> CaseResult:
         row = rows[index]
-        library = next((lib["name"] for lib in libraries if row["operator"] in lib["operators"]), "")
-        return CaseResult(family, library, row["operator"], row["dtype"], row["id"], row["layout"])
+        return CaseResult(family, "", row["operator"], row["dtype"], row["id"], row["layout"])
 
     return [Job(family, cases[i : i + _CASES_OF_A_JOB], blank) for i in range(0, len(cases), _CASES_OF_A_JOB)]
 

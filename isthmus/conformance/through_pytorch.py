@@ -5,7 +5,7 @@ This is how the routes that are no kernels are judged: the host chip's delegate,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,9 @@ class PyTorchTarget:
             "libraries": [routes],
         }
 
-    def run(self, schema: Schema, case: Case) -> Iterator[tuple[str, Outcome]]:
-        """Run a case on the default stream and on another."""
-        yield "pytorch", self._judged(schema, case)
+    def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+        """What runs a case, on the default stream and on another."""
+        yield "pytorch", lambda: self._judged(schema, case)
 
     def _judged(self, schema: Schema, case: Case) -> Outcome:
         chip: Any = torch.chip  # type: ignore[attr-defined]

@@ -3,8 +3,9 @@
 Jobs come as lines of JSON on standard input, answers go as lines of JSON to the file descriptor of the first
 argument; standard output belongs to the kernels. First comes ``{"driver", "libraries", "golden", "through"}``,
 answered by ``{"hello": ...}`` or ``{"error": ...}``; then jobs ``{"family", "cases": [index]}`` or
-``{"driver_cases": [name]}``, each case answered by ``{"start": n}`` and ``{"results": [...]}``, each job by
-``{"done": true}``.
+``{"driver_cases": [name]}``; before each call ``{"start": n, "library": name}`` is answered, after it ``{"result":
+...}``, and ``{"done": true}`` after the job. ``"after": name`` leaves out, for the first case, the libraries up to
+that one: it took the last worker down.
 """
 
 from __future__ import annotations
@@ -67,12 +68,11 @@ class Worker:
         if "driver_cases" in job:
             named = {case.name: case for case in driver_cases()}
             for n, name in enumerate(job["driver_cases"]):
-                yield {"start": n}
-                yield {"results": [self._driver_case(named[name]).to_json()]}
+                yield {"start": n, "library": ""}
+                yield {"result": self._driver_case(named[name]).to_json()}
         else:
             for n, index in enumerate(job["cases"]):
-                yield {"start": n}
-                yield {"results": [result.to_json() for result in self._operator_case(job["family"], index)]}
+                yield from self._operator_case(n, job["family"], index, "" if n else job["after"])
         yield {"done": True}
 
     def _driver_case(self, case: DriverCase) -> CaseResult:
@@ -87,22 +87,26 @@ class Worker:
         result.seconds = time.perf_counter() - start
         return result
 
-    def _operator_case(self, family: str, index: int) -> Iterator[CaseResult]:
+    def _operator_case(self, n: int, family: str, index: int, after: str) -> Iterator[dict[str, Any]]:
         assert self._golden is not None
         if family not in self._families:
             self._families = {family: self._golden.cases(family)}
         case = self._families[family][index]
         schema = self._schemas.get(case.operator) or parse(self._golden.operators[case.operator].schema)
         self._schemas[case.operator] = schema
-        start = time.perf_counter()
-        try:
-            for library, outcome in self._target.run(schema, case):
-                now = time.perf_counter()
-                yield of_outcome(family, library, case, outcome, now - start)
-                start = now
-        except Exception as error:  # not the kernel's: the driver failed, or the suite
-            outcome = Outcome(CRASHED, f"{type(error).__name__}: {' '.join(str(error).split())}")
-            yield of_outcome(family, "", case, outcome, time.perf_counter() - start)
+        skipping = bool(after)
+        for library, call in self._target.calls(schema, case):
+            if skipping:
+                skipping = library != after
+                continue
+            yield {"start": n, "library": library}
+            start = time.perf_counter()
+            try:
+                outcome = call()
+            except Exception as error:  # not the kernel's: the driver failed, or the suite
+                outcome = Outcome(CRASHED, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            seconds = time.perf_counter() - start
+            yield {"result": of_outcome(family, library, case, outcome, seconds).to_json()}
 
 
 def main() -> None:

@@ -1,0 +1,196 @@
+"""Operator libraries for the tests of the suite: one that is right, and one for each way to be wrong."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+HEAD = """
+import numpy as np
+from isthmus.opset.dtypes import NUMBERS
+from isthmus.opset.library import Library, Unsupported
+
+library = Library("NAME", "for the tests")
+DTYPES = ("float32", "bfloat16", "int64")
+
+
+def wide(x):
+    return x if x.dtype.kind in "iub" else x.astype(np.float64)
+
+
+def store(out, value):
+    # float64 to bfloat16 in one rounding: to odd in float32 first
+    if out.dtype.itemsize != 2:
+        out[...] = value
+        return
+    near = np.asarray(value).astype(np.float32)
+    off = near.astype(np.float64) != value
+    toward = np.where(np.abs(near.astype(np.float64)) > np.abs(value), near.view(np.uint32) - 1, near.view(np.uint32))
+    out[...] = np.where(off, toward | 1, near.view(np.uint32)).astype(np.uint32).view(np.float32)
+"""
+
+RIGHT = """
+@library.operator("aten::add.Tensor", dtypes=DTYPES, strided=True, in_place=True)
+def add(self, other, alpha, out):
+    store(out, wide(self) + alpha * wide(other))
+
+@library.operator("aten::mul.Tensor", dtypes=("float32", "bfloat16"))
+def mul(self, other, out):
+    store(out, wide(self) * wide(other))
+
+@library.operator("aten::copy_", dtypes=NUMBERS, strided=True)
+def copy(self, source):
+    self[...] = source
+
+@library.operator("aten::cat", dtypes=NUMBERS)
+def cat(tensors, dim, out):
+    np.concatenate(tensors, dim, out=out)
+
+@library.operator("aten::_foreach_add.Scalar", dtypes=("float32",))
+def foreach_add(self, scalar, out):
+    for x, y in zip(self, out, strict=True):
+        store(y, wide(x) + scalar)
+
+@library.operator("aten::uniform_", dtypes=("float32",))
+def uniform(self, low, high, context):
+    self[...] = np.random.default_rng(context.seed).random(self.shape, np.float32) * (high - low) + low
+
+@library.operator("aten::sum.dim_IntList", dtypes=("float32", "bfloat16"))
+def total(self, dim, keepdim, out):
+    store(out, wide(self).sum(tuple(dim), keepdims=keepdim))
+"""
+
+ADD = (
+    '@library.operator("aten::add.Tensor", dtypes=DTYPES, strided=True{flags})\n'
+    "def add(self, other, alpha, out{more}):"
+)
+COPY = '@library.operator("aten::copy_", dtypes=NUMBERS, strided=True)\ndef copy(self, source):'
+SUM = '@library.operator("aten::sum.dim_IntList", dtypes=DTYPES)\ndef total(self, dim, keepdim, out):'
+UNIFORM = '@library.operator("aten::uniform_", dtypes=("float32",))\ndef uniform(self, low, high, context):'
+
+
+def _add(body: str, flags: str = "", more: str = "") -> str:
+    return ADD.format(flags=flags, more=more) + "\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ")
+
+
+# Name -> (source, part of the message that the suite is to give).
+WRONG: dict[str, tuple[str, str]] = {
+    "one_element_off": (
+        _add("store(out, wide(self) + wide(other)); out.reshape(-1)[-1:] += out.dtype.type(1)"),
+        "elements are wrong",
+    ),
+    "last_not_written": (
+        _add("out.reshape(-1)[:-1] = (wide(self) + wide(other)).reshape(-1)[:-1]"),
+        "not written",
+    ),
+    "operands_swapped": (_add("store(out, wide(other) - wide(self))"), "elements are wrong"),
+    "strides_ignored": (
+        _add("flat = np.ndarray(self.shape, self.dtype, self.base); store(out, wide(flat) + wide(other))"),
+        "elements are wrong",
+    ),
+    "truncates": (
+        _add(
+            """
+            if out.dtype.itemsize == 2:
+                near = (wide(self) + wide(other)).astype(np.float32)
+                out[...] = (near.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+            else:
+                out[...] = self + other
+            """
+        ),
+        "elements are wrong",
+    ),
+    "writes_its_input": (
+        _add("store(out, wide(self) + wide(other)); other[...] = 0"),
+        "the input other was modified",
+    ),
+    "writes_past_the_end": (
+        _add(
+            """
+            import ctypes
+            store(out, wide(self) + wide(other))
+            ctypes.memset(out.ctypes.data + out.nbytes, 1, 3)
+            """
+        ),
+        "wrote outside its tensors",
+    ),
+    "in_place_is_not": (
+        _add("out[...] = 0; store(out, wide(self) + wide(other))", ", in_place=True"),
+        "in the memory of self",
+    ),
+    "stale_cache": (
+        "CACHE = {}\n"
+        + _add(
+            """
+            key = (self.ctypes.data, self.shape, str(self.dtype))
+            if key not in CACHE:
+                CACHE[key] = wide(self) + wide(other)
+            store(out, CACHE[key])
+            """
+        ),
+        "elements are wrong",
+    ),
+    "not_deterministic": (
+        "COUNT = [0]\n"
+        + _add(
+            "COUNT[0] += 1; store(out, wide(self) + wide(other)); out.reshape(-1)[:1] *= 1 - COUNT[0] % 3"
+        ),
+        "",
+    ),
+    "raises": (_add('raise ValueError("no such thing")'), "raised ValueError: no such thing"),
+    "returns_a_status": (
+        _add('context.explain("other", "is too odd"); raise MemoryError("full")', more=", context"),
+        "out of memory",
+    ),
+    "gaps_written": (
+        COPY + "\n    np.frombuffer(self.base, np.uint8)[:] = 1; self[...] = source",
+        "the gaps of self",
+    ),
+    "drops_the_last": (SUM + "\n    store(out, wide(self)[:, :-1].sum(tuple(dim)))", "elements are wrong"),
+    "accumulates_in_half": (
+        SUM
+        + "\n    total = np.zeros_like(out)\n    for i in range(self.shape[1]):\n        total = total + self[:, i]"
+        "\n    out[...] = total",
+        "elements are wrong",
+    ),
+    "ignores_the_seed": (
+        UNIFORM + "\n    self[...] = np.linspace(low, high * 0.9999, self.size)",
+        "another seed",
+    ),
+    "wrong_range": (
+        UNIFORM + "\n    self[...] = np.random.default_rng(context.seed).random(self.shape)",
+        "mean",
+    ),
+    "constant_seed": (
+        UNIFORM + "\n    self[...] = np.random.default_rng(0).random(self.shape) * (high - low) + low",
+        "another seed",
+    ),
+    "ignores_the_stream": (
+        # Raw: it is handed the stream to enqueue on, and computes at once instead.
+        '@library.operator("aten::add.Tensor", dtypes=DTYPES, strided=True, raw=True)\n'
+        "def add(context, self, other, alpha, out):\n"
+        "    from isthmus.opset.library import as_array\n"
+        "    x, y, z = as_array(self), as_array(other), as_array(out)\n"
+        "    store(z, wide(x) + wide(y))",
+        "on another stream",
+    ),
+    "crashes": (
+        _add(
+            """
+            import os, signal
+            if self.size == 0:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            store(out, wide(self) + wide(other))
+            """
+        ),
+        "SIGSEGV",
+    ),
+    "needs_torch": (_add("import torch; store(out, wide(self) + wide(other))"), "torch"),
+}
+
+
+def write_library(folder: Path, name: str, body: str = RIGHT) -> Path:
+    """A library file of that name."""
+    file = folder / f"{name}.py"
+    file.write_text(HEAD.replace("NAME", name) + "\n" + body + "\n")
+    return file
