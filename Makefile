@@ -81,11 +81,13 @@ conform: setup
 	@$(BIN)/isthmus conform run --driver host --output runs/conform/host
 	@$(BIN)/isthmus conform run --driver host --through pytorch --output runs/conform/host-pytorch
 	@$(BIN)/isthmus conform run --driver numpy --output runs/conform/numpy
+	@echo "make: the suite in a fresh environment without PyTorch"
+	@$(BIN)/python -m pytest -m slow tests/test_without_torch.py
 
 bench: setup
 	@for name in autoload overhead kernel_route train_step; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
-	@rm -rf build dist *.egg-info isthmus/_build.py
+	@rm -rf build dist *.egg-info isthmus/_build.py isthmus/include
 	@find isthmus -name '*.so' -delete
