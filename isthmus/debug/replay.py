@@ -13,7 +13,7 @@ import torch
 
 from isthmus.debug import reference
 from isthmus.debug.call import Call, replaced, same_bits
-from isthmus.debug.capture import CALL, FORMAT, TENSORS
+from isthmus.debug.capturing import CALL, FORMAT, TENSORS
 from isthmus.debug.intercept import KEY, call_on, overload_named
 from isthmus.debug.verdict import Difference, Limit, judge
 

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from isthmus.debug import intercept, record
-from isthmus.debug.capture import Capture
-from isthmus.debug.compare import Compare
+from isthmus.debug.capturing import Capture
+from isthmus.debug.comparison import Compare
 from isthmus.debug.errors import DebugError
-from isthmus.debug.overflow import Overflow
+from isthmus.debug.overflows import Overflow
 from isthmus.debug.timing import Time
 
 TOOLS = ("compare", "capture", "fallback", "overflow", "time")
