@@ -79,26 +79,32 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
     ]
 
 
-def apply(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Sequence[str]) -> list[str]:
-    """Mark failures that are known, and return what is stale, one line each.
+def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
+    """Make a failure that an entry is about a known one, with its reason."""
+    if result.status in BAD:
+        entry = next((entry for entry in known if entry.matches(result)), None)
+        if entry:
+            result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
+
+
+def stale(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Sequence[str]) -> list[str]:
+    """Entries that are about no failure, one line each.
 
     Args:
         known: entries.
-        results: of the run; a failing one that an entry matches becomes a known failure with its reason.
+        results: of the run, marked.
         complete: operators of which every case was run; an entry for none of them, and without a case in the
             results, is not judged.
     """
-    stale = []
+    lines = []
     for entry in known:
         matched = [result for result in results if entry.matches(result)]
-        failing = [result for result in matched if result.status in (*BAD, KNOWN)]
-        for result in failing:
-            if result.status != KNOWN:
-                result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
-        if not failing and (matched or any(fnmatch.fnmatchcase(name, entry.operator) for name in complete)):
+        if any(result.status == KNOWN for result in matched):
+            continue
+        if matched or any(fnmatch.fnmatchcase(name, entry.operator) for name in complete):
             what = f"its {len(matched)} cases pass" if matched else "it matches no case"
-            stale.append(f"{entry.place} ({entry.operator}): {what}; remove it")
-    return stale
+            lines.append(f"{entry.place} ({entry.operator}): {what}; remove it")
+    return lines
 
 
 def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFailure:

@@ -220,7 +220,10 @@ def serve_all(
             failures.append(error)
 
     count = max(1, min(workers, jobs.qsize()))
-    threads = [threading.Thread(target=watch, args=(first if i == 0 else None,)) for i in range(count)]
+    # Daemons: an interrupt ends the command, and with it the workers' input.
+    threads = [
+        threading.Thread(target=watch, args=(first if i == 0 else None,), daemon=True) for i in range(count)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -100,6 +100,7 @@ class Runner:
         self, options: Options, golden: Reader | Callable[[], Reader], done: Callable[[CaseResult], None]
     ) -> None:
         self._options, self._golden, self._report = options, golden, done
+        self._known: list[known.KnownFailure] = []
         self._candidate = candidate(options.driver)
         self._through = options.through or self._found_through()
         if options.libraries and self._through == "pytorch":
@@ -117,29 +118,20 @@ class Runner:
             GoldenError: the golden data cannot be used.
             KnownFailureError: the file of known failures cannot be used.
         """
+        names = [*opset.records(), *(f"driver::{case.function}" for case in driver_cases())]
+        self._known = known.load(self._candidate.known_failures, names, self._through)
         if isinstance(self._golden, Reader):
-            self._check(self._golden)
+            select(self._golden, self._options)
         worker = self._worker("kernels", None)
         run = Run({**worker.hello, **_environment(), "through": self._through})
         self._run_driver_cases(run, worker)
         golden = self._golden if isinstance(self._golden, Reader) else self._golden()
-        known_failures = self._check(golden)
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
         self._run_operators(run, golden)
         narrowed = self._options.operators or self._options.tier or self._options.libraries
-        run.stale = known.apply(known_failures, run.results, [] if narrowed else list(golden.operators))
+        run.stale = known.stale(self._known, run.results, [] if narrowed else list(golden.operators))
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
-
-    def _check(self, golden: Reader) -> list[known.KnownFailure]:
-        """Known failures; what was asked for exists."""
-        select(golden, self._options)
-        names = [
-            *opset.records(),
-            *golden.operators,
-            *(f"driver::{case.function}" for case in driver_cases()),
-        ]
-        return known.load(self._candidate.known_failures, names, self._through)
 
     def _found_through(self) -> str:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
@@ -166,6 +158,8 @@ class Runner:
 
     def _run_operators(self, run: Run, golden: Reader) -> None:
         selected = select(golden, self._options)
+        if not selected:
+            return
         worker = self._worker(self._through, golden)
         run.head["libraries"] = worker.hello["libraries"]
         claimed = {name for library in worker.hello["libraries"] for name in library["operators"]}
@@ -201,6 +195,7 @@ class Runner:
 
     def _done(self, run: Run) -> Callable[[CaseResult], None]:
         def done(result: CaseResult) -> None:
+            known.mark(self._known, result)
             run.results.append(result)
             self._report(result)
 
