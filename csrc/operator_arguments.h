@@ -1,4 +1,5 @@
-/* How the flat arguments of a call become the typed ones of a kernel; what the unpackers of isthmus_ops.h share.
+/* How the flat arguments of a call become the typed ones of a kernel; what the unpackers of isthmus_ops.h
+ * share.
  *
  * Reading never stops half-way: the first argument that is wrong is remembered, the rest read as absent, and
  * isthmus_arguments_ready() says whether the kernel may be called.
@@ -50,7 +51,8 @@ static inline const TVMFFIAny* isthmus_next(isthmus_arguments* a, const char* na
 }
 
 static inline bool isthmus_is_number(const TVMFFIAny* item) {
-  return item->type_index == kTVMFFIInt || item->type_index == kTVMFFIBool || item->type_index == kTVMFFIFloat;
+  return item->type_index == kTVMFFIInt || item->type_index == kTVMFFIBool ||
+         item->type_index == kTVMFFIFloat;
 }
 
 /* Whether an optional argument is there; it is not consumed. */
@@ -158,7 +160,8 @@ static inline bool isthmus_arguments_ready(isthmus_arguments* a, const void* fun
 }
 
 /* Hands the status of a call to the framework. */
-static inline int isthmus_arguments_end(const isthmus_arguments* a, TVMFFIAny* result, isthmus_status status) {
+static inline int isthmus_arguments_end(const isthmus_arguments* a, TVMFFIAny* result,
+                                        isthmus_status status) {
   if (a->wrong && a->context) a->context->explain(a->context, a->wrong, a->reason);
   result->type_index = kTVMFFIInt;
   result->zero_padding = 0;
@@ -175,10 +178,10 @@ static inline int isthmus_arguments_end(const isthmus_arguments* a, TVMFFIAny* r
 #define ISTHMUS_KERNEL(type, kernel) (__extension__(void*) _Generic((kernel), type: (kernel)))
 #endif
 
-/* One line of a library's table: ISTHMUS_OPERATOR(aten_add_Tensor, my_add, ISTHMUS_DTYPE(FLOAT32), flags). A kernel
- * whose prototype is not that of the operator does not compile. */
+/* One line of a library's table: ISTHMUS_OPERATOR(aten_add_Tensor, my_add, ISTHMUS_DTYPE(FLOAT32), flags). A
+ * kernel whose prototype is not that of the operator does not compile. */
 #define ISTHMUS_OPERATOR(id, kernel, dtypes, flags) \
-  { ISTHMUS_NAME_##id, (dtypes), (flags), isthmus_call_##id, ISTHMUS_KERNEL(isthmus_##id##_fn, kernel) }
+  {ISTHMUS_NAME_##id, (dtypes), (flags), isthmus_call_##id, ISTHMUS_KERNEL(isthmus_##id##_fn, kernel)}
 
 #ifdef __cplusplus
 } /* extern "C" */

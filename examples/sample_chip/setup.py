@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-import isthmus
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from tvm_ffi.libinfo import find_include_path
+
+import isthmus
 
 FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-fvisibility=hidden"]
 ROOT = Path(__file__).resolve().parent

@@ -165,6 +165,7 @@ def _unpacker(schema: Schema, name: str) -> list[str]:
         ["a.context", *(p.name for p in parameters)],
         ");",
     )
+    braces = len(call) > 1
     return [
         *_wrapped(
             f"static inline int isthmus_call_{name}(",
@@ -174,9 +175,9 @@ def _unpacker(schema: Schema, name: str) -> list[str]:
         "  isthmus_arguments a = isthmus_arguments_of(items, count);",
         "  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;",
         *(f"  {line}" for p in parameters for line in p.reading()),
-        "  if (isthmus_arguments_ready(&a, function)) {" if len(call) > 1 else "  if (isthmus_arguments_ready(&a, function))",
+        f"  if (isthmus_arguments_ready(&a, function)){' {' if braces else ''}",
         *call,
-        *(["  }"] if len(call) > 1 else []),
+        *(["  }"] if braces else []),
         "  return isthmus_arguments_end(&a, result, status);",
         "}",
     ]
