@@ -1,0 +1,105 @@
+"""Timing in batches, and the limits of the machine that operators are compared with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.conformance.bench_cases import MATMUL_SIZE
+from isthmus.conformance.device import Device
+from isthmus.drivers.interface import CopyKind
+
+BATCH_SECONDS = 0.004
+PROBE_BYTES = tuple(1 << power for power in range(14, 27, 2))  # of each side of a copy
+
+
+class Timed:
+    """A call that is timed in batches of a steady length.
+
+    Args:
+        body: runs so many calls and waits for them.
+    """
+
+    def __init__(self, body: Callable[[int], None]) -> None:
+        self._body = body
+        self._calls = 1
+        self.seconds: list[float] = []
+
+    def calibrate(self) -> None:
+        """Warm up and choose how many calls are a batch. Raises what a call raises."""
+        self._body(1)
+        while (spent := self._time()) < BATCH_SECONDS / 4 and self._calls < 1 << 16:
+            self._calls *= 2 if spent > BATCH_SECONDS / 16 else 4
+
+    def measure(self) -> None:
+        """Time one batch."""
+        self.seconds.append(self._time() / self._calls)
+
+    def _time(self) -> float:
+        start = time.perf_counter()
+        self._body(self._calls)
+        return time.perf_counter() - start
+
+    @property
+    def best(self) -> float:
+        """Seconds of one call in the best batch."""
+        return min(self.seconds)
+
+
+class Limits:
+    """What the machine can do, measured between the operators.
+
+    Args:
+        device: whose copies are timed.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._address = device.allocate(2 * PROBE_BYTES[-1])
+        self._copies = {nbytes: Timed(self._copy(nbytes)) for nbytes in PROBE_BYTES}
+        self._products = {name: Timed(_product(name)) for name in ("float32", "float64")}
+        self._probes = (*self._copies.values(), *self._products.values())
+        for probe in self._probes:
+            probe.calibrate()
+
+    def _copy(self, nbytes: int) -> Callable[[int], None]:
+        driver, address = self._device.driver, self._address
+        to = address + PROBE_BYTES[-1]
+
+        def body(calls: int) -> None:
+            for _ in range(calls):
+                driver.copy_async(to, address, nbytes, CopyKind.DEVICE_TO_DEVICE, 0)
+            self._device.synchronize()
+
+        return body
+
+    def measure(self, rounds: int) -> None:
+        """So many batches of each probe."""
+        for _ in range(rounds):
+            for probe in self._probes:
+                probe.measure()
+
+    def close(self) -> None:
+        """Free the memory of the probes."""
+        self._device.free(self._address)
+
+    def bandwidth(self) -> dict[int, float]:
+        """Bytes per second, read and written together, by the bytes of both sides of a copy."""
+        return {2 * nbytes: 2 * nbytes / probe.best for nbytes, probe in self._copies.items()}
+
+    def peak(self) -> dict[str, float]:
+        """Floating-point operations per second of NumPy's matmul, by dtype."""
+        return {name: 2 * MATMUL_SIZE**3 / probe.best for name, probe in self._products.items()}
+
+
+def _product(dtype: str) -> Callable[[int], None]:
+    left, right = np.random.default_rng(0).random((2, MATMUL_SIZE, MATMUL_SIZE)).astype(dtype)
+    out = np.empty_like(left)
+
+    def body(calls: int) -> None:
+        for _ in range(calls):
+            np.matmul(left, right, out=out)
+
+    return body
