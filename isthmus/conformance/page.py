@@ -151,7 +151,8 @@ function showHead() {
   const line = (name, value) => about.append(element('b', {}, name), element('span', {}, value));
   line('driver', data.driver + ' - ' + data.description + ' (' + data.device + ')');
   for (const lib of data.libraries || [])
-    line('library', lib.name + ' - ' + lib.description + ', ' + Object.keys(lib.operators).length + ' operators');
+    line('library', [lib.name + ' - ' + lib.description, Object.keys(lib.operators).length || 'all']
+      .join(', ') + ' operators');
   line('judged through', data.through);
   if (data.golden) line('golden data', 'opset ' + data.golden.opset.slice(0, 16) + ', seed ' + data.golden.seed);
   line('isthmus', data.isthmus);
