@@ -204,7 +204,7 @@ def test_a_delegate_can_only_be_narrowed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("ISTHMUS_HOST_DELEGATE", "0")
     copy = shutil.copy(HOST, tmp_path / "lib.so")  # with a table of its own
     with pytest.raises(
-        loader.LoaderError, match="does not declare the delegate cpu, and driver.toml may only narrow"
+        loader.LoaderError, match=r"does not declare the delegate cpu, and driver\.toml may only narrow"
     ):
         Driver(str(copy), delegate="cpu")
     with pytest.raises(loader.LoaderError, match='delegate "gpu"; it is none or cpu'):
