@@ -64,20 +64,18 @@ class OperatorLibrary:
         self._owner = owner
 
 
-def load(path: str, host_offset: int = 0) -> OperatorLibrary:
+def load(path: str) -> OperatorLibrary:
     """Open an operator library.
 
     Args:
         path: a shared library, or a Python file with a module-level ``library``.
-        host_offset: bytes to add to a device address for the address at which the CPU reaches it; for operators
-            written in Python.
 
     Raises:
         LibraryError: there is no such file, or it cannot be used.
     """
     if not Path(path).is_file():
         raise LibraryError(f"operator library {path} is not a file; check `operators` in driver.toml.")
-    return _load_python(path, host_offset) if path.endswith(".py") else _load_shared(path)
+    return _load_python(path) if path.endswith(".py") else _load_shared(path)
 
 
 def _load_shared(path: str) -> OperatorLibrary:
@@ -102,14 +100,14 @@ def _rows(library: Any) -> list[Any]:
     return [row.from_address(library.operators + i * library.operator_size) for i in range(library.count)]
 
 
-def _load_python(path: str, host_offset: int) -> OperatorLibrary:
+def _load_python(path: str) -> OperatorLibrary:
     library = _import(path)
     tvm_ffi = import_tvm_ffi()
     operators, functions = {}, []
     for name, entry in library.entries.items():
         schema = schema_of(name, path)
         try:
-            function = tvm_ffi.convert(library.function(name, schema, host_offset))
+            function = tvm_ffi.convert(library.function(name, schema))
         except ValueError as error:
             raise LibraryError(f"operator library {path}: {error}") from None
         functions.append(function)

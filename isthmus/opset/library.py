@@ -108,7 +108,12 @@ class Library:
         Raises:
             ValueError: a dtype or an operator that there is none of, or one registered twice.
         """
-        flags = STRIDED * strided | IN_PLACE * in_place | MIXED * mixed | HOST * (not raw if host is None else host)
+        flags = (
+            STRIDED * strided
+            | IN_PLACE * in_place
+            | MIXED * mixed
+            | HOST * (not raw if host is None else host)
+        )
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:
@@ -127,13 +132,12 @@ class Library:
             raise ValueError(f"library {self.name} registers {name} twice")
         self.entries[name] = Entry(name, dt.mask(dtypes), flags, function, raw)
 
-    def function(self, name: str, schema: Schema | None, host_offset: int = 0) -> Callable[..., int | None]:
+    def function(self, name: str, schema: Schema | None) -> Callable[..., int | None]:
         """What the framework calls: unpacks the arguments of operators.h and runs the registered function.
 
         Args:
             name: the overload.
             schema: its schema; None for an operator of an extension, whose function has to be raw.
-            host_offset: bytes to add to a device address for the address at which the CPU reaches it.
 
         Raises:
             ValueError: there is no schema to unpack the arguments by.
@@ -142,9 +146,11 @@ class Library:
         if entry.raw:
             return entry.function
         if schema is None:
-            raise ValueError(f"library {self.name}, {name}: without a schema in the opset it has to be raw=True")
+            raise ValueError(
+                f"library {self.name}, {name}: without a schema in the opset it has to be raw=True"
+            )
         wants_context = "context" in inspect.signature(entry.function).parameters
-        unpack = Unpacker(schema, host_offset)
+        unpack = Unpacker(schema)
 
         def call(context: int, *flat: Any) -> int | None:
             try:
@@ -168,12 +174,10 @@ class Unpacker:
 
     Args:
         schema: of the operator.
-        host_offset: see :meth:`Library.function`.
     """
 
-    def __init__(self, schema: Schema, host_offset: int) -> None:
+    def __init__(self, schema: Schema) -> None:
         self._arguments = (*schema.inputs, *schema.outputs)
-        self._offset = host_offset
 
     def __call__(self, flat: tuple[Any, ...]) -> list[Any]:
         """The arguments, lists gathered, tensors as arrays."""
@@ -190,18 +194,18 @@ class Unpacker:
         return [self._tensor(item) for item in taken] if argument.is_tensor else taken
 
     def _tensor(self, value: Any) -> Any:
-        return None if value is None else as_array(value, self._offset)
+        return None if value is None else as_array(value)
 
 
 _ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.DTYPES.items()}
 
 
-def as_array(tensor: Any, host_offset: int = 0) -> np.ndarray[Any, Any]:
+def as_array(tensor: Any) -> np.ndarray[Any, Any]:
     """NumPy array over the memory of a tvm_ffi.Tensor that the CPU can reach. Writable; owns nothing."""
     dtype = _ARRAY_DTYPES[str(tensor.dtype)]
     shape, strides = tensor.shape, tensor.strides
     if 0 in shape:
         return np.empty(shape, dtype)
     span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr() + host_offset)
+    memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr())
     return np.ndarray(shape, dtype, memory, strides=[stride * dtype.itemsize for stride in strides])
