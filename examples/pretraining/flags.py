@@ -17,6 +17,13 @@ RUN_FLAGS = (
     *("lr", "min_lr", "warmup", "weight_decay", "clip_grad", "dropout", "bf16"),
 )
 
+# --tiny: what the other flags are unless they are given.
+TINY: dict[str, float] = {
+    **{"hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "vocab_size": 512},
+    **{"seq_length": 64, "micro_batch_size": 2, "global_batch_size": 4, "iterations": 20, "warmup": 2},
+    **{"lr": 5e-3, "log_interval": 5, "eval_interval": 20, "eval_samples": 4},
+}
+
 
 def parse_args(world_size: int) -> argparse.Namespace:
     """The flags of the command line; a fault ends the program with one line and exit status 2."""
@@ -26,6 +33,9 @@ def parse_args(world_size: int) -> argparse.Namespace:
     add_data_flags(parser.add_argument_group("data"))
     add_output_flags(parser.add_argument_group("output"))
     args = parser.parse_args()
+    if args.tiny:
+        parser.set_defaults(**TINY)
+        args = parser.parse_args()
     args.num_kv_heads = args.num_kv_heads or args.num_heads
     # SwiGLU has three matrices where a plain block has two of width 4h: 8h/3 costs the same.
     args.ffn_hidden_size = args.ffn_hidden_size or 32 * math.ceil(8 * args.hidden_size / 3 / 32)
@@ -34,6 +44,9 @@ def parse_args(world_size: int) -> argparse.Namespace:
 
 
 def add_model_flags(group: Any) -> None:
+    group.add_argument(
+        "--tiny", action="store_true", help="0.2 M parameters, 20 iterations: seconds on any chip"
+    )
     add(group, "--hidden-size", count, 256, "width of the model")
     add(group, "--num-layers", count, 4, "transformer layers")
     add(group, "--num-heads", count, 4, "attention heads")
