@@ -78,7 +78,7 @@ opinfo: setup
 	@$(BIN)/python -m tests.opinfo
 
 conform: setup
-	@$(BIN)/isthmus conform run --driver host --output runs/conform/host
+	@ISTHMUS_HOST_DEVICES=2 $(BIN)/isthmus conform run --driver host --output runs/conform/host
 	@$(BIN)/isthmus conform run --driver host --through pytorch --output runs/conform/host-pytorch
 	@$(BIN)/isthmus conform run --driver numpy --output runs/conform/numpy
 	@echo "make: the suite in a fresh environment without PyTorch"

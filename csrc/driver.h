@@ -214,7 +214,7 @@ typedef struct isthmus_driver {
 
   /* ---- Memory ---- */
   /* [M] bytes > 0 of the current device's memory, aligned to memory_alignment. Contents are undefined.
-   * ISTHMUS_OUT_OF_MEMORY when there is no room. acl: aclrtMalloc. cuda: cudaMalloc. */
+   * ISTHMUS_INVALID_ARGUMENT for 0 bytes, ISTHMUS_OUT_OF_MEMORY when there is no room. acl: aclrtMalloc. cuda: cudaMalloc. */
   isthmus_status (*memory_allocate)(size_t bytes, void** pointer);
   /* [M] Returns what memory_allocate() gave, on any thread and under any current device. The caller has
    * seen to it that no work uses it. Null is allowed. acl: aclrtFree. cuda: cudaFree. */

@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     route: str = _option(
         "",
         "dispatch",
-        "forced routes: aten::mm=kernel,*softmax*=fallback, or @file; routes: kernel, delegate, decomposition, fallback",
+        "forced routes (kernel, delegate, decomposition, fallback): aten::mm=kernel,*softmax*=fallback, or @file",
     )
     trace: Switch = _option(False, "dispatch", "print each new choice of a route")
     libraries: str = _option(

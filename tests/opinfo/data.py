@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
+import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-
-import tomllib
 
 from .compare import Compared
 
