@@ -272,6 +272,31 @@ def test_the_command_never_imports_torch(golden: Path, right: Path) -> None:
     assert "passed: driver host" in done.stdout
 
 
+def test_without_torch_and_without_data_it_says_where_to_make_them(tmp_path: Path, right: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
+    options = ("conform", "run", "--driver", "host", "--library", right, "--operators", "aten::cat")
+    command = [sys.executable, "-c", code, *map(str, options)]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "isthmus conform generate --output DIR" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_known_failure_is_not_printed_as_a_failure(tmp_path: Path, golden: Path) -> None:
+    library = write_library(tmp_path, "truncates", WRONG["truncates"][0])
+    chip = _chip(tmp_path, library, _entry(operator="aten::add*", reason="it truncates"))
+    done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
+    assert done.returncode == 0, done.stdout
+    assert "FAILED" not in done.stderr + done.stdout
+    # Without the entry it is.
+    (tmp_path / "known_failures.toml").write_text("")
+    done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
+    assert done.returncode == 1
+    assert "FAILED aten::add.Tensor bfloat16 contiguous" in done.stderr
+
+
 def test_list_prints_what_is_claimed(right: Path) -> None:
     done = conform("list", "--driver", "host", "--library", right)
     assert done.returncode == 0, done.stderr
