@@ -51,7 +51,7 @@ def test_rounding_is_that_of_ml_dtypes_where_float32_is_exact(dtype: str) -> Non
     for given in (drawn, middles, np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)):
         with np.errstate(all="ignore"):
             should = given.astype(DTYPES[dtype].numpy)
-        got = rounded(given.astype(np.float64), dtype)
+            got = rounded(given.astype(np.float64), dtype)
         nan = np.isnan(should)
         bits = f"u{should.itemsize}"
         assert np.array_equal(nan, np.isnan(got))

@@ -20,127 +20,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from isthmus.conformance import arrays
-from isthmus.conformance.arrays import Array
-from isthmus.opset import dtypes as dt
+from isthmus.conformance.cases import Case, Expected, Result, Tensor, Tolerance, Value, row_major
+from isthmus.conformance.encoding import case_from_json, case_to_json
+
+__all__ = [
+    "Case",
+    "Expected",
+    "GoldenError",
+    "OperatorEntry",
+    "Reader",
+    "Result",
+    "Tensor",
+    "Tolerance",
+    "Value",
+    "Writer",
+    "row_major",
+]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-LAYOUTS = ("contiguous", "strided", "zero-size", "0-dim", "broadcast", "large")
 REMEDY = "run `isthmus conform generate` again"
 
 
 class GoldenError(ValueError):
     """The data cannot be used; the message is one line: which file, what is wrong, the remedy."""
-
-
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    """A tensor argument: a view on a storage.
-
-    Attributes:
-        storage: 1-D array of the elements, those between the strides included.
-        shape: sizes.
-        strides: in elements, not negative; 0 in an expanded dimension.
-        offset: of the first element, in elements.
-    """
-
-    storage: Array
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
-
-    @classmethod
-    def contiguous(cls, array: Array) -> Tensor:
-        """The whole of an array, in row-major order."""
-        return cls(np.ascontiguousarray(array).reshape(-1), array.shape, row_major(array.shape))
-
-    @property
-    def array(self) -> Array:
-        """The view as a NumPy array."""
-        size = self.storage.dtype.itemsize
-        strides = [stride * size for stride in self.strides]
-        if 0 in self.shape:
-            return np.empty(self.shape, self.storage.dtype)
-        return np.lib.stride_tricks.as_strided(
-            self.storage[self.offset :], self.shape, strides, writeable=False
-        )
-
-    @property
-    def is_contiguous(self) -> bool:
-        """Whether its elements lie in row-major order without gaps."""
-        expected = row_major(self.shape)
-        same = (s == e or n == 1 for n, s, e in zip(self.shape, self.strides, expected, strict=True))
-        return 0 in self.shape or all(same)
-
-
-@dataclass(frozen=True, eq=False)
-class Expected:
-    """What a result must be.
-
-    Attributes:
-        dtype: of the result, by PyTorch's name.
-        shape: of the result.
-        reference: the right values: float64 for floats, complex128 for complex, else of ``dtype``; None where
-            only a law is known.
-        magnitude: the operator on absolute values, float64, where rounding errors add up; None elsewhere.
-        law: of a random result: ``{"name": "normal", "mean": m, "std": s}``, ``{"name": "uniform", "low": a,
-            "high": b}``, ``{"name": "bernoulli", "p": p}``, ``{"name": "integers", "low": a, "high": b}``,
-            ``{"name": "permutation"}``; ``{"name": "any"}`` where the operator leaves the values open.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    reference: Array | None = None
-    magnitude: Array | None = None
-    law: Mapping[str, Any] | None = None
-
-
-class Tolerance(NamedTuple):
-    """Of a float element: ``|got - ref| <= ulp * ulp_of(dtype, ref) + accumulate * eps * magnitude``.
-
-    eps is that of the compute dtype: float32 for the halves, else the dtype's. 0 and 0 ask for the very bits.
-    """
-
-    ulp: float = 0.0
-    accumulate: float = 0.0
-    reason: str = ""
-
-
-Value = Tensor | Sequence["Tensor | None"] | bool | int | float | str | Sequence[float] | None
-Result = Expected | Sequence["Expected | None"] | None
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """One call of an operator.
-
-    Attributes:
-        id: unique within the operator and dtype: "strided-3x4".
-        operator: canonical overload: "aten::add.Tensor".
-        dtype: of the tensors that the case is about.
-        layout: one of LAYOUTS.
-        arguments: in the order of ``schema.inputs``.
-        outputs: in the order of ``schema.outputs``; None where an output mask leaves it out.
-        written: new values of the arguments that the operator writes to.
-        tolerance: of float results.
-    """
-
-    id: str
-    operator: str
-    dtype: str
-    layout: str
-    arguments: Sequence[Value]
-    outputs: Sequence[Result]
-    tolerance: Tolerance
-    written: Mapping[str, Result] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,15 +60,6 @@ class OperatorEntry:
     family: str
     tiers: tuple[str, ...] = ()
     random: bool = False
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a contiguous tensor as PyTorch gives them: a size of 0 counts as 1."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 class Writer:
@@ -205,7 +105,7 @@ class Writer:
                 problem = "twice" if key in seen else "of an operator that was not named"
                 raise ValueError(f"golden case {' '.join(key)}: {problem}")
             seen.add(key)
-            rows.append(_case_to_json(case, store))
+            rows.append(case_to_json(case, store))
         self._write(f"{name}.json", (json.dumps({"cases": rows}, separators=(",", ":")) + "\n").encode())
         self._files[f"{name}.safetensors"] = store.write(self._folder / f"{name}.safetensors")
         return len(rows)
@@ -280,7 +180,7 @@ class Reader:
         """The cases of a family, in their order; arrays are read as they are used. Raises GoldenError."""
         rows = self.rows(family)
         store = arrays.Mapped(self.folder / f"{family}.safetensors")
-        return [_case_from_json(row, store) for row in rows]
+        return [case_from_json(row, store) for row in rows]
 
     def _check(self, name: str) -> None:
         if self._trusts_all or name in self._trusted:
@@ -296,100 +196,3 @@ class Reader:
                 f"{self._digests[name][:12]}...); {REMEDY}"
             )
         self._trusted.add(name)
-
-
-_SPECIAL = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
-
-
-def _number_to_json(value: float) -> Any:
-    number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, float) and not np.isfinite(number):
-        return str(number)
-    return number
-
-
-def _number_from_json(value: Any) -> Any:
-    return _SPECIAL[value] if isinstance(value, str) else value
-
-
-def _value_to_json(value: Value, store: arrays.Store) -> Any:
-    if isinstance(value, Tensor):
-        return {
-            "tensor": store.add(value.storage),
-            "dtype": dt.name_of(value.storage.dtype),
-            "shape": list(value.shape),
-            "strides": list(value.strides),
-            "offset": value.offset,
-        }
-    if isinstance(value, str):
-        return {"text": value}
-    if isinstance(value, (list, tuple)):
-        if any(isinstance(item, Tensor) for item in value) or (value and value[0] is None):
-            return {"tensors": [None if item is None else _value_to_json(item, store) for item in value]}
-        return {"numbers": [_number_to_json(item) for item in value]}
-    return None if value is None else {"number": _number_to_json(value)}  # type: ignore[arg-type]
-
-
-def _value_from_json(row: Any, store: arrays.Mapped) -> Value:
-    if row is None:
-        return None
-    if "tensor" in row:
-        return Tensor(store.get(row["tensor"]), tuple(row["shape"]), tuple(row["strides"]), row["offset"])
-    if "tensors" in row:
-        return [_value_from_json(item, store) for item in row["tensors"]]  # type: ignore[return-value]
-    if "numbers" in row:
-        return [_number_from_json(item) for item in row["numbers"]]
-    return row["text"] if "text" in row else _number_from_json(row["number"])
-
-
-def _result_to_json(result: Result, store: arrays.Store) -> Any:
-    if result is None:
-        return None
-    if not isinstance(result, Expected):
-        return [_result_to_json(item, store) for item in result]
-    row: dict[str, Any] = {"dtype": result.dtype, "shape": list(result.shape)}
-    if result.reference is not None:
-        row["tensor"] = store.add(np.ascontiguousarray(result.reference).reshape(-1))
-    if result.magnitude is not None:
-        row["magnitude"] = store.add(np.ascontiguousarray(result.magnitude).reshape(-1))
-    if result.law is not None:
-        row["law"] = dict(result.law)
-    return row
-
-
-def _result_from_json(row: Any, store: arrays.Mapped) -> Result:
-    if row is None:
-        return None
-    if isinstance(row, list):
-        return [_result_from_json(item, store) for item in row]  # type: ignore[misc]
-    shape = tuple(row["shape"])
-    reference, magnitude = (
-        store.get(row[key]).reshape(shape) if key in row else None for key in ("tensor", "magnitude")
-    )
-    return Expected(row["dtype"], shape, reference, magnitude, row.get("law"))
-
-
-def _case_to_json(case: Case, store: arrays.Store) -> dict[str, Any]:
-    return {
-        "id": case.id,
-        "operator": case.operator,
-        "dtype": case.dtype,
-        "layout": case.layout,
-        "arguments": [_value_to_json(value, store) for value in case.arguments],
-        "outputs": [_result_to_json(result, store) for result in case.outputs],
-        "written": {name: _result_to_json(result, store) for name, result in case.written.items()},
-        "tolerance": case.tolerance._asdict(),
-    }
-
-
-def _case_from_json(row: dict[str, Any], store: arrays.Mapped) -> Case:
-    return Case(
-        id=row["id"],
-        operator=row["operator"],
-        dtype=row["dtype"],
-        layout=row["layout"],
-        arguments=[_value_from_json(value, store) for value in row["arguments"]],
-        outputs=[_result_from_json(result, store) for result in row["outputs"]],
-        tolerance=Tolerance(**row["tolerance"]),
-        written={name: _result_from_json(result, store) for name, result in row["written"].items()},
-    )
