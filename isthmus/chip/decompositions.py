@@ -72,6 +72,17 @@ def equal(self: Tensor, other: Tensor) -> bool:
     return self.shape == other.shape and bool(torch.all(torch.eq(self, other)))
 
 
+def index_put_impl(
+    self: Tensor,
+    indices: list[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> Tensor:
+    """``self``, in place, with values written or added at the indices."""
+    return self.copy_(torch.ops.aten.index_put.default(self, indices, values, accumulate))
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::isneginf": isneginf,
     "aten::isposinf": isposinf,
@@ -83,4 +94,5 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::std.correction": std,
     "aten::std_mean.correction": std_mean,
     "aten::equal": equal,
+    "aten::_index_put_impl_": index_put_impl,
 }

@@ -637,6 +637,14 @@ def topk(x: Array, k: int, dim: int, largest: bool, is_sorted: bool) -> tuple[Ar
     return (values, order) if not x.ndim else (np.split(values, [k], dim)[0], np.split(order, [k], dim)[0])
 
 
+@operator("aten::histc")
+def histogram(x: Array, bins: int, low: float, high: float) -> Array:
+    if low == high:
+        low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
+    low, high = (low - 1, high + 1) if low == high else (low, high)
+    return np.histogram(x, bins, (low, high))[0]
+
+
 @writes("aten::copy_")
 def copy(x: Array, source: Array) -> None:
     x[...] = source
