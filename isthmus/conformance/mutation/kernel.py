@@ -1,0 +1,172 @@
+"""Kernels as functions that can be exchanged while the suite calls them."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from isthmus import opset
+from isthmus.conformance.golden import Tolerance
+from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
+from isthmus.opset import dtypes as dt
+from isthmus.opset.library import Context, Entry, Library
+from isthmus.opset.schema import Argument, Schema
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+_OBJECT_HEADER_BYTES = 24  # TVMFFIObject; a function's cell, which begins with its address, is behind it
+
+
+@dataclass
+class Invocation:
+    """One call of a kernel.
+
+    Attributes:
+        schema: of the operator.
+        inputs: in the order of ``schema.inputs``; tensors as arrays over the device's memory.
+        outputs: in the order of ``schema.outputs``.
+        context: as the suite hands it over.
+    """
+
+    schema: Schema
+    inputs: list[Any]
+    outputs: list[Any]
+    context: Context
+
+    def results(self) -> list[Array]:
+        """Everything that the operator writes: its outputs, and the arguments that it writes to."""
+        written = [
+            value
+            for a, value in zip(self.schema.inputs, self.inputs, strict=True)
+            if a.is_tensor and a.written
+        ]
+        return list(flat([*self.outputs, *written]))
+
+    def read(self) -> list[Array]:
+        """Tensors that the operator only reads."""
+        pairs = zip(self.schema.inputs, self.inputs, strict=True)
+        return list(flat(value for a, value in pairs if a.is_tensor and not a.written))
+
+    def with_input(self, index: int, value: Any) -> Invocation:
+        """The same call with another value of one input."""
+        return replace(self, inputs=[*self.inputs[:index], value, *self.inputs[index + 1 :]])
+
+    def with_inputs(self, change: Callable[[Argument, Any], Any]) -> Invocation:
+        """The same call with every tensor that is only read replaced by ``change(argument, array)``."""
+
+        def each(argument: Argument, value: Any) -> Any:
+            if not argument.is_tensor or argument.written or value is None:
+                return value
+            if isinstance(value, list):
+                return [None if item is None else change(argument, item) for item in value]
+            return change(argument, value)
+
+        pairs = zip(self.schema.inputs, self.inputs, strict=True)
+        return replace(self, inputs=[each(argument, value) for argument, value in pairs])
+
+
+Call: TypeAlias = Callable[[Invocation], None]
+
+
+def flat(values: Any) -> Iterator[Array]:
+    """The arrays of a list of arrays, lists and None."""
+    for value in values:
+        if isinstance(value, list):
+            yield from flat(value)
+        elif value is not None:
+            yield value
+
+
+@dataclass(frozen=True)
+class Target:
+    """A right kernel, to be made wrong.
+
+    Attributes:
+        name: of the operator.
+        family: of the operator.
+        schema: of the operator.
+        flags: of the kernel (operators.h).
+        dtypes: tested.
+        tolerances: by dtype, as the cases have them.
+        pointwise: whether its inputs are broadcast against each other.
+    """
+
+    name: str
+    family: str
+    schema: Schema
+    flags: int
+    dtypes: tuple[str, ...]
+    tolerances: dict[str, Tolerance]
+    pointwise: bool
+
+    def tensors(self) -> list[int]:
+        """Positions of inputs that are one tensor, only read."""
+        inputs = enumerate(self.schema.inputs)
+        return [i for i, a in inputs if a.is_tensor and not a.is_list and not a.written]
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether any tested dtype is a floating one."""
+        return any(dt.DTYPES[name].kind == "float" for name in self.dtypes)
+
+    @property
+    def random(self) -> bool:
+        """Whether it draws random numbers."""
+        return self.schema.random
+
+    @property
+    def rounds(self) -> bool:
+        """Whether float results are rounded, or are inputs moved."""
+        floats = [limit for name, limit in self.tolerances.items() if dt.DTYPES[name].kind == "float"]
+        return any(limit.ulp > 0.5 or limit.accumulate for limit in floats)
+
+
+class Switch:
+    """The kernel that the suite calls, and what it does at the moment.
+
+    Attributes:
+        right: the right kernel.
+        current: what is called; None is the right one.
+        operator: as the suite's executor takes it.
+    """
+
+    def __init__(self, name: str, schema: Schema, entry: Entry, host_offset: int) -> None:
+        self._schema = schema
+        self.right = _plain(entry)
+        self.current: Call | None = None
+        library = Library("switch")
+        library.entries[name] = entry._replace(function=self._call)
+        function = import_tvm_ffi().convert(library.function(name, schema, host_offset))
+        self._kept = function
+        handle = function.__chandle__()
+        call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
+        self.operator = LoadedOperator(name, entry.dtypes, entry.flags, call, handle)
+
+    def _call(self, *arguments: Any, context: Context) -> None:
+        count = len(self._schema.inputs)
+        invocation = Invocation(self._schema, list(arguments[:count]), list(arguments[count:]), context)
+        (self.current or self.right)(invocation)
+
+
+def _plain(entry: Entry) -> Call:
+    takes_context = "context" in inspect.signature(entry.function).parameters
+
+    def right(invocation: Invocation) -> None:
+        extra = {"context": invocation.context} if takes_context else {}
+        entry.function(*invocation.inputs, *invocation.outputs, **extra)
+
+    return right
+
+
+def target(
+    name: str, family: str, entry: Entry, dtypes: Sequence[str], limits: dict[str, Tolerance]
+) -> Target:
+    """What mutations need to know of a kernel."""
+    tags = opset.records().get(name, {}).get("tags", ())
+    return Target(
+        name, family, opset.schema_of(name), entry.flags, tuple(dtypes), limits, "pointwise" in tags
+    )

@@ -1,0 +1,254 @@
+"""Changes of single expressions in the source of a library of Python functions.
+
+The source is compiled once with all its mutants in it: each expression ``e`` that can be changed into ``m`` becomes
+``m if active(7) else e``. So a mutant costs no compilation, and ``active`` notes which of them a call reaches.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.opset.library import Library
+
+MUTATIONS = {
+    "operator replaced": "+ for -, * for /, & for |, and for or, maximum for minimum",
+    "source operands swapped": "the operands of -, /, ** or @, or the first two arguments of a function",
+    "comparison moved": "< for <=, == for !=",
+    "condition negated": "the branches of a condition change places",
+    "constant changed": "one more, half as much again, False for True",
+    "term dropped": "one side of a sum or a product is left out: bias, weight, factor",
+    "sign dropped": "the minus sign, the not",
+    "half precision inside": "a step is computed in float16 instead of float64",
+    "eps outside the root": "sqrt(x + eps) becomes sqrt(x) + eps",
+    "statement dropped": "an assignment to memory is left out",
+}
+# How kernels are registered: runs when the library is imported, not when a kernel does.
+_NOT_KERNELS = ("operator", "register", "writes", "each", "with_one", "with_each")
+_UNSWAPPED = ("isinstance", "zip", "map", "slice", "range", "enumerate")
+_CASTS = ("double", "exact", "wide")
+
+_REPLACED: dict[type[Any], type[Any]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+_ORDERED = (ast.Sub, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod, ast.MatMult)
+_COMPARED: dict[type[Any], type[Any]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_FUNCTIONS = {
+    "maximum": "minimum", "minimum": "maximum", "amax": "amin", "amin": "amax", "argmax": "argmin",
+    "argmin": "argmax", "floor": "ceil", "trunc": "floor", "rint": "trunc", "sum": "mean", "mean": "sum",
+    "floor_divide": "divide", "zeros": "ones", "cumsum": "cumprod",
+}  # fmt: skip
+_SEQUENCES = (ast.List, ast.Tuple, ast.ListComp)
+
+
+class Site(NamedTuple):
+    """One mutant: its number, mutation operator, line, and what became of which text."""
+
+    index: int
+    mutation: str
+    line: int
+    before: str
+    after: str
+
+    @property
+    def detail(self) -> str:
+        """For messages; without the line number, which moves."""
+        return f"{_short(self.before)} -> {_short(self.after)}"
+
+
+def _short(text: str, limit: int = 90) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= limit else plain[: limit - 3] + "..."
+
+
+class Source:
+    """A library compiled with its mutants.
+
+    Attributes:
+        library: as its file makes it.
+        sites: all mutants.
+        active: number of the mutant in force; -1 for none.
+        reached: numbers of the mutants whose place was executed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.sites: list[Site] = []
+        self.active = -1
+        self.reached: set[int] = set()
+        tree = _Weaver(self.sites).visit(ast.parse(path.read_text()))
+        name = f"isthmus._mutants_of_{path.stem}"
+        module = ModuleType(name)
+        module.__dict__.update(__file__=str(path), active__=self._is_active, half__=_half)
+        sys.modules[name] = module  # typing looks a class up by its module
+        exec(compile(ast.fix_missing_locations(tree), str(path), "exec"), module.__dict__)
+        self.library: Library = module.__dict__["library"]
+
+    def _is_active(self, index: int) -> bool:
+        self.reached.add(index)
+        return index == self.active
+
+
+def _half(value: Any) -> Any:
+    """Floating arrays rounded to float16; anything else as it is."""
+    if isinstance(value, list):
+        return [_half(item) for item in value]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fV" and value.dtype.itemsize > 2:
+        return value.astype(np.float16)
+    return value
+
+
+class _Weaver(ast.NodeTransformer):
+    """Weaves the mutants of functions and lambdas into a module."""
+
+    def __init__(self, sites: list[Site]) -> None:
+        self._sites = sites
+        self._depth = 0
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.FunctionDef):
+            return self._function(node)
+        if isinstance(node, ast.Lambda):
+            self._depth += 1
+            node.body = self.visit(node.body)
+            self._depth -= 1
+            return node
+        if not self._depth or isinstance(node, (ast.JoinedStr, ast.arguments)):
+            return node if self._depth else self.generic_visit(node)
+        pristine = copy.deepcopy(node)
+        woven = self.generic_visit(node)
+        if isinstance(node, ast.stmt):
+            return self._statement(pristine, woven)
+        readable = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        if isinstance(node, ast.expr) and readable and not isinstance(node, (ast.Slice, ast.Starred)):
+            return self._expression(pristine, woven)
+        return woven
+
+    def _function(self, node: ast.FunctionDef) -> ast.AST:
+        if not self._depth and node.name in _NOT_KERNELS:
+            return node
+        self._depth += 1
+        body: list[ast.stmt] = []
+        for statement in node.body:
+            woven = self.visit(statement)
+            body.extend(woven if isinstance(woven, list) else [woven])
+        node.body = body
+        self._depth -= 1
+        return node
+
+    def _test(self, mutation: str, before: ast.AST, after: str) -> ast.expr:
+        index = len(self._sites)
+        line = getattr(before, "lineno", 0)
+        self._sites.append(Site(index, mutation, line, ast.unparse(before), after))
+        return ast.Call(ast.Name("active__", ast.Load()), [ast.Constant(index)], [])
+
+    def _expression(self, pristine: Any, woven: Any) -> ast.expr:
+        for mutation, changed in _changes(pristine):
+            test = self._test(mutation, pristine, ast.unparse(changed))
+            woven = ast.IfExp(test, copy.deepcopy(changed), woven)
+        return woven
+
+    def _statement(self, pristine: Any, woven: Any) -> Any:
+        if isinstance(pristine, ast.If):
+            test = self._test("condition negated", pristine.test, f"not ({ast.unparse(pristine.test)})")
+            woven.test = ast.IfExp(test, ast.UnaryOp(ast.Not(), pristine.test), woven.test)
+            return woven
+        targets = getattr(pristine, "targets", [])
+        stores = any(isinstance(each, ast.Subscript) for each in targets)
+        called = isinstance(pristine, ast.Expr) and isinstance(pristine.value, ast.Call)
+        named = any(isinstance(each, ast.Name) for each in targets)  # is read later
+        if (stores and not named) or isinstance(pristine, ast.AugAssign) or called:
+            test = self._test("statement dropped", pristine, "")
+            return ast.If(ast.UnaryOp(ast.Not(), test), [woven], [])
+        return woven
+
+
+def _changes(node: Any) -> Iterator[tuple[str, ast.expr]]:
+    """The mutants of one expression."""
+    for kind, make in _MAKERS.items():
+        if isinstance(node, kind):
+            yield from make(node)
+
+
+def _of_binary(node: ast.BinOp) -> Iterator[tuple[str, ast.expr]]:
+    parts = (node.left, node.right)
+    if any(isinstance(part, _SEQUENCES) for part in parts):
+        return
+    if type(node.op) in _REPLACED:
+        yield "operator replaced", ast.BinOp(node.left, _REPLACED[type(node.op)](), node.right)
+    if isinstance(node.op, _ORDERED):
+        yield "source operands swapped", ast.BinOp(node.right, node.op, node.left)
+    if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        for part in parts:
+            yield "term dropped", part
+    elif isinstance(node.op, ast.Div):
+        yield "term dropped", node.left
+
+
+def _of_comparison(node: ast.Compare) -> Iterator[tuple[str, ast.expr]]:
+    if len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
+        yield "comparison moved", ast.Compare(node.left, [_COMPARED[type(node.ops[0])]()], node.comparators)
+
+
+def _of_logic(node: ast.BoolOp) -> Iterator[tuple[str, ast.expr]]:
+    yield "operator replaced", ast.BoolOp(ast.And() if isinstance(node.op, ast.Or) else ast.Or(), node.values)
+
+
+def _of_unary(node: ast.UnaryOp) -> Iterator[tuple[str, ast.expr]]:
+    yield "sign dropped", node.operand
+
+
+def _of_condition(node: ast.IfExp) -> Iterator[tuple[str, ast.expr]]:
+    yield "condition negated", ast.IfExp(node.test, node.orelse, node.body)
+
+
+def _of_constant(node: ast.Constant) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node.value, bool):
+        yield "constant changed", ast.Constant(not node.value)
+    elif isinstance(node.value, int):
+        yield "constant changed", ast.Constant(node.value + 1)
+    elif isinstance(node.value, float):
+        yield "constant changed", ast.Constant(node.value * 1.5)
+
+
+def _of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    first = node.args[0] if node.args else None
+    if name in _CASTS and len(node.args) == 1:
+        yield "half precision inside", ast.Call(ast.Name("half__", ast.Load()), [node], [])
+    if name in _FUNCTIONS and isinstance(node.func, ast.Attribute):
+        other = ast.Attribute(node.func.value, _FUNCTIONS[name], ast.Load())
+        yield "operator replaced", ast.Call(other, node.args, node.keywords)
+    if name == "sqrt" and isinstance(first, ast.BinOp) and isinstance(first.op, ast.Add):
+        yield "eps outside the root", ast.BinOp(ast.Call(node.func, [first.left], []), ast.Add(), first.right)
+    if name == "where" and len(node.args) == 3:
+        swapped = [node.args[0], node.args[2], node.args[1]]
+        yield "condition negated", ast.Call(node.func, swapped, node.keywords)
+    elif (
+        name not in _UNSWAPPED
+        and len(node.args) > 1
+        and not any(isinstance(arg, (ast.Starred, ast.Constant)) for arg in node.args[:2])
+    ):
+        swapped = [node.args[1], node.args[0], *node.args[2:]]
+        yield "source operands swapped", ast.Call(node.func, swapped, node.keywords)
+
+
+_MAKERS: dict[type[Any], Callable[[Any], Iterator[tuple[str, ast.expr]]]] = {
+    ast.BinOp: _of_binary,
+    ast.Compare: _of_comparison,
+    ast.BoolOp: _of_logic,
+    ast.UnaryOp: _of_unary,
+    ast.IfExp: _of_condition,
+    ast.Constant: _of_constant,
+    ast.Call: _of_call,
+}
