@@ -6,6 +6,7 @@
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -61,6 +62,31 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
     for (const c10::IValue& item : value.toListRef())
       if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
   }
+}
+
+// Masks become the indices of what they select, and indices from the CPU come over, as on CUDA.
+c10::IValue indices_on_chip(const at::Tensor& self, const c10::IValue& given) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::List<std::optional<at::Tensor>> indices;
+  for (const std::optional<at::Tensor>& index : given.toOptionalTensorVector()) {
+    if (!index || !index->defined()) {
+      indices.push_back(std::nullopt);
+    } else if (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte) {
+      for (int64_t i = 0; i < index->dim(); ++i) {
+        const auto dim = static_cast<int64_t>(indices.size());
+        TORCH_CHECK_INDEX(dim < self.dim() && index->size(i) == self.size(dim), "The shape of the mask ",
+                          index->sizes(), " at index ", i, " does not match the shape of the indexed tensor ",
+                          self.sizes(), " at index ", dim);
+        indices.push_back(std::nullopt);
+      }
+      const at::Tensor found = index->nonzero().to(self.device());
+      for (int64_t i = 0; i < index->dim(); ++i)
+        indices.set(indices.size() - static_cast<size_t>(index->dim() - i), found.select(1, i));
+    } else {
+      indices.push_back(index->to(self.device()));
+    }
+  }
+  return indices;
 }
 
 }  // namespace
@@ -332,6 +358,7 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
     role.promoted =
         promotes_ && !role.output && arguments[i].name() != "condition" && arguments[i].name() != "mask";
     if (arguments[i].name() == "generator") generator_ = static_cast<int>(i);
+    if (*arguments[i].type() == *c10::ListType::ofOptionalTensors()) indices_ = static_cast<int>(i);
     roles_.push_back(role);
   }
   random_ = canonical.hasTag(at::Tag::nondeterministic_seeded);
@@ -359,9 +386,15 @@ void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::Opera
 
 bool KernelRoute::call(torch::jit::Stack* stack) {
   const size_t count = roles_.size();
-  torch::jit::Stack results;
+  torch::jit::Stack results, changed;
+  c10::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, count);
+  if (indices_ >= 0) {
+    changed = arguments.vec();
+    changed[indices_] = indices_on_chip(arguments[0].toTensor(), arguments[indices_]);
+    arguments = changed;
+  }
   {
-    KernelCall call(*this, torch::jit::last(*stack, count));
+    KernelCall call(*this, arguments);
     if (!call.examine() || !call.run(results)) return false;
   }
   torch::jit::drop(*stack, count);

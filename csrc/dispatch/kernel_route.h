@@ -53,6 +53,7 @@ class KernelRoute {
   std::vector<Role> roles_;
   size_t outputs_ = 0;  // of the canonical operator: those that are not arguments
   int generator_ = -1;
+  int indices_ = -1;  // position of a list of optional tensors
   bool random_ = false;
   bool promotes_ = false;
   std::vector<bool> returns_argument_;    // per result

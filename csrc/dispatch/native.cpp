@@ -9,6 +9,10 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
@@ -106,6 +110,26 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntAr
   return at::native::_reshape_alias(self, size, stride);
 }
 
+at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
+  ISTHMUS_COUNT("aten::unfold", Route::kNative);
+  return at::native::unfold(self, dimension, size, step);
+}
+
+at::Tensor view_as_real(const at::Tensor& self) {
+  ISTHMUS_COUNT("aten::view_as_real", Route::kNative);
+  return at::native::view_as_real(self);
+}
+
+at::Tensor view_as_complex(const at::Tensor& self) {
+  ISTHMUS_COUNT("aten::view_as_complex", Route::kNative);
+  return at::native::view_as_complex(self);
+}
+
+bool is_set_to(const at::Tensor& self, const at::Tensor& source) {
+  ISTHMUS_COUNT("aten::is_set_to", Route::kNative);
+  return at::native::is_set_to(self, source);
+}
+
 void record_stream(at::Tensor& self, at::Stream stream) {
   ISTHMUS_COUNT("aten::record_stream", Route::kNative);
   memory::device_allocator().recordStream(self.storage().data_ptr(), stream);
@@ -127,6 +151,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view", TORCH_FN(view));
   m.impl("as_strided", TORCH_FN(as_strided));
   m.impl("_reshape_alias", TORCH_FN(reshape_alias));
+  m.impl("unfold", TORCH_FN(unfold));
+  m.impl("view_as_real", TORCH_FN(view_as_real));
+  m.impl("view_as_complex", TORCH_FN(view_as_complex));
+  m.impl("is_set_to", TORCH_FN(is_set_to));
   m.impl("record_stream", TORCH_FN(record_stream));
 }
 

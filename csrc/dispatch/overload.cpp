@@ -97,6 +97,9 @@ bool Overload::has(Route route) const {
 bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   switch (route) {
     case Route::kDelegate:
+      if (C10_UNLIKELY(routes_.delegate_takes != nullptr) &&
+          !routes_.delegate_takes(torch::jit::last(*stack, op.schema().arguments().size())))
+        return false;
       count(route);
       cpu_->call(op, stack, Mapping::Kind::kAlias);
       return true;

@@ -29,7 +29,8 @@ class Overload final : public c10::OperatorKernel {
     Decomposition decomposition;
     bool cpu = false;       // it has a CPU kernel
     bool delegate = false;  // which may run on the chip's memory
-    bool fallback = false;  // or on copies of it
+    bool (*delegate_takes)(c10::ArrayRef<c10::IValue> arguments) = nullptr;  // null: any arguments
+    bool fallback = false;                                                   // or on copies of it
     bool prefer_delegate = false;
     std::string reason;  // of the first route, for people
   };

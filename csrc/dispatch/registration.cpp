@@ -9,6 +9,7 @@
 
 #include "core/runtime.h"
 #include "dispatch/decomposition.h"
+#include "dispatch/histogram.h"
 #include "dispatch/operator_library.h"
 
 namespace isthmus {
@@ -133,14 +134,17 @@ class Registration {
     routes.cpu |= whole;
     const Decomposition composite = composite_of(op);
     if (kernels != kernels_.end()) {
-      // Its gradient is that of its parts; a kernel would cut it off.
-      if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;
+      // Without a kernel for any backend its gradient is that of its parts; a kernel would cut it off.
+      if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !routes.cpu) return;
       routes.kernel = std::make_unique<KernelRoute>(op, kernels->second);
       if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
     }
     if (!routes.delegate || !routes.cpu) {
       routes.decomposition = composite ? composite : decomposition(op, name);
       if (!routes.kernel && routes.decomposition) routes.reason = "in terms of other operators";
+    } else if (name == "aten::histc") {
+      routes.decomposition = histogram_of_integers();
+      routes.delegate_takes = &is_histogram_of_floats;
     } else {
       routes.decomposition = composite;
     }

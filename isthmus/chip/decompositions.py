@@ -83,6 +83,20 @@ def index_put_impl(
     return self.copy_(torch.ops.aten.index_put.default(self, indices, values, accumulate))
 
 
+def nonzero(self: Tensor) -> Tensor:
+    """Indices of the elements that are not zero, int64, shape (n, dimensions).
+
+    The result's shape depends on the values, so the truth values are read by the CPU and the indices come back.
+    """
+    return torch.nonzero(torch.ne(self, 0).cpu()).to(self.device)
+
+
+def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask is true, one-dimensional."""
+    values, mask = torch.broadcast_tensors(self, mask)
+    return torch.index_select(values.reshape(-1), 0, nonzero(mask.reshape(-1)).view(-1))
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::isneginf": isneginf,
     "aten::isposinf": isposinf,
@@ -94,5 +108,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::std.correction": std,
     "aten::std_mean.correction": std_mean,
     "aten::equal": equal,
+    "aten::nonzero": nonzero,
+    "aten::masked_select": masked_select,
     "aten::_index_put_impl_": index_put_impl,
 }
