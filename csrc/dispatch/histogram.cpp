@@ -18,7 +18,6 @@ Decomposition histogram_of_integers() {
                                         arguments[3].toScalar());
     torch::jit::drop(*stack, 4);
     stack->push_back(counts.to(self.scalar_type()));
-    return true;
   };
 }
 

@@ -114,7 +114,7 @@ size_t Inference::Hash::operator()(const Key& key) const noexcept {
 }
 
 std::shared_ptr<const ResultMeta> Inference::operator()(c10::ArrayRef<c10::IValue> arguments) {
-  Key key;
+  Key key{static_cast<int64_t>(c10::get_default_dtype_as_scalartype())};
   for (const c10::IValue& argument : arguments)
     if (!append(argument, key)) return run(arguments);
   {

@@ -126,7 +126,7 @@ std::string dtype_names(uint64_t dtypes) {
   return names;
 }
 
-void KernelArguments::tensor(const at::Tensor& tensor) {
+void KernelArguments::tensor(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     none();
     return;
@@ -134,7 +134,7 @@ void KernelArguments::tensor(const at::Tensor& tensor) {
   const isthmus_driver& table = *driver_table();
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(tensors_.size() < tensors_.capacity());
   DLTensor& dl = tensors_.emplace_back();
-  void* data = const_cast<void*>(tensor.const_data_ptr());
+  void* data = written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
   dl.data = on_host_ ? memory::host_address(data) : data;
   dl.device = {static_cast<DLDeviceType>(table.dlpack_device), tensor.device().index()};
   dl.ndim = static_cast<int32_t>(tensor.dim());
@@ -185,7 +185,13 @@ bool KernelArguments::call(const std::string& name, c10::Stream stream, uint64_t
       kernel_.call(kernel_.handle, arguments_.data(), static_cast<int32_t>(arguments_.size()), &result);
   if (!on_host_) mark_busy(stream);
   if (C10_UNLIKELY(code != 0)) raise_error(name + " by library " + kernel_.library + describe());
-  if (C10_LIKELY(result.type_index == kTVMFFINone || result.v_int64 == ISTHMUS_OK)) return true;
+  if (C10_LIKELY(result.type_index == kTVMFFINone)) return true;
+  if (C10_UNLIKELY(result.type_index != kTVMFFIInt)) {
+    release(result);
+    TORCH_CHECK(false, name, " by library ", kernel_.library, describe(),
+                ": the kernel returned a value; it writes its outputs and returns nothing or a status.");
+  }
+  if (result.v_int64 == ISTHMUS_OK) return true;
   if (result.v_int64 == ISTHMUS_UNSUPPORTED) return false;
   raise_status(result.v_int64, state, name + " by library " + kernel_.library + describe());
 }

@@ -32,7 +32,7 @@ class KernelArguments {
   KernelArguments(const KernelArguments&) = delete;
   KernelArguments& operator=(const KernelArguments&) = delete;
 
-  void tensor(const at::Tensor& tensor);  // undefined is None
+  void tensor(const at::Tensor& tensor, bool written = false);  // undefined is None
   void length(int64_t items) { push(kTVMFFIInt).v_int64 = items; }
   void none() { push(kTVMFFINone).v_int64 = 0; }
   // Numbers, text, lists of numbers. False for what operators.h has no form for (complex numbers).

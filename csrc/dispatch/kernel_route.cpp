@@ -44,7 +44,7 @@ bool omitted(const c10::Argument& argument) {
 
 // Operators that compute in one dtype to which they bring their tensors.
 bool promotes(const c10::OperatorHandle& op) {
-  static const std::unordered_set<std::string> others{"aten::cat", "aten::stack"};
+  static const std::unordered_set<std::string> others{"aten::cat", "aten::floor_divide", "aten::stack"};
   return op.hasTag(at::Tag::pointwise) || others.count(op.schema().name()) > 0;
 }
 
@@ -52,6 +52,14 @@ bool promotes(const c10::OperatorHandle& op) {
 bool writes_undeclared(const c10::OperatorHandle& op, const c10::Argument& argument) {
   return op.schema().name() == "aten::native_batch_norm" &&
          (argument.name() == "running_mean" || argument.name() == "running_var");
+}
+
+// Results that are none of the arguments.
+size_t count_outputs(const c10::FunctionSchema& schema) {
+  const auto& returns = schema.returns();
+  return static_cast<size_t>(std::count_if(returns.begin(), returns.end(), [](const c10::Argument& result) {
+    return result.alias_info() == nullptr || !result.alias_info()->isWrite();
+  }));
 }
 
 template <class Visit>
@@ -113,6 +121,7 @@ class KernelCall {
     const Kernel* kernel = route_.choose(dtypes(), contiguous_);
     if (kernel == nullptr) return false;
     const c10::Stream stream = current_stream(device_);
+    if (route_.kernels_.variant == Variant::kOut) resize_outputs();
     KernelArguments call(*kernel, tensors_ + inferred_tensors());
     if (!prepare_inputs(*kernel, call)) return false;
     prepare_outputs(*kernel, call);
@@ -127,8 +136,10 @@ class KernelCall {
   void examine(const at::Tensor& tensor, size_t argument) {
     ++tensors_;
     const bool scalar = !on_chip(tensor);
+    const KernelRoute::Role& role = route_.roles_[argument];
     if (C10_UNLIKELY(scalar)) {
-      TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0,
+      const bool output = role.output || (route_.kernels_.variant == Variant::kInPlace && argument == 0);
+      TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0 && !output,
                   "Expected all tensors to be on the same device, but found at least two devices, chip:",
                   static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (",
                   route_.name_, ")");
@@ -137,7 +148,6 @@ class KernelCall {
     }
     supported_ &=
         tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();
-    const KernelRoute::Role& role = route_.roles_[argument];
     const uint64_t bit = dtype_bit(tensor.scalar_type());
     if (role.output) return;
     if (role.promoted) {
@@ -158,7 +168,14 @@ class KernelCall {
   }
 
   void infer() {
-    if (route_.inference_) meta_ = (*route_.inference_)(arguments_.slice(0, route_.inferred_from_));
+    if (!route_.inference_) {
+    } else if (route_.dtype_ >= 0 && arguments_[route_.dtype_].isNone()) {
+      std::vector<c10::IValue> arguments = arguments_.slice(0, route_.inferred_from_).vec();
+      arguments[route_.dtype_] = static_cast<int64_t>(given_output(0, 0).scalar_type());
+      meta_ = (*route_.inference_)(arguments);
+    } else {
+      meta_ = (*route_.inference_)(arguments_.slice(0, route_.inferred_from_));
+    }
     if (route_.promotes_) compute_ = compute_dtype();
   }
 
@@ -169,12 +186,12 @@ class KernelCall {
     return count;
   }
 
-  // The result's dtype, or for operators that answer with truth values, the one that the operands promote to.
+  // What the operands promote to, together with the numbers among them; floating where the result is and they
+  // are not. The result's own class (truth values, the absolute value of complex numbers) is no matter.
   at::ScalarType compute_dtype() const {
-    if (meta_ && !meta_->results.empty() && !meta_->results[0].tensors.empty()) {
-      const at::ScalarType result = meta_->results[0].tensors[0].dtype;
-      if (result != at::kBool) return result;
-    }
+    at::ScalarType result = at::ScalarType::Undefined;
+    if (meta_ && !meta_->results.empty() && !meta_->results[0].tensors.empty())
+      result = meta_->results[0].tensors[0].dtype;
     at::native::ResultTypeState state{};
     for (size_t i = 0; i < arguments_.size(); ++i) {
       if (!route_.roles_[i].promoted) continue;
@@ -182,14 +199,17 @@ class KernelCall {
       for_each_tensor(value, [&](const at::Tensor& tensor) {
         state = at::native::update_result_type_state(tensor, state);
       });
-      if (value.isScalar() && !value.isTensor()) {
+      if (result == at::kBool && value.isScalar() && !value.isTensor()) {
         at::Tensor number = at::scalar_tensor(value.toScalar(), at::kCPU);
         number.unsafeGetTensorImpl()->set_wrapped_number(true);
         state = at::native::update_result_type_state(number, state);
       }
     }
-    const at::ScalarType found = at::native::result_type(state);
-    return found == at::ScalarType::Undefined ? at::kFloat : found;
+    const at::ScalarType operands = at::native::result_type(state);
+    if (operands == at::ScalarType::Undefined)
+      return result == at::ScalarType::Undefined ? at::kFloat : result;
+    if (result == at::kBool || result == at::ScalarType::Undefined) return operands;
+    return at::isComplexType(result) == at::isComplexType(operands) ? result : operands;
   }
 
   // Of all tensors that the kernel would get.
@@ -208,12 +228,12 @@ class KernelCall {
       if (!role.passed || role.output) continue;
       const c10::IValue& value = arguments_[i];
       if (value.isTensor()) {
-        call.tensor(input(value.toTensor(), role, kernel));
+        call.tensor(input(value.toTensor(), role, kernel), role.written);
       } else if (value.isTensorList() || value.isOptionalTensorList()) {
         const auto list = value.toListRef();
         call.length(static_cast<int64_t>(list.size()));
         for (const c10::IValue& item : list)
-          call.tensor(item.isTensor() ? input(item.toTensor(), role, kernel) : at::Tensor());
+          call.tensor(item.isTensor() ? input(item.toTensor(), role, kernel) : at::Tensor(), role.written);
       } else if (!call.value(value)) {
         return false;
       }
@@ -234,7 +254,8 @@ class KernelCall {
       return tensor;
     }
     add_kernel_copy_bytes(static_cast<int64_t>(taken.nbytes()));
-    if (role.written) write_back_.emplace_back(tensor, taken);
+    // What an in-place overload writes to is its output.
+    if (role.written && route_.kernels_.variant == Variant::kItself) write_back_.emplace_back(tensor, taken);
     kept_.push_back(std::move(taken));
     return kept_.back();
   }
@@ -242,7 +263,11 @@ class KernelCall {
   // A number from the CPU, by a fill on the stream where a library has one: a copy would wait for the stream.
   at::Tensor brought(const at::Tensor& number) const {
     const c10::Device device(kChip, device_);
-    if (kernels_of("aten::fill_.Scalar") == nullptr) return number.to(device);
+    const std::vector<Kernel>* fills = kernels_of("aten::fill_.Scalar");
+    const auto serves = [&](const Kernel& fill) {
+      return (fill.dtypes & dtype_bit(number.scalar_type())) != 0;
+    };
+    if (fills == nullptr || std::none_of(fills->begin(), fills->end(), serves)) return number.to(device);
     return at::empty({}, number.options().device(device)).fill_(number.item());
   }
 
@@ -252,7 +277,8 @@ class KernelCall {
       if (route_.kernels_.variant == Variant::kItself && route_.returns_argument_[i]) continue;
       const ResultMeta::Result& result = meta_->results[i];
       if (result.is_list) call.length(static_cast<int64_t>(result.tensors.size()));
-      for (size_t j = 0; j < result.tensors.size(); ++j) call.tensor(output(i, j, result.tensors[j], kernel));
+      for (size_t j = 0; j < result.tensors.size(); ++j)
+        call.tensor(output(i, j, result.tensors[j], kernel), true);
     }
   }
 
@@ -264,9 +290,7 @@ class KernelCall {
       return kept_.back();
     }
     const at::Tensor given = given_output(i, j);
-    if (route_.kernels_.variant == Variant::kOut) {
-      at::native::resize_output(given, meta.sizes);
-    } else {
+    if (route_.kernels_.variant == Variant::kInPlace) {
       TORCH_CHECK(given.sizes() == at::IntArrayRef(meta.sizes), "output with shape ", given.sizes(),
                   " doesn't match the broadcast shape ", at::IntArrayRef(meta.sizes));
     }
@@ -279,6 +303,25 @@ class KernelCall {
     kept_.push_back(direct ? given : fresh(meta, kernel));
     if (!direct) write_back_.emplace_back(given, kept_.back());
     return kept_.back();
+  }
+
+  // Before the inputs are looked at, whose memory may be what is resized.
+  void resize_outputs() {
+    for (size_t i = 0; i < meta_->results.size(); ++i) {
+      const at::Tensor given = given_output(i, 0);
+      const TensorMeta& meta = meta_->results[i].tensors[0];
+      TORCH_CHECK(!route_.exact_dtype_ || given.scalar_type() == meta.dtype,
+                  "Expected out tensor to have dtype ", meta.dtype, ", but got ", given.scalar_type(),
+                  " instead (", route_.name_, ").");
+      if (given.sizes() == at::IntArrayRef(meta.sizes)) continue;
+      for (size_t j = 0; j + route_.outputs_ < arguments_.size(); ++j)
+        for_each_tensor(arguments_[j], [&](const at::Tensor& input) {
+          TORCH_CHECK(!input.is_alias_of(given), "output with shape ", given.sizes(),
+                      " doesn't match the broadcast shape ", at::IntArrayRef(meta.sizes),
+                      " and is an input too.");
+        });
+      at::native::resize_output(given, meta.sizes);
+    }
   }
 
   at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const {
@@ -315,7 +358,9 @@ class KernelCall {
   void return_results(torch::jit::Stack& results) const {
     size_t argument = 0, output = 0;
     for (size_t i = 0; i < route_.returns_argument_.size(); ++i) {
-      if (route_.returns_argument_[i]) {
+      if (route_.kernels_.variant == Variant::kOut) {
+        results.push_back(arguments_[arguments_.size() - route_.outputs_ + i]);
+      } else if (route_.returns_argument_[i]) {
         while (!route_.roles_[argument].written) ++argument;
         results.push_back(arguments_[argument++]);
       } else if (!meta_->results[i].is_list) {
@@ -349,11 +394,12 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   const auto& arguments = op.schema().arguments();
   const bool functional = !kernels_.canonical.name.ends_with('_');
   promotes_ = functional && promotes(canonical);
+  outputs_ = count_outputs(canonical.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;
     role.written = (arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite()) ||
                    writes_undeclared(canonical, arguments[i]);
-    role.output = role.written && kernels_.variant == Variant::kOut;
+    role.output = kernels_.variant == Variant::kOut && i + outputs_ >= arguments.size();
     role.passed = !omitted(arguments[i]);
     role.promoted =
         promotes_ && !role.output && arguments[i].name() != "condition" && arguments[i].name() != "mask";
@@ -380,6 +426,16 @@ void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::Opera
   const size_t wanted = canonical.schema().arguments().size();
   const size_t without_outputs = kernels_.variant == Variant::kOut ? given - outputs_ : given;
   const bool as_canonical = without_outputs == wanted;
+  const auto& arguments = canonical.schema().arguments();
+  const bool has_dtype = std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+    return argument.name() == "dtype";
+  });
+  if (kernels_.variant == Variant::kOut) {
+    static const std::unordered_set<std::string> any_dtype{"aten::all", "aten::any"};
+    exact_dtype_ = as_canonical && !promotes_ && !has_dtype && any_dtype.count(kernels_.canonical.name) == 0;
+    for (size_t i = 0; as_canonical && i < arguments.size(); ++i)
+      if (arguments[i].name() == "dtype") dtype_ = static_cast<int>(i);
+  }
   inference_ = std::make_unique<Inference>(as_canonical ? canonical : op);
   inferred_from_ = as_canonical ? without_outputs : given;
 }

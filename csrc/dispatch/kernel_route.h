@@ -58,6 +58,8 @@ class KernelRoute {
   bool promotes_ = false;
   std::vector<bool> returns_argument_;    // per result
   std::unique_ptr<Inference> inference_;  // null where there is nothing to infer
+  bool exact_dtype_ = false;              // out= has to have the inferred dtype
+  int dtype_ = -1;                        // position of dtype in an out= overload's inference
   size_t inferred_from_ = 0;              // arguments that the inference takes
 
   // Published once and never changed, so that readers need no lock.

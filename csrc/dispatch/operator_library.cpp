@@ -168,4 +168,9 @@ std::pair<std::string, std::string> take_raised_error() {
   return taken;
 }
 
+void release(const TVMFFIAny& value) {
+  if (value.type_index >= kTVMFFIStaticObjectBegin && state().decrease_reference != nullptr)
+    state().decrease_reference(value.v_obj);
+}
+
 }  // namespace isthmus

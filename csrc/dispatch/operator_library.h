@@ -54,6 +54,9 @@ void set_operator_runtime(void* library);
 // Takes the error that a kernel raised on this thread: (kind, message).
 std::pair<std::string, std::string> take_raised_error();
 
+// Gives back what a kernel returned, if it is an object.
+void release(const TVMFFIAny& value);
+
 // "aten::add.Tensor", from and to.
 std::string full_name(const c10::OperatorName& name);
 c10::OperatorName operator_name(const std::string& full);

@@ -1,5 +1,6 @@
 #include "dispatch/overload.h"
 
+#include <c10/util/ScopeExit.h>
 #include <fnmatch.h>
 #include <torch/library.h>
 
@@ -17,6 +18,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<std::string, Overload*> overloads;
+  std::vector<std::pair<std::string, Route>> forced;  // by the environment, for overloads that come later too
 };
 
 Registry& registry() {
@@ -109,9 +111,7 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
       count(route);
       return true;
     case Route::kDecomposition:
-      if (!routes_.decomposition(op, stack)) return false;
-      count(route);
-      return true;
+      return decompose(op, stack);
     case Route::kFallback:
       count(route);
       cpu_->call(op, stack, Mapping::Kind::kCopy);
@@ -119,6 +119,17 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
     default:
       return false;
   }
+}
+
+// One that comes back to itself, over whatever other overloads, would never end.
+bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static thread_local std::vector<const Overload*> inside;
+  if (std::find(inside.begin(), inside.end(), this) != inside.end()) return false;
+  inside.push_back(this);
+  const auto leave = c10::make_scope_exit([] { inside.pop_back(); });
+  routes_.decomposition(op, stack);
+  count(Route::kDecomposition);
+  return true;
 }
 
 void Overload::count(Route route) {
@@ -168,6 +179,8 @@ void register_overload(const c10::OperatorHandle& op, Overload::Routes routes) {
     Registry& all = registry();
     std::lock_guard<std::mutex> lock(all.mutex);
     all.overloads[name] = overload.get();
+    for (const auto& [pattern, route] : all.forced)
+      if (matches(name, pattern)) overload->force(route);
   }
   const size_t space = name.find("::");
   const std::string bare = name.substr(space + 2);

@@ -17,9 +17,8 @@
 
 namespace isthmus {
 
-// Replaces the arguments on the stack by the results. False, with the stack as it was, if the decomposition
-// has come back to the overload that it is of.
-using Decomposition = std::function<bool(const c10::OperatorHandle&, torch::jit::Stack*)>;
+// Replaces the arguments on the stack by the results.
+using Decomposition = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
 class Overload final : public c10::OperatorKernel {
  public:
@@ -47,6 +46,7 @@ class Overload final : public c10::OperatorKernel {
  private:
   bool has(Route route) const;
   bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void count(Route route);
   void note(Route route, const std::string& reason) const;
   [[noreturn]] void refuse(std::optional<Route> forced) const;

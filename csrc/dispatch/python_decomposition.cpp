@@ -8,14 +8,6 @@ namespace py = pybind11;
 namespace isthmus {
 namespace {
 
-// Functions that this thread is in: one that comes back to itself would never end.
-thread_local std::vector<const void*> entered;
-
-struct Entered {
-  explicit Entered(const void* function) { entered.push_back(function); }
-  ~Entered() { entered.pop_back(); }
-};
-
 void push(const py::object& result, const c10::FunctionSchema& schema, torch::jit::Stack* stack) {
   const auto& returns = schema.returns();
   if (returns.size() == 1) {
@@ -32,8 +24,6 @@ void push(const py::object& result, const c10::FunctionSchema& schema, torch::ji
 Decomposition python_decomposition(py::object function) {
   PyObject* kept = function.release().ptr();  // for ever, as the overload is
   return [kept](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    if (std::find(entered.begin(), entered.end(), kept) != entered.end()) return false;
-    const Entered inside(kept);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     py::gil_scoped_acquire gil;
     const auto& arguments = op.schema().arguments();
@@ -50,7 +40,6 @@ Decomposition python_decomposition(py::object function) {
     py::object result = py::reinterpret_borrow<py::object>(kept)(*positional, **by_name);
     torch::jit::drop(*stack, arguments.size());
     push(result, op.schema(), stack);
-    return true;
   };
 }
 

@@ -45,6 +45,8 @@ def _library_paths(candidate: Candidate) -> list[str]:
     """In the order of preference."""
     extra = [path for path in os.environ.get("ISTHMUS_LIBRARIES", "").split(os.pathsep) if path]
     routes = os.environ.get("ISTHMUS_ROUTE", "")
+    if routes.startswith("@") and Path(routes[1:]).is_file():
+        routes = Path(routes[1:]).read_text(encoding="utf-8")
     asked = candidate.prefer == "kernel" or ("=kernel" in routes and not extra)
     return extra + list(candidate.operators if asked else ())
 
