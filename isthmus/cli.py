@@ -152,6 +152,10 @@ def ops(
 ) -> None:
     """Print the route of every ATen operator on the chip, and why."""
     found = _routes(pattern, route)
+    if not found:
+        raise _fail(
+            f"{pattern}: no operator matches{f' on the route {route}' if route else ''}; `isthmus ops` lists them"
+        )
     if as_json:
         print(
             json.dumps(
