@@ -2868,7 +2868,7 @@ static inline int isthmus_call_aten_gelu(void* function, const TVMFFIAny* items,
 
 /* aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate='none') -> Tensor
  * dtypes: bfloat16, float16, float32, float64
- * shape: broadcast(grad_output, self); dtype: grad_output.dtype
+ * shape: like(grad_output); dtype: grad_output.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten_gelu_backward "aten::gelu_backward"
 typedef isthmus_status (*isthmus_aten_gelu_backward_fn)(isthmus_context* context, const DLTensor* grad_output,

@@ -189,13 +189,33 @@ def test_halves_are_rounded_to_nearest_even() -> None:
     assert quantize(np.array([1e39]), "bfloat16").astype(float).tolist() == [np.inf]
 
 
+def test_every_operator_gets_cases_that_its_samples_do_not_think_of() -> None:
+    operator = opset.operators()["aten::addcmul"]
+    own = len(list(operator.samples(Maker(operator.name, "float32", 0))))
+    strided, broadcast, nan, inf = operator.cases("float32")[own:]
+    assert all(t.strides[-1] == 2 and t.offset for t in tensors(strided))
+    assert [t.shape[-2:] for t in tensors(broadcast)] == [(17, 1), (1, 35), (17, 1)]
+    assert all(np.isnan(t.view).sum() == 1 and np.signbit(t.view[t.view == 0]).any() for t in tensors(nan))
+    assert all(np.isposinf(t.view).sum() == 1 for t in tensors(inf))
+    beyond = opset.operators()["aten::add.Tensor"].cases("int64")[-1]
+    assert all((t.view > 1 << 53).any() for t in tensors(beyond))
+
+
+def test_operators_may_leave_strides_and_special_values_open() -> None:
+    own = {"aten::native_group_norm": "strided", "aten::convolution_backward": "special"}
+    for name, kind in own.items():
+        operator = opset.operators()[name]
+        made = len(list(operator.samples(Maker(name, "float32", 0))))
+        assert kind not in {case.kind for case in operator.cases("float32")[made:]}
+
+
 def test_special_values_are_tried_for_every_elementwise_float_operator() -> None:
     for name in ("aten::exp", "aten::add.Tensor", "aten::maximum", "aten::eq.Tensor", "aten::where.self"):
         for dtype in dt.FLOATS:
             special = [
                 t for c in opset.operators()[name].cases(dtype) if c.kind == "special" for t in tensors(c)
             ]
-            values = np.concatenate([t.view.astype(np.float64) for t in special])
+            values = np.concatenate([t.view.astype(np.float64).reshape(-1) for t in special])
             assert np.isnan(values).any()
             assert np.isinf(values).any()
             assert (np.signbit(values) & (values == 0)).any()

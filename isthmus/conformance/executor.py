@@ -1,6 +1,6 @@
 """Runs one case on a device, several times, and says everything that is wrong with it.
 
-1. A call with other inputs at the same addresses, which a stale cache would remember.
+1. A call with other inputs and numbers at the same addresses, which a stale cache would remember.
 2. The call itself, outputs poisoned with NaN: its results are judged, what it may not write must be unchanged.
 3. The same call on another stream, outputs poisoned otherwise, the inputs copied on that stream just before: the
    bits must be those of the first. What is the poison both times was never written.
@@ -82,7 +82,7 @@ class Executor:
 
     def _disturb(self, plan: Plan) -> None:
         with suppress(KernelError):  # the inputs may be none that the operator takes
-            self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1])
+            self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1], disturb=True)
 
     def _examine(self, plan: Plan, case: Case) -> Outcome:
         before = plan.image.bytes(POISONS[0])
@@ -133,11 +133,18 @@ class Executor:
         same = [slot.label for slot in varied if not _count_different(slot.view(first), slot.view(other))]
         return [f"{label}: another seed gave the same numbers" for label in same]
 
-    def _call(self, plan: Plan, before: Array, seed: int, share: tuple[Slot, Slot] | None = None) -> Array:
+    def _call(
+        self,
+        plan: Plan,
+        before: Array,
+        seed: int,
+        share: tuple[Slot, Slot] | None = None,
+        disturb: bool = False,
+    ) -> Array:
         """One call on the default stream; returns the memory after it."""
         self._device.write(self._base, before)
         try:
-            self._launch(plan, 0, seed, share)
+            self._launch(plan, 0, seed, share, disturb)
         finally:
             self._device.synchronize()
         after = np.empty_like(before)
@@ -172,7 +179,9 @@ class Executor:
             self._delay = self._device.allocate(_DELAY_BYTES)
         self._device.fill(self._delay, 0, _DELAY_BYTES, self._stream)
 
-    def _launch(self, plan: Plan, stream: int, seed: int, share: tuple[Slot, Slot] | None) -> None:
+    def _launch(
+        self, plan: Plan, stream: int, seed: int, share: tuple[Slot, Slot] | None, disturb: bool = False
+    ) -> None:
         explained: list[str] = []
         scratch: list[int] = []
 
@@ -185,7 +194,7 @@ class Executor:
             return scratch[-1] + shift
 
         context, kept = make_context(self._device.index, stream, seed, workspace, explained)
-        frame = plan.frame(self._base + shift, self._device.dlpack_device, share)
+        frame = plan.frame(self._base + shift, self._device.dlpack_device, share, disturb)
         try:
             frame.call(plan.kernel, context, explained)
         finally:

@@ -106,15 +106,17 @@ class Image:
         self.nbytes = position + GUARD
 
     def bytes(self, poison: int, roll: bool = False) -> Array:
-        """The image before a call; with ``roll`` float inputs are shifted by one element: other inputs."""
+        """The image before a call; with ``roll`` inputs are shifted by one element: other inputs.
+
+        Integers that fill their storage are shifted too: indices stay within their bounds.
+        """
         image = np.full(self.nbytes, CANARY, np.uint8)
         for slot in self.slots:
             raw = image[slot.start : slot.start + slot.size]
             if slot.storage is None:
                 raw[:] = poison
             elif slot.size:
-                rolled = roll and dt.DTYPES[slot.dtype].kind == "float"
-                raw[:] = (np.roll(slot.storage, 1) if rolled else slot.storage).view(np.uint8)
+                raw[:] = (_rolled(slot) if roll else slot.storage).view(np.uint8)
         return image
 
     def intruded(self, before: Array, after: Array, shared: Slot | None = None) -> str:
@@ -141,6 +143,17 @@ class Image:
         far = position - (nearest.start + nearest.size) + 1 if behind else nearest.start - position
         side = "behind" if behind else "before"
         return f"wrote outside its tensors: {count} bytes, the first {far} bytes {side} {nearest.label}"
+
+
+def _rolled(slot: Slot) -> Array:
+    storage = slot.storage
+    assert storage is not None
+    floating = dt.DTYPES[slot.dtype].kind == "float"
+    if floating and storage.size == 1:
+        with np.errstate(all="ignore"):
+            return (storage * 0.5).astype(storage.dtype)
+    dense = storage.size == np.prod(slot.shape, dtype=np.int64)
+    return np.roll(storage, 1) if floating or dense else storage
 
 
 def _clear(different: Array, slot: Slot) -> None:

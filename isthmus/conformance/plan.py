@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,12 +70,26 @@ class Plan:
         self.shareable = list(self._pairs(inputs, outputs)) if kernel.flags & IN_PLACE else []
 
     def frame(
-        self, base: int, dlpack_device: tuple[int, int], share: tuple[Slot, Slot] | None = None
+        self,
+        base: int,
+        dlpack_device: tuple[int, int],
+        share: tuple[Slot, Slot] | None = None,
+        disturb: bool = False,
     ) -> Frame:
-        """The arguments, with the image at address base; ``share`` lets an output be an input."""
+        """The arguments, with the image at address base.
+
+        Args:
+            base: address of the image.
+            dlpack_device: under which tensors are handed over.
+            share: (input, output): the output is the memory of the input.
+            disturb: other numbers than those of the case, where they cannot change shapes.
+        """
         frame = Frame(dlpack_device)
-        for argument in self._arguments:
-            frame.push(_placed(argument, base, share))
+        for argument, declared in zip_longest(self._arguments, self._schema.inputs):
+            other = (
+                disturb and declared is not None and declared.base in ("Scalar", "float") and self.image.slots
+            )
+            frame.push(_another(argument) if other else _placed(argument, base, share))
         return frame
 
     def _input(self, name: str, written: bool, value: Value) -> Any:
@@ -182,6 +197,15 @@ def _slots(arguments: list[Any]) -> Iterator[Slot]:
             yield argument
         elif isinstance(argument, list):
             yield from (item for item in argument if isinstance(item, Slot))
+
+
+def _another(number: Any) -> Any:
+    """A number of the same type, near it; lists item by item."""
+    if isinstance(number, list):
+        return [_another(item) for item in number]
+    if number is None or isinstance(number, bool):
+        return number
+    return number + 1 if isinstance(number, int) else number / 2
 
 
 def _placed(argument: Any, base: int, share: tuple[Slot, Slot] | None) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from isthmus.opset.derived import derived
 from isthmus.opset.sampling import Case, Maker
 
 Samples = Callable[[Maker], Iterator[Case]]
@@ -32,6 +34,8 @@ class Tolerance:
 
 
 EXACT = Tolerance()
+SPECIAL = (math.nan, math.inf)
+ONLY_NAN = (math.nan,)
 # The reference is itself rounded to float64, a half may be rounded by way of float32: hence a little above a half.
 ROUNDED = Tolerance(0.501, 0, "one operation, correctly rounded")
 CHOSEN = Tolerance(0.5, 0, "one of the inputs; the sign of a zero is open")
@@ -63,6 +67,9 @@ class Operator:
         magnitude: sums of absolute values, one for each result; None where no tolerance accumulates.
         law: of a random operator, in place of a reference: from the arguments, the law of each result by name
             (:class:`isthmus.conformance.golden.Expected`).
+        strided: whether its tensors may be strided: not where PyTorch itself insists on contiguous ones.
+        special: which of NaN and infinity it is tried with: not infinity where orders of evaluation that are
+            equally right give an infinity or NaN.
         family: file of :mod:`isthmus.opset.families` that it is in.
     """
 
@@ -75,7 +82,14 @@ class Operator:
     reference: Reference | None = None
     magnitude: Reference | None = None
     law: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    strided: bool = True
+    special: tuple[float, ...] = SPECIAL
     family: str = ""
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether its tensors are broadcast against each other."""
+        return self.shape.startswith("broadcast")
 
     def of_family(self, family: str) -> Operator:
         """The same operator, in that family."""
@@ -83,7 +97,9 @@ class Operator:
 
     def cases(self, dtype: str, seed: int = 0) -> list[Case]:
         """Its test cases for one dtype; the same for the same seed."""
-        return list(self.samples(Maker(self.name, dtype, seed)))
+        maker = Maker(self.name, dtype, seed)
+        own = list(self.samples(maker))
+        return own if self.law else [*own, *derived(maker, own, self.strided, self.special, self.broadcasts)]
 
 
 def op(

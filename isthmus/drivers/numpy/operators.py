@@ -411,20 +411,20 @@ def batch_norm_backward(
     return dx * rstd, np.sum(grad * normal, rows), np.sum(grad, rows)
 
 
-def class_weights(target: Array, weight: Maybe, ignore_index: int) -> tuple[Array, Array]:
-    """The class to look at and the weight of each sample; ignored samples look at class 0 and weigh 0."""
+def class_weights(target: Array, weight: Maybe, ignore_index: int) -> tuple[Array, Array, Array]:
+    """Of each sample: whether it counts, the class to look at (0 if it does not), its weight (0 if it does not)."""
     kept = target != ignore_index
     classes = np.where(kept, target, 0)
-    return classes[..., None], kept * (1.0 if weight is None else double(weight)[classes])
+    return kept, classes[..., None], np.where(kept, 1.0 if weight is None else double(weight)[classes], 0)
 
 
 @operator("aten::nll_loss_forward")
 def nll_loss(
     log_p: Array, target: Array, weight: Maybe, reduction: int, ignore_index: int
 ) -> tuple[Any, ...]:
-    classes, scale = class_weights(target, weight, ignore_index)
+    kept, classes, scale = class_weights(target, weight, ignore_index)
     picked = np.take_along_axis(double(log_p), classes, -1)[..., 0]
-    losses = np.where(scale == 0, 0, -picked * scale)
+    losses = np.where(kept, -picked * scale, 0)
     if reduction == 0 and target.ndim:
         return losses, 0
     return losses.sum() / (scale.sum() if reduction == 1 else 1), scale.sum()
@@ -434,8 +434,8 @@ def nll_loss(
 def nll_loss_backward(
     grad: Array, log_p: Array, target: Array, weight: Maybe, reduction: int, ignore_index: int, total_weight: Array
 ) -> Array:  # fmt: skip
-    classes, scale = class_weights(target, weight, ignore_index)
-    each = np.where(scale == 0, 0, -grad * scale / (double(total_weight) if reduction == 1 else 1))
+    kept, classes, scale = class_weights(target, weight, ignore_index)
+    each = np.where(kept, -grad * scale / (double(total_weight) if reduction == 1 else 1), 0)
     result = np.zeros(log_p.shape)
     np.put_along_axis(result, classes, each[..., None], -1)
     return result

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, elementwise, several
-from isthmus.opset.operator import CHOSEN, EXACT, SCALED, Operator, Tolerance, accumulated, op, transcendental
+from isthmus.opset.operator import (
+    CHOSEN,
+    EXACT,
+    ONLY_NAN,
+    SCALED,
+    Operator,
+    Tolerance,
+    accumulated,
+    op,
+    transcendental,
+)
 from isthmus.opset.sampling import Case, Maker
 
 if TYPE_CHECKING:
@@ -67,12 +77,16 @@ OPERATORS: list[Operator] = [
        _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs()),
     op("silu", dt.FLOATS, *_LIKE, elementwise(_WIDE, special=False), transcendental(4)),
     op("silu_backward", dt.FLOATS, *_PAIR, _backward(ANY, _WIDE), _DERIVED, magnitude=_times(1)),
-    op("gelu", dt.FLOATS, *_LIKE, _gelus, _GATED, magnitude=lambda self, approximate: self.abs()),
-    op("gelu_backward", dt.FLOATS, *_PAIR,
+    op("gelu", dt.FLOATS, *_LIKE, _gelus, _GATED, magnitude=lambda self, approximate: self.abs(), special=ONLY_NAN),
+    op("gelu_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype",
        several(_backward(ANY, (-6, 6), approximate="none"), _backward(ANY, (-6, 6), approximate="tanh")),
        _DERIVED, magnitude=_times(1)),
     op("hardtanh", dt.FLOATS, *_LIKE, elementwise(ANY, min_val=-0.5, max_val=1.25)),
     op("leaky_relu", dt.FLOATS, *_LIKE, elementwise(ANY, negative_slope=0.07), SCALED),
-    op("elu", dt.FLOATS, *_LIKE, elementwise((-5, 3), alpha=1.5), transcendental(4)),
-    op("softplus", dt.FLOATS, *_LIKE, elementwise((-9, 25)), transcendental(4)),
+    op("elu", dt.FLOATS, *_LIKE, several(
+        elementwise((-5, 3), alpha=1.5), elementwise((-5, 3), special=False, alpha=0.7, scale=1.05, input_scale=0.9)
+    ), transcendental(4)),
+    op("softplus", dt.FLOATS, *_LIKE, several(
+        elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0)
+    ), transcendental(4)),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import (
     EXACT,
+    ONLY_NAN,
     ROOT,
     ROUNDED,
     SCALED,
@@ -115,11 +116,13 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
         limit if add else SCALED,
         magnitude=size,
     )
-    yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second), limit, magnitude=size)
+    scaled: Any = ((), (2,)) if add else ((),)  # alpha
+    yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second, scalars=scaled), limit, magnitude=size)
     yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_scalars), limit,
              magnitude=size)  # fmt: skip
     if name != "sub":
-        yield op(f"_foreach_{name}.Tensor", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_tensor), limit,
+        yield op(f"_foreach_{name}.Tensor", *rule, _lists(
+            ANY, scalars=tuple(("item", *alpha) for alpha in scaled), by_item=_item_tensor), limit,
                  magnitude=size)  # fmt: skip
 
 
@@ -162,9 +165,9 @@ OPERATORS: list[Operator] = [
     *_binary("add", _SUM), *_binary("sub", _SUM), *_binary("mul", ROUNDED), *_binary("div", ROUNDED, APART),
     *_ternary("addcmul"), *_ternary("addcdiv"),
     op("_foreach_lerp.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, scalars=((0.1,), (0.9,))), _FUSED,
-       magnitude=_each(_lerp_size)),
+       magnitude=_each(_lerp_size), special=ONLY_NAN),
     op("_foreach_lerp.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, WEIGHT), _FUSED,
-       magnitude=_each(_lerp_size)),
+       magnitude=_each(_lerp_size), special=ONLY_NAN),
     op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), EXACT),
     op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), EXACT),
     op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,))),

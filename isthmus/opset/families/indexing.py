@@ -39,6 +39,7 @@ def _embedding(m: Maker) -> Iterator[Case]:
 def _embedding_gradient(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, -1, False, model="llama")
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 0, False, model="bert")
+    yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 3, True)
     yield m.case("strided", m.tensor(9, 13, layout="transposed"), m.integers(9, high=5), 5, -1, False)
     yield m.case("zero-size", m.tensor(0, 13), m.integers(0, high=5), 5, -1, False)
 
@@ -143,6 +144,8 @@ def _puts(m: Maker) -> Iterator[Case]:
         "contiguous", m.tensor(7, 5), [m.integers(19, high=7)], m.tensor(19, 5), True, model="qwen_moe"
     )
     yield m.case("contiguous", m.tensor(7, 5), [None, m.integers(9, high=5)], m.tensor(7, 9), True)
+    pair = [m.integers(13, high=7), m.integers(13, high=5)]
+    yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
 
 

@@ -46,6 +46,8 @@ def _likelihoods(m: Maker) -> Iterator[tuple[str, Array, Array, Any, int, str]]:
 def _forward(m: Maker) -> Iterator[Case]:
     for kind, logs, target, weight, reduction, model in _likelihoods(m):
         yield m.case(kind, logs, target, weight, reduction, -100, model=model)
+    labels = m.integers(11, high=5)
+    yield m.case("contiguous", m.tensor(11, 5, low=-9, high=0), labels, m.tensor(5, low=0.2), MEAN, 2)
 
 
 def _backward(m: Maker) -> Iterator[Case]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, accumulated, op
 from isthmus.opset.reference import absolutely
@@ -55,12 +57,17 @@ def _addmm(m: Maker) -> Iterator[Case]:
     for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1)):
         yield m.case("contiguous", m.tensor(7, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
     yield m.case("broadcast", m.tensor(7, 1), m.tensor(7, 13), m.tensor(13, 9))
+    # beta = 0 takes nothing of the first tensor, not even NaN.
+    nan = m.values(np.full((7, 9), np.nan))
+    yield m.case("special", nan, m.tensor(7, 13), m.tensor(13, 9), beta=0, alpha=2.0)
     yield m.case("0-dim", m.tensor(), m.tensor(7, 13), m.tensor(13, 9))
 
 
 def _baddbmm(m: Maker) -> Iterator[Case]:
     yield from _products(m, 3, before=lambda rows, columns: m.tensor(3, rows, columns))
     yield m.case("broadcast", m.tensor(1, 1, 9), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0.5, alpha=2.0)
+    nan = m.values(np.full((2, 7, 9), np.nan))
+    yield m.case("special", nan, m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0, alpha=2.0)
 
 
 def _mv(m: Maker) -> Iterator[Case]:

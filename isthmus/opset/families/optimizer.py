@@ -29,7 +29,8 @@ def _adams(m: Maker) -> Iterator[Case]:
                           (5.0, {"eps": 0.1, "weight_decay": 0.3}), (2.0, {"weight_decay": 0.0})):  # fmt: skip
         largest = _list(m, 1.0, 2.0) if change.get("amsgrad") else []
         yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), _list(m, -1, 1), _list(m, 0.05, 2),
-                     largest, [_flag(m, steps) for _ in _SIZES], **{**usual, **change}, model="llama")  # fmt: skip
+                     largest, [_flag(m, steps + i) for i in range(len(_SIZES))], **{**usual, **change},
+                     model="llama")  # fmt: skip
     for found in (0.0, 1.0):
         yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -90, 90), _list(m, -1, 1), _list(m, 0.05, 2), [],
                      [_flag(m, 2.0) for _ in _SIZES], **usual, grad_scale=_flag(m, 32.0),
@@ -79,11 +80,14 @@ def _adam(decoupled: bool, magnitude: bool = False) -> Any:
 def _sgds(m: Maker) -> Iterator[Case]:
     for change in ({"momentum": 0.0}, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.9, "dampening": 0.1},
                    {"momentum": 0.9, "is_first_step": True}, {"momentum": 0.9, "maximize": True}):  # fmt: skip
-        usual = {"weight_decay": 0.01, "lr": 0.1, "dampening": 0.0, "nesterov": False, "maximize": False,
-                 "is_first_step": False}  # fmt: skip
+        usual: dict[str, Any] = {"weight_decay": 0.01, "lr": 0.1, "dampening": 0.0, "nesterov": False,
+                                 "maximize": False, "is_first_step": False}  # fmt: skip
         buffers = _list(m, -1, 1) if change["momentum"] else []
         yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), buffers, **{**usual, **change},
                      model="resnet")  # fmt: skip
+    for found in (0.0, 1.0):
+        yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -90, 90), _list(m, -1, 1), **usual, momentum=0.9,
+                     grad_scale=_flag(m, 32.0), found_inf=_flag(m, found))  # fmt: skip
 
 
 def _sgd(magnitude: bool = False) -> Any:
@@ -91,7 +95,10 @@ def _sgd(magnitude: bool = False) -> Any:
                momentum: float, lr: float, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
                grad_scale: Any = None, found_inf: Any = None) -> Any:  # fmt: skip
         sizes: list[list[Any]] = [[], [], []]
+        skip = found_inf is not None and bool(found_inf)
         for i, param in enumerate(self):
+            if grad_scale is not None and not skip:
+                grads[i].div_(grad_scale)
             grad = (-grads[i] if maximize else grads[i]) + weight_decay * param
             grad = grads[i].abs() + weight_decay * param.abs() if magnitude else grad
             buffer = grad
@@ -102,7 +109,7 @@ def _sgd(magnitude: bool = False) -> Any:
             step = grad + momentum * buffer if nesterov else buffer
             sizes[0].append(param.abs() + lr * step)
             sizes[1].append(grads[i].abs())
-            if not magnitude:
+            if not (magnitude or skip):
                 param.copy_(param - lr * step)
                 if momentum:
                     momentum_buffer_list[i].copy_(buffer)
@@ -151,9 +158,12 @@ def _scale(self: Any, growth_tracker: Any, found_inf: Any, scale_growth_factor: 
 _WRITTEN = ("None", "None")
 
 OPERATORS: list[Operator] = [
-    op("_fused_adamw_", dt.FLOATS, *_WRITTEN, _adams, _UPDATE, reference=_adam(True), magnitude=_adam(True, True)),
-    op("_fused_adam_", dt.FLOATS, *_WRITTEN, _adams, _UPDATE, reference=_adam(False), magnitude=_adam(False, True)),
-    op("_fused_sgd_", dt.FLOATS, *_WRITTEN, _sgds, _UPDATE, reference=_sgd(), magnitude=_sgd(True)),
+    op("_fused_adamw_", dt.FLOATS, *_WRITTEN, _adams, _UPDATE, reference=_adam(True), magnitude=_adam(True, True),
+       strided=False),
+    op("_fused_adam_", dt.FLOATS, *_WRITTEN, _adams, _UPDATE, reference=_adam(False), magnitude=_adam(False, True),
+       strided=False),
+    op("_fused_sgd_", dt.FLOATS, *_WRITTEN, _sgds, _UPDATE, reference=_sgd(), magnitude=_sgd(True),
+       strided=False),
     op("_amp_foreach_non_finite_check_and_unscale_", ("float16", "bfloat16", "float32"), *_WRITTEN, _unscales,
        Tolerance(0.501, 0, "one product"), reference=_unscale),
     op("_amp_update_scale_", ("float32",), *_WRITTEN, _scales, EXACT, reference=_scale),

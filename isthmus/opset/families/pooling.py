@@ -45,6 +45,9 @@ def _pools(three: bool = False, distinct: bool = False) -> Any:
                 tensor = m.distinct(*size, layout=layout) if distinct else m.tensor(*size, layout=layout)
                 options = [_deep(each, three) for each in (kernel, stride, pad)]
                 yield m.case(kind, tensor, *options, ceil_mode=kernel == [2, 3], model="resnet")
+        if distinct:
+            apart = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 0], [2, 1])]
+            yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *apart)
 
     return samples
 

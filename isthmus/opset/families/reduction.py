@@ -58,8 +58,22 @@ def _distinct_over_dims(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.distinct(3, 5, 7), dim, keepdim=dim == 1, model="qwen_moe")
         yield m.case("strided", m.distinct(3, 5, 7, layout="transposed"), dim)
         yield m.case("strided", m.distinct(3, 5, 7, layout="sliced"), dim)
+        yield m.case("contiguous", _ties(m), dim)
     yield m.case("0-dim", m.tensor(), 0)
     yield m.case("zero-size", m.tensor(0, 5), 1)
+
+
+def _ties(m: Maker) -> Array:
+    """Rows whose largest and smallest values come several times: the first counts."""
+    return m.values(m.integers(5, 23, high=4).view, m.dtype)
+
+
+def _close(m: Maker) -> Array:
+    """Neighbours in the dtype: what is computed in a narrower one sees ties."""
+    import ml_dtypes
+
+    eps = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).eps)
+    return m.values([[1 + eps, 1.0, 1 + 2 * eps, 1 - eps], [1.0, 1 - eps, 1 - 2 * eps, 1 + eps]])
 
 
 def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True) -> Any:
@@ -77,6 +91,9 @@ def _chosen(m: Maker) -> Iterator[Case]:
     for keep in (False, True):
         yield m.case("contiguous", m.distinct(3, 37), 1, keepdim=keep, model="resnet")
         yield m.case("strided", m.distinct(5, 9, layout="transposed"), 0, keepdim=keep)
+        yield m.case("contiguous", _ties(m), 1, keepdim=keep)
+        if m.is_float:
+            yield m.case("contiguous", _close(m), 1, keepdim=keep)
     yield m.case("contiguous", m.distinct(4, 11))
     yield m.case("0-dim", m.tensor())
     yield m.case("zero-size", m.tensor(0, 5), 1)
@@ -95,6 +112,9 @@ def _norms(m: Maker) -> Iterator[Case]:
     for order in (2, 1, float("inf"), 3.0):
         yield m.case("contiguous", m.tensor(3, 37), order, None, False, model="llama")
         yield m.case("strided", m.tensor(5, 19, layout="transposed"), order, [1], True)
+    yield m.case("contiguous", m.tensor(3, 5, 7), 2, [0, 2], False)
+    # The sum of squares is beyond float16, its root is not.
+    yield m.case("contiguous", m.tensor(3, 37, low=100, high=300), 2, None, False)
     yield m.case("0-dim", m.tensor(), 2)
     yield m.case("zero-size", m.tensor(0, 5), 2)
     if m.dtype in ("float32", "bfloat16"):
@@ -120,6 +140,7 @@ def _variances(m: Maker) -> Iterator[Case]:
     for correction, dim in ((1, [2]), (0, [0]), (2, [1])):
         yield m.case("contiguous", m.tensor(3, 17, 35), dim, correction=correction, keepdim=correction == 0)
         yield m.case("strided", m.tensor(3, 17, 13, layout="transposed"), dim, correction=correction)
+    yield m.case("contiguous", m.tensor(3, 5, 7), [0, 2], correction=1)
     yield m.case("contiguous", m.tensor(3, 13), None)
     yield m.case("zero-size", m.tensor(0, 5), [1])
 
@@ -146,6 +167,8 @@ def _flags(dims: Any) -> Any:
             kind = "contiguous" if layout == "contiguous" else "strided"
             for dim in dims:
                 yield m.case(kind, m.values(flags if m.dtype == "bool" else flags * 2, layout=layout), *dim)
+        if m.dtype == "float64":  # true, though not in float32
+            yield m.case("special", m.values([[[0.0, 0.0, 1e-300]], [[1e-300, 1e-300, 1e-300]]]), *dims[0])
         yield m.case("zero-size", m.tensor(0, 3), *[[1] if isinstance(item, list) else 1 for item in dims[0]])
         yield m.case("0-dim", m.tensor(), *_at_zero(dims[0]))
 

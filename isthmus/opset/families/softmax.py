@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, op
 from isthmus.opset.sampling import Array, Case, Maker
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def _forward(m: Maker) -> Iterator[Case]:
     for kind, logits, dim, model in _rows(m):
         yield m.case(kind, logits, dim, False, model=model)
     inf = float("inf")
-    masked = [[0.5, -inf, 1.0, -inf], [-inf, -inf, -inf, 2.0], [float("nan"), 1, 2, 3], [inf, 0, 1, 2]]
+    masked = [[0.5, -inf, 1.0, -inf], [-inf, -inf, -inf, 2.0], [float("nan"), 1, 2, 3], [inf, 0, 1, 2],
+              [-inf, -inf, -inf, -inf]]  # fmt: skip
     yield m.case("special", m.values(masked), -1, False, model="llama")
 
 
@@ -181,13 +182,13 @@ OPERATORS: list[Operator] = [
        magnitude=lambda **a: _softmax_size(**a).nan_to_num(0)),
     op("_log_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _LOG, magnitude=_log_size),
     op("_softmax_backward_data", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _gradients(False), _BACKWARD,
-       magnitude=_softmax_gradient),
+       magnitude=_softmax_gradient, special=ONLY_NAN),
     op("_log_softmax_backward_data", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _gradients(True), _BACKWARD,
        magnitude=_log_gradient),
     op("_scaled_dot_product_flash_attention_for_cpu", dt.FLOATS, "(query.shape, query.shape[:3])",
        "(query.dtype, accumulator(query))", _attention, _ATTENTION, reference=_attention_reference,
-       magnitude=_attention_size),
+       magnitude=_attention_size, strided=False, special=()),  # what is masked may be skipped
     op("_scaled_dot_product_flash_attention_for_cpu_backward", dt.FLOATS, "(query.shape, key.shape, value.shape)",
        "(query.dtype, query.dtype, query.dtype)", _attention_gradients, _ATTENTION, reference=_attention_gradient,
-       magnitude=_attention_gradient_size),
+       magnitude=_attention_gradient_size, strided=False, special=()),
 ]  # fmt: skip
