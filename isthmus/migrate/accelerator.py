@@ -95,7 +95,8 @@ def current(check: bool = True) -> Accelerator:
     """
     device = torch.accelerator.current_accelerator(check_available=check)
     if device is None:
-        why = f"PyTorch sees no usable device here, and the chip is not registered: {isthmus.status().reason}"
+        reason = isthmus.status().reason
+        why = f"the chip is not registered ({reason}) and PyTorch sees no other; `isthmus doctor` says why"
         raise NoAccelerator(f"no accelerator: {_driver_error() or why}")
     return Accelerator(device.type, torch.get_device_module(device))
 
