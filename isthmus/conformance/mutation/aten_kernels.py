@@ -17,7 +17,7 @@ from isthmus.opset.library import HOST, IN_PLACE, STRIDED, Context, Entry
 
 def entry(name: str) -> Entry:
     """The kernel of an operator of the opset. Needs PyTorch when it is called."""
-    return Entry(name, dt.mask(dt.ALL), HOST | STRIDED | IN_PLACE, _kernel(name), False)
+    return Entry(name, dt.mask(tuple(dt.DTYPES)), HOST | STRIDED | IN_PLACE, _kernel(name), False)
 
 
 def _kernel(name: str) -> Callable[..., None]:

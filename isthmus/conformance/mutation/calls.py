@@ -11,6 +11,7 @@ from isthmus.conformance.mutation.kernel import Array, Call, Invocation, Target,
 from isthmus.conformance.mutation.mutant import Mutation, Wrong, simply
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST
+from isthmus.opset.schema import Argument
 
 
 def _shapes(call: Invocation) -> tuple[Any, ...]:
@@ -33,16 +34,23 @@ def _remembering() -> Wrong:
     return wrong
 
 
+def _is_number(argument: Argument) -> bool:
+    """A number that a compiled kernel holds beside its shapes: alpha, beta, eps, a learning rate."""
+    return argument.base in ("Scalar", "float") and not argument.is_list
+
+
 def _remembering_numbers() -> Wrong:
-    """A compiled kernel is found by shapes and dtypes alone, with the numbers of the call that it was made for."""
+    """A compiled kernel is found by shapes, dtypes and flags alone, and has the numbers of its first call."""
     remembered: dict[Any, list[Any]] = {}
 
     def wrong(right: Call, call: Invocation) -> None:
-        key = _shapes(call)[0]
-        numbers = [None if a.is_tensor else v for a, v in zip(call.schema.inputs, call.inputs, strict=True)]
-        first = remembered.setdefault(key, numbers)
-        for index, argument in enumerate(call.schema.inputs):
-            if not argument.is_tensor:
+        arguments = call.schema.inputs
+        flags = [
+            str(v) for a, v in zip(arguments, call.inputs, strict=True) if not (a.is_tensor or _is_number(a))
+        ]
+        first = remembered.setdefault((_shapes(call)[0], tuple(flags)), call.inputs)
+        for index, argument in enumerate(arguments):
+            if _is_number(argument):
                 call = call.with_input(index, first[index])
         right(call)
 
@@ -114,19 +122,23 @@ def _has_tensors(target: Target) -> bool:
 
 
 def _reads_tensors(target: Target) -> bool:
-    return any(a.is_tensor and not a.written for a in target.schema.inputs)
+    return target.reads_tensors and not target.random
 
 
 def _has_numbers(target: Target) -> bool:
-    return any(not a.is_tensor for a in target.schema.inputs) and not target.random
+    return any(_is_number(a) for a in target.schema.inputs) and _has_tensors(target) and not target.random
 
 
 MUTATIONS = (
-    Mutation("stale result", "the result of an earlier call with these shapes is given again", _stated(_remembering, _reads_tensors)),
-    Mutation("stale numbers", "a cached kernel keeps alpha, eps or dim of the call that it was made for", _stated(_remembering_numbers, _has_numbers)),
-    Mutation("stream ignored", "the kernel does not wait for earlier work of its stream", simply(lambda right, call: right(call), _has_tensors), HOST),
+    Mutation("stale result", "the result of an earlier call with these shapes is given again",
+             _stated(_remembering, _reads_tensors)),
+    Mutation("stale numbers", "a cached kernel keeps alpha, eps or beta of the call that it was made for",
+             _stated(_remembering_numbers, _has_numbers)),
+    Mutation("stream ignored", "the kernel does not wait for earlier work of its stream",
+             simply(lambda right, call: right(call), _has_tensors), HOST),
     Mutation("unsteady", "every second call gives another last bit", _stated(_unsteady)),
     Mutation("seed ignored", "the same random numbers in each call", _seed_ignored),
     Mutation("seed of its own", "other random numbers for the same seed", _seed_of_its_own),
-    Mutation("uneven distribution", "half of the random numbers are halved", simply(_unevenly, lambda t: t.random)),
+    Mutation("uneven distribution", "half of the random numbers are halved",
+             simply(_unevenly, lambda target: target.random)),
 )  # fmt: skip

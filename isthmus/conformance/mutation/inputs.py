@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from isthmus.conformance.golden import Tensor
 from isthmus.conformance.mutation.kernel import Array, Call, Invocation, Target
 from isthmus.conformance.mutation.mutant import Mutation, Wrong
 from isthmus.opset import dtypes as dt
@@ -39,7 +42,7 @@ def _strides_ignored(target: Target) -> Mutants:
         return np.resize(memory, x.shape)
 
     if target.flags & STRIDED:
-        for index in target.tensors():
+        for index in _with_rows(target):
             yield _of_input(target, index, change)
 
 
@@ -48,7 +51,7 @@ def _broadcast_wrong(target: Target) -> Mutants:
         shape = np.broadcast_shapes(*(other.shape for other in call.read()))
         return np.resize(x, shape) if x.shape != shape and x.size else x
 
-    if target.pointwise and len(target.tensors()) > 1:
+    if target.broadcasts and len(target.tensors()) > 1:
         for index in target.tensors():
             yield _of_input(target, index, change)
 
@@ -64,8 +67,9 @@ def _operands_swapped(target: Target) -> Mutants:
 
     tensors = target.tensors()
     names = [a.name for a in target.schema.inputs]
-    for left, other in zip(tensors, tensors[1:], strict=False):
-        yield f"{names[left]}, {names[other]}", lambda left=left, other=other: swapped(left, other)
+    for left, other in pairwise(tensors):
+        if target.alike(left, other):
+            yield f"{names[left]}, {names[other]}", partial(swapped, left, other)
 
 
 def _optional_ignored(target: Target) -> Mutants:
@@ -90,13 +94,17 @@ def _default(argument: Argument, value: Any) -> Any:
         return type(value)(float(text))
     if argument.base == "bool":
         return False
-    return type(value)(1) if argument.base in ("Scalar", "float") else 0
+    return type(value)(value != 1) if argument.base in ("Scalar", "float") else 0
+
+
+def _defaulted(argument: Argument, _: Invocation, value: Any) -> Any:
+    return _default(argument, value)
 
 
 def _number_ignored(target: Target) -> Mutants:
     for index, argument in enumerate(target.schema.inputs):
         if not argument.is_tensor and not (argument.is_list and argument.base != "int"):
-            yield _of_input(target, index, lambda call, value, a=argument: _default(a, value))
+            yield _of_input(target, index, partial(_defaulted, argument))
 
 
 def _last_list_item_ignored(target: Target) -> Mutants:
@@ -132,15 +140,27 @@ def _last_element_lost(target: Target) -> Mutants:
         copy[..., -1] = copy[..., -2]
         return copy
 
-    for index in target.tensors():
+    for index in _with_rows(target):
         yield _of_input(target, index, change)
+
+
+def _with_rows(target: Target) -> list[int]:
+    """Positions of tensor inputs that have more than one element along their last dimension in some case."""
+
+    def long(index: int) -> bool:
+        return target.some(
+            lambda given: isinstance(given[index], Tensor) and (given[index].shape or (0,))[-1] > 1
+        )
+
+    return [index for index in target.tensors() if long(index)]
 
 
 def _in_lower_precision(target: Target) -> Mutants:
     def change(argument: Argument, x: Array) -> Array:
-        return x.astype(ml_dtypes.bfloat16).astype(x.dtype) if x.dtype in (np.float32, np.float64) else x
+        with np.errstate(over="ignore"):
+            return x.astype(ml_dtypes.bfloat16).astype(x.dtype) if x.dtype in (np.float32, np.float64) else x
 
-    if target.has_floats and not target.random:
+    if target.reads_floats and not target.random:
         yield "", lambda: lambda right, call: right(call.with_inputs(change))
 
 
@@ -149,8 +169,7 @@ def _integers_as_float32(target: Target) -> Mutants:
         with np.errstate(invalid="ignore"):
             return x.astype(np.float32).astype(x.dtype) if x.dtype in (np.int64, np.int32) else x
 
-    wide = {"int32", "int64"} & set(target.dtypes)
-    if wide and any(not target.schema.inputs[i].optional for i in target.tensors()):
+    if {"int32", "int64"} & target.dtypes and target.reads_tensors:
         yield "", lambda: lambda right, call: right(call.with_inputs(change))
 
 
@@ -162,7 +181,7 @@ def _nan_read_as_zero(target: Target) -> Mutants:
             return x
         return np.where(np.isnan(x), np.zeros((), x.dtype), x)
 
-    if target.has_floats and target.tensors() and not target.random:
+    if target.reads_floats and not target.random:
         yield "", lambda: lambda right, call: right(call.with_inputs(change))
 
 
@@ -171,11 +190,15 @@ MUTATIONS = (
     Mutation("wrong broadcast", "a tensor to be broadcast is repeated in memory order", _broadcast_wrong),
     Mutation("swapped operands", "two tensors of one shape change places", _operands_swapped),
     Mutation("optional tensor ignored", "bias, weight, mask or running mean is left out", _optional_ignored),
-    Mutation("number ignored", "a number, flag or list (alpha, eps, dim, keepdim, stride) is not looked at", _number_ignored),
-    Mutation("last list item ignored", "of a list of numbers, the last is taken to be the one before", _last_list_item_ignored),
-    Mutation("wrong tensor of a list", "of a list of tensors, the last is taken to be the one before", _wrong_list_item),
-    Mutation("last element of a row lost", "the last element of each row, or of a reduction, is not read", _last_element_lost),
-    Mutation("computed in lower precision", "float32 and float64 inputs are rounded to bfloat16", _in_lower_precision),
+    Mutation("number ignored", "a number, flag or list (alpha, eps, dim, stride) is not looked at", _number_ignored),
+    Mutation("last list item ignored", "of a list of numbers, the last is taken to be the one before",
+             _last_list_item_ignored),
+    Mutation("wrong tensor of a list", "of a list of tensors, the last is taken to be the one before",
+             _wrong_list_item),
+    Mutation("last element of a row lost", "the last element of each row, or of a reduction, is not read",
+             _last_element_lost),
+    Mutation("computed in lower precision", "float32 and float64 inputs are rounded to bfloat16",
+             _in_lower_precision),
     Mutation("integers by way of float32", "int32 and int64 inputs are rounded to 24 bits", _integers_as_float32),
     Mutation("NaN read as zero", "a fast path that drops NaN", _nan_read_as_zero),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from isthmus import opset
-from isthmus.conformance.golden import Tolerance
+from isthmus.conformance.golden import Case, Expected, Tensor, Tolerance
 from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import Context, Entry, Library
@@ -87,26 +87,35 @@ class Target:
 
     Attributes:
         name: of the operator.
-        family: of the operator.
         schema: of the operator.
         flags: of the kernel (operators.h).
-        dtypes: tested.
-        tolerances: by dtype, as the cases have them.
-        pointwise: whether its inputs are broadcast against each other.
+        cases: of the operator. They say what the operator is about, never which mistakes the suite would find.
+        broadcasts: whether its inputs are broadcast against each other.
     """
 
     name: str
-    family: str
     schema: Schema
     flags: int
-    dtypes: tuple[str, ...]
-    tolerances: dict[str, Tolerance]
-    pointwise: bool
+    cases: Sequence[Case]
+    broadcasts: bool
 
     def tensors(self) -> list[int]:
         """Positions of inputs that are one tensor, only read."""
         inputs = enumerate(self.schema.inputs)
         return [i for i, a in inputs if a.is_tensor and not a.is_list and not a.written]
+
+    def some(self, condition: Callable[[Sequence[Any]], bool]) -> bool:
+        """Whether any case has arguments that meet a condition."""
+        return any(condition(case.arguments) for case in self.cases)
+
+    def alike(self, left: int, right: int) -> bool:
+        """Whether two inputs may have one shape and dtype."""
+        return self.some(lambda given: _kind(given[left]) == _kind(given[right]) is not None)
+
+    @property
+    def dtypes(self) -> set[str]:
+        """The dtypes tested."""
+        return {case.dtype for case in self.cases}
 
     @property
     def has_floats(self) -> bool:
@@ -114,15 +123,57 @@ class Target:
         return any(dt.DTYPES[name].kind == "float" for name in self.dtypes)
 
     @property
-    def random(self) -> bool:
-        """Whether it draws random numbers."""
-        return self.schema.random
+    def reads_floats(self) -> bool:
+        """Whether a floating tensor is read, and not only written to."""
+        reading = [i for i, a in enumerate(self.schema.inputs) if a.is_tensor and not a.written]
+        return self.some(lambda given: any(_has_float(given[i]) for i in reading))
 
     @property
-    def rounds(self) -> bool:
-        """Whether float results are rounded, or are inputs moved."""
-        floats = [limit for name, limit in self.tolerances.items() if dt.DTYPES[name].kind == "float"]
-        return any(limit.ulp > 0.5 or limit.accumulate for limit in floats)
+    def reads_tensors(self) -> bool:
+        """Whether a tensor is read, and not only written to."""
+        return any(a.is_tensor and not a.written for a in self.schema.inputs)
+
+    @property
+    def float_limits(self) -> list[tuple[str, Tolerance]]:
+        """Dtype and tolerance of each known result that is floating."""
+        return [
+            (result.dtype, case.tolerance)
+            for case in self.cases
+            for result in _known_results(case)
+            if dt.DTYPES[result.dtype].kind == "float"
+        ]
+
+    @property
+    def random(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(result.law for case in self.cases for result in _all_results(case))
+
+    def result_sizes(self) -> Iterator[tuple[int, ...]]:
+        """Shapes of all results of all cases."""
+        return (result.shape for case in self.cases for result in _all_results(case))
+
+
+def _kind(value: Any) -> Any:
+    return (value.shape, value.storage.dtype) if isinstance(value, Tensor) else None
+
+
+def _has_float(value: Any) -> bool:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return any(
+        isinstance(item, Tensor) and dt.DTYPES[dt.name_of(item.storage.dtype)].kind == "float"
+        for item in items
+    )
+
+
+def _all_results(case: Case) -> Iterator[Expected]:
+    for result in (*case.outputs, *case.written.values()):
+        for item in [result] if isinstance(result, Expected) or result is None else result:
+            if item is not None:
+                yield item
+
+
+def _known_results(case: Case) -> Iterator[Expected]:
+    return (result for result in _all_results(case) if result.reference is not None)
 
 
 class Switch:
@@ -134,13 +185,13 @@ class Switch:
         operator: as the suite's executor takes it.
     """
 
-    def __init__(self, name: str, schema: Schema, entry: Entry, host_offset: int) -> None:
+    def __init__(self, name: str, schema: Schema, entry: Entry) -> None:
         self._schema = schema
         self.right = _plain(entry)
         self.current: Call | None = None
         library = Library("switch")
         library.entries[name] = entry._replace(function=self._call)
-        function = import_tvm_ffi().convert(library.function(name, schema, host_offset))
+        function = import_tvm_ffi().convert(library.function(name, schema))
         self._kept = function
         handle = function.__chandle__()
         call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
@@ -162,11 +213,8 @@ def _plain(entry: Entry) -> Call:
     return right
 
 
-def target(
-    name: str, family: str, entry: Entry, dtypes: Sequence[str], limits: dict[str, Tolerance]
-) -> Target:
+def target(name: str, entry: Entry, cases: Sequence[Case]) -> Target:
     """What mutations need to know of a kernel."""
-    tags = opset.records().get(name, {}).get("tags", ())
-    return Target(
-        name, family, opset.schema_of(name), entry.flags, tuple(dtypes), limits, "pointwise" in tags
-    )
+    operator = opset.operators().get(name)
+    broadcasts = operator is not None and operator.broadcasts
+    return Target(name, opset.schema_of(name), entry.flags, cases, broadcasts)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from isthmus.conformance.golden import Case, Expected, Tensor
 from isthmus.conformance.judge import FORMATS, ulp_of
 from isthmus.conformance.mutation.kernel import Array, Call, Invocation, Target, flat
 from isthmus.conformance.mutation.mutant import Mutation, Wrong, simply
 from isthmus.opset import dtypes as dt
+from isthmus.opset.library import IN_PLACE
 
 _LANES = 8  # elements that a vector kernel takes at once
 
@@ -48,7 +53,7 @@ def _output_not_written(target: Target) -> Iterator[tuple[str, Callable[[], Wron
         return wrong
 
     for index, output in enumerate(target.schema.outputs):
-        yield output.name, lambda index=index: leaving(index)
+        yield output.name, partial(leaving, index)
 
 
 def _outputs_swapped(target: Target) -> Iterator[tuple[str, Callable[[], Wrong]]]:
@@ -66,7 +71,13 @@ def _outputs_swapped(target: Target) -> Iterator[tuple[str, Callable[[], Wrong]]
 
     names = [output.name for output in target.schema.outputs]
     for i in range(len(names) - 1):
-        yield f"{names[i]}, {names[i + 1]}", lambda i=i: swapping(i, i + 1)
+        if any(_alike(case.outputs[i], case.outputs[i + 1]) for case in target.cases):
+            yield f"{names[i]}, {names[i + 1]}", partial(swapping, i, i + 1)
+
+
+def _alike(left: Any, right: Any) -> bool:
+    both = isinstance(left, Expected) and isinstance(right, Expected)
+    return both and (left.shape, left.dtype) == (right.shape, right.dtype)
 
 
 def _shifted(right: Call, call: Invocation) -> None:
@@ -78,12 +89,16 @@ def _shifted(right: Call, call: Invocation) -> None:
 
 def _truncated(right: Call, call: Invocation) -> None:
     """Floating outputs computed in float64 and rounded toward zero when they are stored."""
-    wide = [
-        np.zeros(x.shape) if isinstance(x, np.ndarray) and _is_float(x) and x.dtype != np.float64 else x
-        for x in call.outputs
-    ]
-    right(replace(call, outputs=wide))
-    for x, values in zip(call.outputs, wide, strict=True):
+
+    def wide(out: Any) -> Any:
+        if isinstance(out, list):
+            return [wide(item) for item in out]
+        narrow = out is not None and _is_float(out) and out.dtype != np.float64
+        return np.zeros(out.shape) if narrow else out
+
+    outputs = wide(call.outputs)
+    right(replace(call, outputs=outputs))
+    for x, values in zip(flat(call.outputs), flat(outputs), strict=True):
         if values is not x:
             x[...] = toward_zero(values, dt.name_of(x.dtype))
 
@@ -140,8 +155,8 @@ def _written_beyond(offset: int) -> Wrong:
             if x.size:
                 span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) // x.itemsize
                 place = x.ctypes.data + (span * x.itemsize if offset > 0 else -x.itemsize)
-                memory = (np.ctypeslib.ctypes.c_uint8 * x.itemsize).from_address(place)
-                np.frombuffer(memory, np.uint8)[:] = 0x11
+                memory = (ctypes.c_uint8 * x.itemsize).from_address(place)
+                ctypes.memset(memory, 0x11, x.itemsize)
 
     return wrong
 
@@ -160,33 +175,74 @@ def _written_before_read(right: Call, call: Invocation) -> None:
     right(call)
 
 
-def _with_results(target: Target) -> bool:
-    return bool(target.schema.outputs) or any(a.written for a in target.schema.inputs)
-
-
 def _exact_floats(target: Target) -> bool:
-    return target.has_floats and not target.rounds and not target.random
+    """Results are inputs moved: their bits are right, or wrong."""
+    limits = target.float_limits
+    return bool(limits) and all(limit.ulp == limit.accumulate == 0 for _, limit in limits)
 
 
-def _plain_floats(target: Target) -> bool:
-    return target.has_floats and not target.random and _with_results(target)
+def _rounded_floats(target: Target) -> bool:
+    """Results are rounded to a dtype other than float64, and truncation is beyond what is allowed."""
+    limits = [limit for dtype, limit in target.float_limits if dtype != "float64"]
+    return bool(target.schema.outputs) and any(
+        0.5 < limit.ulp < 1 or (limit.ulp and not limit.accumulate) for limit in limits
+    )
+
+
+def _float_results(target: Target) -> bool:
+    return bool(target.float_limits)
+
+
+def _has_outputs(target: Target) -> bool:
+    return bool(target.schema.outputs)
+
+
+def _reads(target: Target) -> bool:
+    return target.reads_tensors
+
+
+def _has_rows(target: Target) -> bool:
+    return not target.random and any(shape and shape[-1] > 1 for shape in target.result_sizes())
+
+
+def _may_share(target: Target) -> bool:
+    """An output may be the memory of an input: the kernel says so, and they are alike."""
+
+    def alike(case: Case) -> bool:
+        out = next((result for result in case.outputs if isinstance(result, Expected)), None)
+        return out is not None and any(
+            isinstance(value, Tensor)
+            and value.is_contiguous
+            and value.array.size > 1
+            and (value.shape, dt.name_of(value.storage.dtype)) == (out.shape, out.dtype)
+            for argument, value in zip(target.schema.inputs, case.arguments, strict=True)
+            if not argument.written
+        )
+
+    return bool(target.flags & IN_PLACE) and any(alike(case) for case in target.cases)
 
 
 MUTATIONS = (
     Mutation("last element not written", "off by one at the end of a result", simply(_last_not_written)),
-    Mutation("tail of vectors not written", "what is left after whole vectors of 8 is forgotten", simply(_tail_not_written)),
+    Mutation("tail of vectors not written", "what is left after whole vectors of 8 is forgotten",
+             simply(_tail_not_written)),
     Mutation("output not written", "one output of the operator is forgotten", _output_not_written),
-    Mutation("outputs swapped", "two outputs of one shape change places: the gradient of the wrong input", _outputs_swapped),
-    Mutation("results shifted", "each row begins one element late", simply(_shifted)),
+    Mutation("outputs swapped", "two outputs of one shape change places: the gradient of the wrong input",
+             _outputs_swapped),
+    Mutation("results shifted", "each row begins one element late", simply(_shifted, _has_rows)),
     Mutation("rounded toward zero", "results are truncated instead of rounded to nearest",
-             simply(_truncated, lambda t: t.rounds and bool(t.schema.outputs) and not t.random)),
-    Mutation("one bit off", "the last bit of the first element of a moved tensor", simply(_mapped(_one_ulp_off), _exact_floats)),
-    Mutation("NaN lost", "NaN in a result becomes zero", simply(_mapped(_without_nan), _plain_floats)),
-    Mutation("infinity clipped", "infinity in a result becomes the largest number", simply(_mapped(_without_infinity), _plain_floats)),
-    Mutation("sign of zero lost", "-0.0 becomes 0.0 where bits are moved", simply(_mapped(_without_minus_zero), _exact_floats)),
-    Mutation("written behind an output", "one element too many", simply(_written_beyond(1), lambda t: bool(t.schema.outputs))),
-    Mutation("written before an output", "an index of -1", simply(_written_beyond(-1), lambda t: bool(t.schema.outputs))),
-    Mutation("input modified", "the kernel writes to a tensor that it may only read", simply(_input_modified, lambda t: bool(t.tensors()) or any(a.is_list and a.is_tensor and not a.written for a in t.schema.inputs))),
+             simply(_truncated, _rounded_floats)),
+    Mutation("one bit off", "the last bit of the first element of a moved tensor",
+             simply(_mapped(_one_ulp_off), _exact_floats)),
+    Mutation("NaN lost", "NaN in a result becomes zero", simply(_mapped(_without_nan), _float_results)),
+    Mutation("infinity clipped", "infinity in a result becomes the largest number",
+             simply(_mapped(_without_infinity), _float_results)),
+    Mutation("sign of zero lost", "-0.0 becomes 0.0 where bits are moved",
+             simply(_mapped(_without_minus_zero), _exact_floats)),
+    Mutation("written behind an output", "one element too many", simply(_written_beyond(1), _has_outputs)),
+    Mutation("written before an output", "an index of -1", simply(_written_beyond(-1), _has_outputs)),
+    Mutation("input modified", "the kernel writes to a tensor that it may only read",
+             simply(_input_modified, _reads)),
     Mutation("output written before the input is read", "wrong only where an output is the memory of an input",
-             simply(_written_before_read)),
+             simply(_written_before_read, _may_share)),
 )  # fmt: skip

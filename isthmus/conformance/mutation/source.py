@@ -55,7 +55,7 @@ _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp)
 class Site(NamedTuple):
     """One mutant: its number, mutation operator, line, and what became of which text."""
 
-    index: int
+    number: int
     mutation: str
     line: int
     before: str

@@ -12,7 +12,7 @@ import numpy as np
 from isthmus import opset
 from isthmus.conformance.device import Device
 from isthmus.conformance.executor import Executor
-from isthmus.conformance.golden import Case, Tensor, Tolerance
+from isthmus.conformance.golden import Case, Tensor
 from isthmus.conformance.mutation import aten_kernels, calls, inputs, reports, results
 from isthmus.conformance.mutation.kernel import Invocation, Switch, Target, target
 from isthmus.conformance.mutation.mutant import Mutant, Mutation
@@ -46,11 +46,10 @@ class Bench:
     Args:
         source: the NumPy library with its mutants; entries that it has not are PyTorch's.
         cases: of each operator that is tried.
-        families: of each operator.
     """
 
-    def __init__(self, source: Source, cases: dict[str, Sequence[Case]], families: dict[str, str]) -> None:
-        self.source, self._families = source, families
+    def __init__(self, source: Source, cases: dict[str, list[Case]]) -> None:
+        self.source = source
         self._device = Device.open(find("numpy").candidates[0])
         self._executor = Executor(self._device)
         self._cases = {name: sorted(each, key=_size) for name, each in cases.items()}
@@ -66,10 +65,7 @@ class Bench:
 
     def target(self, name: str) -> Target:
         """What mutations need to know of an operator."""
-        limits: dict[str, Tolerance] = {}
-        for case in self._cases[name]:
-            limits[case.dtype] = case.tolerance
-        return target(name, self._families[name], self.entry(name), sorted(limits), limits)
+        return target(name, self.entry(name), self._cases[name])
 
     def mutants(self, name: str) -> Iterator[Mutant]:
         """The mutants of an operator that need no source."""
@@ -103,6 +99,8 @@ class Bench:
         switch = self._switch(mutant.operator)
         wrong = mutant.wrong()
         switch.current = lambda call: wrong(switch.right, call)
+        if mutant.without:  # an executor keeps the second stream busy for the first cases of a kernel only
+            self._executor = Executor(self._device)
         try:
             trial = self._until_failure(mutant.operator, mutant.without)
             return trial if trial.caught else Trial(False, "", self._difference(mutant))
@@ -128,8 +126,7 @@ class Bench:
 
     def _switch(self, name: str) -> Switch:
         if name not in self._switches:
-            # The executor hands the CPU's addresses to kernels that compute in the calling thread.
-            self._switches[name] = Switch(name, opset.schema_of(name), self.entry(name), 0)
+            self._switches[name] = Switch(name, opset.schema_of(name), self.entry(name))
         return self._switches[name]
 
     def _difference(self, mutant: Mutant) -> str:

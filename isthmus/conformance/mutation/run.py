@@ -1,0 +1,340 @@
+"""All mutants of some operators, in processes that may crash or hang, and what came of them."""
+
+from __future__ import annotations
+
+import fnmatch
+import multiprocessing
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isthmus.conformance.golden import Case, Reader
+from isthmus.conformance.mutation import equivalent
+from isthmus.conformance.mutation.source import Source
+from isthmus.conformance.mutation.trial import Bench, Trial, load_source
+
+SOURCE_FAMILY = "library"  # of mutants of the source that no operator reaches
+_SECONDS = 180.0  # without an answer for so long, a mutant hangs
+_NOT_REACHED = "no case executes this line"
+
+
+@dataclass
+class Result:
+    """What came of a mutant.
+
+    Attributes:
+        family: of its operator.
+        operator: whose kernel it was; for a mutant of the source, the operators of the family that execute it.
+        mutation: mutation operator.
+        detail: what of the kernel was changed.
+        status: "caught", "survived" or "equivalent".
+        message: what the suite said, or the proof of equivalence.
+        case: that caught it.
+        raised: caught because the kernel raised an error, not by its results.
+        line: of the source; 0 for others.
+    """
+
+    family: str
+    operator: str
+    mutation: str
+    detail: str
+    status: str
+    message: str = ""
+    case: str = ""
+    raised: bool = False
+    line: int = 0
+
+
+@dataclass
+class Score:
+    """A finished run: the results of all mutants, and right kernels that the suite refused."""
+
+    results: list[Result] = field(default_factory=list)
+    false_alarms: list[str] = field(default_factory=list)
+
+
+class MutationError(RuntimeError):
+    """A mutant could not be tried; the message is one line."""
+
+
+class _Task(NamedTuple):
+    """What a process does: a function of a bench that yields answers, from its n-th answer on."""
+
+    names: tuple[str, ...]
+    work: Callable[[Bench, int], Iterator[Any]]
+
+
+class Selection:
+    """Golden data of the operators that are meant.
+
+    Args:
+        golden: the data.
+        pattern: of operator names.
+        family: only this family; "" is all.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    def __init__(self, golden: Reader, pattern: str = "*", family: str = "") -> None:
+        families = [family] if family else golden.families
+        self.families: dict[str, str] = {}
+        self.cases: dict[str, list[Case]] = defaultdict(list)
+        if family and family not in golden.families:
+            raise ValueError(f"--family {family}: no such family; there are {', '.join(golden.families)}")
+        for each in families:
+            for case in golden.cases(each):
+                if fnmatch.fnmatchcase(case.operator, pattern):
+                    self.cases[case.operator].append(case)
+                    self.families[case.operator] = each
+        if not self.cases:
+            raise ValueError(f"--operators {pattern}: no such operator")
+        self.is_all = pattern == "*" and not family
+
+
+class Runner:
+    """Tries mutants.
+
+    Args:
+        selection: of the operators.
+        progress: takes a line for each step.
+        jobs: processes at a time.
+        one_of_each: of each mutation operator one mutant, spread over the operators.
+    """
+
+    def __init__(
+        self, selection: Selection, progress: Callable[[str], None], jobs: int = 2, one_of_each: bool = False
+    ) -> None:
+        self._selection, self._progress = selection, progress
+        self._jobs, self._one_of_each = jobs, one_of_each
+        self._source = load_source()
+        self._seen: set[str] = set()
+
+    def run(self) -> Score:
+        """Try the right kernels, then every mutant."""
+        score = Score()
+        reached = self._right_kernels(score)
+        tasks = [*self._kernel_tasks(), *self._source_tasks(reached)]
+        with ThreadPoolExecutor(self._jobs) as pool:
+            for results in pool.map(self._finish, tasks):
+                score.results += results
+        if self._selection.is_all and not self._one_of_each:
+            score.results += list(self._not_reached(reached))
+        return score
+
+    def _right_kernels(self, score: Score) -> dict[str, set[int]]:
+        """False alarms, and which mutants of the source each operator executes."""
+        reached: dict[str, set[int]] = {}
+
+        def work(names: Sequence[str]) -> Callable[[Bench, int], Iterator[Any]]:
+            def answers(bench: Bench, start: int) -> Iterator[Any]:
+                for name in names[start:]:
+                    bench.source.reached.clear()
+                    yield name, bench.false_alarm(name), set(bench.source.reached)
+
+            return answers
+
+        groups = self._by_family()
+        with ThreadPoolExecutor(self._jobs) as pool:
+            tasks = [_Task(tuple(names), work(names)) for names in groups.values()]
+            for answers in pool.map(self._answers, tasks):
+                for answer in answers:
+                    if isinstance(answer, _Broken):
+                        score.false_alarms.append(answer.reason)
+                        continue
+                    name, alarm, indices = answer
+                    reached[name] = indices
+                    score.false_alarms += [alarm] if alarm else []
+        return reached
+
+    def _by_family(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for name, family in self._selection.families.items():
+            groups[family].append(name)
+        return groups
+
+    def _kernel_tasks(self) -> Iterator[tuple[_Task, list[Result]]]:
+        """One task for each operator: its mutants that need no source."""
+        bench = _Planner(self._source, self._selection)
+        for name in self._selection.cases:
+            chosen = [
+                n for n, mutant in enumerate(bench.mutants(name)) if self._wanted(mutant.mutation, name)
+            ]
+            if not chosen:
+                continue
+            blanks = []
+            mutants = list(bench.mutants(name))
+            for n in chosen:
+                mutant = mutants[n]
+                blanks.append(
+                    Result(self._selection.families[name], name, mutant.mutation, mutant.detail, "")
+                )
+            yield _Task((name,), _trying(name, chosen)), blanks
+
+    def _source_tasks(self, reached: dict[str, set[int]]) -> Iterator[tuple[_Task, list[Result]]]:
+        """One task for each family: the mutants of the source that its operators execute."""
+        for family, names in self._by_family().items():
+            rows = []
+            for site in self._source.sites:
+                users = [name for name in names if site.number in reached.get(name, ())]
+                if users and self._wanted(site.mutation, users[0]):
+                    rows.append((site, users))
+            if rows:
+                blanks = [
+                    Result(family, " ".join(users), site.mutation, site.detail, "", line=site.line)
+                    for site, users in rows
+                ]
+                yield _Task(tuple(names), _trying_source([(s.number, u) for s, u in rows])), blanks
+
+    def _not_reached(self, reached: dict[str, set[int]]) -> Iterator[Result]:
+        executed = set().union(*reached.values())
+        for site in self._source.sites:
+            if site.number not in executed:
+                blank = Result(SOURCE_FAMILY, "", site.mutation, site.detail, "", line=site.line)
+                yield _settled(blank, Trial(False, "", _NOT_REACHED))
+
+    def _wanted(self, mutation: str, name: str) -> bool:
+        """With one_of_each: the first mutant of each mutation operator, of one operator at most three."""
+        if not self._one_of_each:
+            return True
+        mine = sum(1 for key in self._seen if key.endswith(name))
+        if any(key.startswith(f"{mutation}|") for key in self._seen) or mine >= 3:
+            return False
+        self._seen.add(f"{mutation}|{name}")
+        return True
+
+    def _finish(self, item: tuple[_Task, list[Result]]) -> list[Result]:
+        task, blanks = item
+        results = []
+        for blank, answer in zip(blanks, self._answers(task), strict=True):
+            trial = Trial(True, "", answer.reason) if isinstance(answer, _Broken) else answer
+            results.append(_settled(blank, trial))
+        self._progress(f"{blanks[0].family} {blanks[0].operator.split()[0]}")
+        return results
+
+    def _answers(self, task: _Task | tuple[_Task, list[Result]]) -> list[Any]:
+        """The answers of a task, whatever number of processes it takes down."""
+        assert isinstance(task, _Task)
+        answers: list[Any] = []
+        while True:
+            begin = len(answers)
+            broken = self._serve(task, begin, answers)
+            if broken is None:
+                return answers
+            answers.append(broken)
+
+    def _serve(self, task: _Task, start: int, answers: list[Any]) -> _Broken | None:
+        """Append answers from ``start`` on; how the process ended if it did before its work."""
+        context = multiprocessing.get_context("fork")
+        mine, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=self._child, args=(task, start, theirs))
+        process.start()
+        theirs.close()
+        try:
+            while mine.poll(_SECONDS):
+                answer = mine.recv()
+                if answer is None:
+                    return None
+                if isinstance(answer, MutationError):
+                    raise answer
+                answers.append(answer)
+            process.kill()
+            return _Broken("the process hung")
+        except EOFError:
+            process.join()
+            return _Broken(f"the process ended with exit code {process.exitcode}")
+        finally:
+            process.join()
+            mine.close()
+
+    def _child(self, task: _Task, start: int, answers: Connection) -> None:
+        with Path(os.devnull).open("w") as nowhere:  # what a mutant says when it dies is of no use
+            os.dup2(nowhere.fileno(), 2)
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = (
+            "0"  # right kernels may need PyTorch, not the chip in it
+        )
+        cases = {name: self._selection.cases[name] for name in task.names}
+        bench = Bench(self._source, cases)
+        try:
+            for answer in task.work(bench, start):
+                answers.send(answer)
+            answers.send(None)
+        except Exception as error:  # not the kernel's: the suite judges what a kernel raises
+            answers.send(MutationError(f"{task.names[0]}: {type(error).__name__}: {error}"))
+        os._exit(0)
+
+
+class _Broken(NamedTuple):
+    """In place of an answer: the process ended."""
+
+    reason: str
+
+
+class _Planner(Bench):
+    """A bench without a device: it only knows which mutants there are."""
+
+    def __init__(self, source: Source, selection: Selection) -> None:
+        self.source = source
+        self._cases = selection.cases
+
+
+def _trying(name: str, chosen: Sequence[int]) -> Callable[[Bench, int], Iterator[Any]]:
+    def answers(bench: Bench, start: int) -> Iterator[Any]:
+        mutants = list(bench.mutants(name))
+        for n in chosen[start:]:
+            yield bench.try_mutant(mutants[n])
+
+    return answers
+
+
+def _trying_source(rows: Sequence[tuple[int, list[str]]]) -> Callable[[Bench, int], Iterator[Any]]:
+    def answers(bench: Bench, start: int) -> Iterator[Any]:
+        for index, users in rows[start:]:
+            yield bench.try_source(index, users)
+
+    return answers
+
+
+def _settled(blank: Result, trial: Trial) -> Result:
+    blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
+    blank.status = "caught" if trial.caught else "survived"
+    if not trial.caught:
+        proof = equivalent.proof(blank.operator, blank.mutation, blank.detail)
+        if proof:
+            blank.status, blank.message = "equivalent", proof
+    return blank
+
+
+def summary(score: Score) -> dict[str, Any]:
+    """The score as JSON: overall, by family, by mutation operator; survivors and equivalent mutants in full."""
+
+    def counts(results: Iterable[Result]) -> dict[str, Any]:
+        rows = list(results)
+        number = {
+            status: sum(r.status == status for r in rows) for status in ("caught", "survived", "equivalent")
+        }
+        judged = number["caught"] + number["survived"]
+        share = number["caught"] / judged if judged else None
+        return {"mutants": len(rows), **number, "raised": sum(r.raised for r in rows), "score": share}
+
+    def by(key: str) -> dict[str, Any]:
+        names = sorted({getattr(r, key) for r in score.results})
+        return {name: counts(r for r in score.results if getattr(r, key) == name) for name in names}
+
+    chosen = ("survived", "equivalent")
+    lists = {status: [asdict(r) for r in score.results if r.status == status] for status in chosen}
+    reported = [asdict(r) for r in score.results if r.mutation == "reported in public"]
+    return {
+        **counts(score.results),
+        "families": by("family"),
+        "mutations": by("mutation"),
+        "reports": reported,
+        "survivors": lists["survived"],
+        "equivalents": lists["equivalent"],
+        "false_alarms": score.false_alarms,
+    }
