@@ -176,6 +176,31 @@ def test_compare_names_operator_line_and_element(capsys: pytest.CaptureFixture[s
     assert [entry["verdict"] for entry in rows] == ["fail"]
 
 
+@pytest.mark.parametrize("scale", [1, 2, 4, 8])
+def test_large_elements_excuse_no_small_ones(scale: int) -> None:
+    torch.manual_seed(0)
+    value = (torch.randn(64, 64) * scale).bfloat16().to("chip")
+
+    def shifted(call: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+        with intercept.quietly():
+            return call(*args).add_(0.01)
+
+    with planted("silu", shifted), debug.compare("aten::silu") as session:
+        torch.nn.functional.silu(value)
+    assert session.probe.findings.rows[0]["wrong"][0]["wrong"] > 1000
+    record.reset()
+    with debug.compare("aten::silu") as session:
+        torch.nn.functional.silu(value)
+    assert session.probe.findings.rows == []
+
+
+def test_batch_norm_without_statistics_is_judged() -> None:
+    value = torch.randn(4, 3, 5, device="chip")
+    with debug.compare("*") as session:
+        torch.nn.functional.batch_norm(value, None, None, training=True)
+    assert session.probe.findings.rows == [] and session.probe.findings.calls >= 1
+
+
 def test_a_wrong_backward_is_named_by_the_line_of_its_forward() -> None:
     import inspect
 

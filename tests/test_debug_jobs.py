@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.debug.bisect import Bisect
-from isthmus.debug.errors import DebugError
 from tests.children import run
 
 ISTHMUS = str(Path(sys.executable).with_name("isthmus"))
@@ -173,90 +171,3 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     place.chmod(0o777)
     done = isthmus("debug", cwd=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
     assert done.returncode == 1 and "not a folder that only user" in done.stderr
-
-
-# ---- bisect
-
-PROGRAM = """
-import json, os, random, sys
-from pathlib import Path
-route = os.environ.get("ISTHMUS_ROUTE", "@")[1:]
-forced = {line.partition("=")[0] for line in Path(route).read_text().split()} if route else set()
-names = [f"aten::op{i}" for i in range(16)]
-calls = {f"{n}.out": {"route": "kernel", "calls": 1} for n in names}
-calls["aten::view"] = {"route": "native", "calls": 1}
-Path(os.environ["ISTHMUS_DEBUG_CALLS"], "1.json").write_text(json.dumps(calls))
-own = set(names) - forced
-BODY
-"""
-
-
-def bisect(tmp_path: Path, body: str, **options: float) -> tuple[Bisect, list[str]]:
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM.replace("BODY", body))
-    lines: list[str] = []
-    return Bisect([sys.executable, str(path)], dict(os.environ), tell=lines.append, **options), lines  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "guilty", [{"aten::op3"}, {"aten::op0", "aten::op15"}, {"aten::op6", "aten::op7", "aten::op8"}]
-)
-def test_bisect_finds_every_guilty_operator(tmp_path: Path, guilty: set[str]) -> None:
-    search, lines = bisect(tmp_path, f"print('step 1 lm loss: %.8E' % (2 + 0.1 * len(own & {guilty!r})))")
-    found = search.find()
-    assert {name for group in found.guilty for name in group} == guilty
-    assert all(len(group) == 1 for group in found.guilty)
-    assert found.runs == len(lines) and found.runs <= 4 + 8 * len(guilty)
-    assert found.reason.endswith(", ".join(sorted(guilty, key=lambda n: int(n[8:]))))
-
-
-def test_bisect_finds_operators_that_are_wrong_together(tmp_path: Path) -> None:
-    search, _ = bisect(tmp_path, "print('loss', 1.0 + 0.5 * ({'aten::op2', 'aten::op12'} <= own))")
-    assert search.find().guilty == (("aten::op12", "aten::op2"),)
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("print('loss:', 1.5)", "no difference: 1.5"),
-        ("print('loss:', random.random())", "not deterministic"),
-        ("print('loss:', random.random() if forced else 1.0)", "the reference itself disagrees with itself"),
-        ("print('loss:', float('nan'))", "no difference: nan"),
-    ],
-)
-def test_bisect_says_why_there_is_nothing_to_find(tmp_path: Path, body: str, reason: str) -> None:
-    search, _ = bisect(tmp_path, body)
-    found = search.find()
-    assert found.guilty == () and reason in found.reason
-
-
-def test_bisect_has_a_tolerance_and_a_metric(tmp_path: Path) -> None:
-    body = "print('gap', 1 + 1e-4 * ('aten::op1' in own)); print('loss', random.random())"
-    search, _ = bisect(tmp_path, body, tolerance=1e-3)
-    search.metric = r"gap ([\d.]+)"
-    assert "no difference" in search.find().reason
-    search.tolerance = 1e-5
-    assert search.find().guilty == (("aten::op1",),)
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("sys.exit('out of paper')", "ended with status 1: out of paper"),
-        ("print('no number')", "printed nothing"),
-    ],
-)
-def test_bisect_refuses_a_program_that_it_cannot_judge(tmp_path: Path, body: str, message: str) -> None:
-    search, _ = bisect(tmp_path, body)
-    with pytest.raises(DebugError, match=message):
-        search.find()
-
-
-def test_isthmus_bisect_finds_a_planted_kernel(tmp_path: Path, job: dict[str, str]) -> None:
-    done = isthmus("bisect", "train.py", cwd=tmp_path, **job)
-    assert done.returncode == 3, done.stderr
-    assert "because of aten::silu (" in done.stdout
-    assert (
-        done.stdout.splitlines()[-1] == "aten::silu: ISTHMUS_DEBUG='compare:aten::silu' isthmus run train.py"
-    )
-    assert "run 1: every operator on the chip's own route" in done.stderr

@@ -7,9 +7,6 @@ halved as long as it is bad.
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import re
 import subprocess
 import tempfile
@@ -17,26 +14,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus.debug import called, readings
+from isthmus.debug.called import Called
 from isthmus.debug.errors import DebugError
+from isthmus.debug.readings import METRIC, Readings
 from isthmus.debug.record import write_file
 
-METRIC = r"loss\b[^\d\n+-]{0,12}?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)\b)"
-OWN_ROUTES = ("kernel", "delegate")
+# Without a tolerance: so many times what a repeated run differs by; rounding of float32 in a few steps at least.
+NOISE_FACTOR = 10.0
+SMALLEST = 1e-5
+# A repeated run that differs by more is not seeded.
+LARGEST_NOISE = 1e-3
+
+_REFUSED = re.compile(r"(aten::\w+)\S*: the forced route \w+ does not serve")
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run.
+    """One run: the numbers that it printed, the operators that it called."""
 
-    Attributes:
-        values: every number that the metric matched, in order.
-        operators: packets (``aten::mm``) called on the chip's own route.
-    """
-
-    values: tuple[float, ...]
-    operators: tuple[str, ...] = ()
+    readings: Readings
+    called: Called
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Bisect:
         command: of the program.
         environment: of the program.
         metric: regular expression; its first group is a number on standard output.
-        tolerance: relative difference of two results that counts as none.
+        tolerance: relative difference of two results that counts as none; None measures it by repeating runs.
         route: reference route, ``fallback`` for the CPU.
         tell: is given a line of progress.
     """
@@ -71,10 +71,11 @@ class Bisect:
     command: Sequence[str]
     environment: Mapping[str, str]
     metric: str = METRIC
-    tolerance: float = 0.0
+    tolerance: float | None = None
     route: str = "fallback"
     tell: Tell = field(default=print, repr=False)
     runs: int = field(default=0, init=False)
+    noise: float = field(default=0.0, init=False)
 
     def find(self) -> Bisection:
         """Run the program as often as it takes.
@@ -83,24 +84,78 @@ class Bisect:
             DebugError: a run failed or printed nothing that the metric matches.
         """
         bad = self._run((), "every operator on the chip's own route")
-        again = self._run((), "the same again")
-        if not self._agree(bad, again):
-            return self._end(
-                f"the result is not deterministic: {_shown(bad)}, then {_shown(again)}; seed the program"
-            )
-        if not bad.operators:
-            return self._end("no operator ran on the chip's own route")
-        good = self._run(bad.operators, f"all {len(bad.operators)} operators on the route {self.route}")
-        again = self._run(bad.operators, "the same again")
-        if not self._agree(good, again):
-            return self._end(
-                f"the reference itself disagrees with itself: {_shown(good)}, then {_shown(again)}; raise --tolerance"
-            )
+        self._introduce(bad)
+        if again := self._differing_repeat(bad, ()):
+            return self._end(f"the result is not deterministic: {again}; seed the program")
+        operators = bad.called.operators
+        if not operators:
+            own = len(bad.called.routeless) + len(bad.called.random)
+            none = f"none of the {own} operators called can be forced to the route {self.route}"
+            return self._end(none if own else "no operator ran on the chip's own route")
+        good, operators = self._reference(operators)
+        if again := self._differing_repeat(good, operators):
+            return self._end(f"the reference itself disagrees with itself: {again}; raise --tolerance")
         if self._agree(bad, good):
-            return self._end(f"no difference: {_shown(bad)} with and without the chip's own routes")
-        guilty = self._search(bad.operators, bad.operators, good)
+            return self._end(self._no_difference(bad.readings, good.readings))
+        guilty = self._search(operators, operators, good)
         names = ", ".join("+".join(group) for group in guilty)
-        return self._end(f"{_shown(bad)} for {_shown(good)} because of {names}", guilty)
+        wrong, right = bad.readings.beside(good.readings)
+        return self._end(f"{wrong} for {right} because of {names}", guilty)
+
+    def _introduce(self, first: Result) -> None:
+        """Say what is compared and what stays where it is."""
+        found = first.readings
+        if not found.values:
+            raise DebugError(f"run {self.runs} printed nothing that --metric {self.metric!r} matches")
+        self.tell(
+            f"compared: {len(found.values)} numbers, the last one {_shown(found)} of the line: {found.line}"
+        )
+        if names := first.called.random:
+            self.tell(f"on their own route in every run, as they draw random numbers: {', '.join(names)}")
+        if names := first.called.routeless:
+            self.tell(
+                f"on their own route in every run, as they have no route {self.route}: {', '.join(names)}"
+            )
+
+    def _reference(self, operators: tuple[str, ...]) -> tuple[Result, tuple[str, ...]]:
+        """The run with everything forced, and what that is: operators whose route refuses their arguments are not."""
+        while True:
+            try:
+                return self._run(
+                    operators, f"all {len(operators)} operators on the route {self.route}"
+                ), operators
+            except DebugError as error:
+                refused = _REFUSED.search(str(error))
+                rest = tuple(name for name in operators if not refused or name != refused[1])
+                if not rest or len(rest) == len(operators):
+                    raise
+                self.tell(
+                    f"run {self.runs}: left on its own route, as that one refuses it: {refused and refused[1]}"
+                )
+                operators = rest
+
+    def _differing_repeat(self, first: Result, forced: Sequence[str]) -> str:
+        """Run the same again: "" or the two results, which should agree."""
+        again = self._run(forced, "the same again")
+        noise = first.readings.distance(again.readings)
+        if self.tolerance is None and noise <= LARGEST_NOISE:
+            self.noise = max(self.noise, noise)
+        elif not self._agree(first, again):
+            return ", then ".join(first.readings.beside(again.readings))
+        return ""
+
+    def _no_difference(self, bad: Readings, good: Readings) -> str:
+        distance = bad.distance(good)
+        if distance == 0:
+            return f"no difference: {_shown(bad)} with and without the chip's own routes"
+        if distance > self._limit:
+            return f"differs by {distance:.2g}, one unit in the last digit printed; print more digits"
+        if self.tolerance is None:
+            return (
+                f"no difference: it differs by {distance:.2g}, below {self._limit:.2g} ({NOISE_FACTOR:g} times what a"
+                f" repeated run differs by, {SMALLEST:g} at least); give a lower --tolerance"
+            )
+        return f"no difference: it differs by {distance:.2g}, below --tolerance {self.tolerance:g}; lower it"
 
     def _search(
         self, suspects: Sequence[str], everything: Sequence[str], good: Result
@@ -142,31 +197,26 @@ class Bisect:
                 changes["ISTHMUS_ROUTE"] = f"@{routes}"  # what it says last holds
             environment = {**self.environment, **changes}
             done = subprocess.run(self.command, env=environment, capture_output=True, text=True, check=False)
-            result = Result(self._values(done), _operators(calls))
+            result = Result(self._readings(done), called.read(calls, self.route))
         verdict = "" if good is None else (": good" if self._agree(result, good) else ": wrong")
-        self.tell(f"run {self.runs}: {title}: {_shown(result)}{verdict}")
+        self.tell(f"run {self.runs}: {title}: {_shown(result.readings)}{verdict}")
         return result
 
-    def _values(self, done: subprocess.CompletedProcess[str]) -> tuple[float, ...]:
+    def _readings(self, done: subprocess.CompletedProcess[str]) -> Readings:
         if done.returncode != 0:
-            last = (done.stderr.strip() or "no message").splitlines()[-1]
-            raise DebugError(f"run {self.runs} ended with status {done.returncode}: {last}")
-        try:
-            return tuple(float(match) for match in re.findall(self.metric, done.stdout))
-        except (ValueError, TypeError):
-            raise DebugError(
-                f"--metric {self.metric!r}: its first group must be a number, and be the only one"
-            ) from None
+            raise DebugError(f"run {self.runs} ended with status {done.returncode}: {_cause(done.stderr)}")
+        return readings.read(done.stdout, self.metric)
 
     def _agree(self, a: Result, b: Result) -> bool:
-        if not a.values or not b.values:
+        if not a.readings.values or not b.readings.values:
             raise DebugError(f"run {self.runs} printed nothing that --metric {self.metric!r} matches")
-        return len(a.values) == len(b.values) and all(map(self._is_same, a.values, b.values))
+        if a.readings.distance(b.readings) <= self._limit:
+            return True
+        return self.tolerance is None and a.readings.is_rounding(b.readings)
 
-    def _is_same(self, a: float, b: float) -> bool:
-        if math.isnan(a) or math.isnan(b):
-            return math.isnan(a) and math.isnan(b)
-        return a == b or abs(a - b) <= self.tolerance * max(abs(a), abs(b))
+    @property
+    def _limit(self) -> float:
+        return max(NOISE_FACTOR * self.noise, SMALLEST) if self.tolerance is None else self.tolerance
 
     def _end(self, reason: str, guilty: Sequence[tuple[str, ...]] = ()) -> Bisection:
         return Bisection(tuple(guilty), reason, self.runs)
@@ -182,26 +232,12 @@ def _items(environment: Mapping[str, str]) -> list[str]:
     return text.replace(",", " ").split()
 
 
-def _operators(folder: Path) -> tuple[str, ...]:
-    """Packets that the run's processes called on the chip's own route."""
-    found: set[str] = set()
-    for path in folder.glob("*.json"):
-        for name, entry in json.loads(path.read_text()).items():
-            if entry["route"] in OWN_ROUTES:
-                found.add(name.partition(".")[0])
-    return tuple(sorted(found))
+def _cause(errors: str) -> str:
+    """The line that says why a run failed: a driver that was refused at the start, or the last one."""
+    lines = errors.strip().splitlines() or ["no message"]
+    refused = [line for line in lines if "ISTHMUS_ROUTE" in line or line.startswith("isthmus: ISTHMUS_")]
+    return (refused or lines[-1:])[0]
 
 
-def _shown(result: Result) -> str:
-    return f"{result.values[-1]:.9g}" if result.values else "no number"
-
-
-def write_calls(folder: Path) -> None:
-    """In a run: say which operators were called (ISTHMUS_DEBUG_CALLS)."""
-    import torch
-
-    chip = getattr(torch, "chip")  # noqa: B009 - this package puts it there
-    called = chip.dispatch_stats()["operators"]
-    # The reference routes end on the CPU: an operator without a kernel there stays where it is in every run.
-    found = {n: e for n, e in called.items() if torch._C._dispatch_has_kernel_for_dispatch_key(n, "CPU")}
-    write_file(folder / f"{os.getpid()}.json", json.dumps(found).encode())
+def _shown(found: Readings) -> str:
+    return f"{found.values[-1]:.9g}" if found.values else "no number"

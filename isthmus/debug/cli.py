@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -93,34 +92,42 @@ def bisect(
         list[str], typer.Argument(metavar="{script.py | -m module | command} [arguments]", show_default=False)
     ],
     metric: Annotated[
-        str, typer.Option(help="Regular expression with one group, a number on its output.")
+        str,
+        typer.Option(
+            help="Regular expression with one group, a number on its output; the loss if not given."
+        ),
     ] = "",
     tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Relative difference that counts as none.")
-    ] = 1e-3,
+        float | None,
+        typer.Option(min=0.0, help="Relative difference that counts as none; measured if not given."),
+    ] = None,
     reference_route: Annotated[
         str, typer.Option(help="Where the truth is: cpu, decomposition, delegate.")
     ] = "cpu",
 ) -> None:
     """Find the operators that make a program's result wrong, by running it with ever fewer of them on the chip."""
     from isthmus.debug import bisect as search
+    from isthmus.debug import readings
     from isthmus.launch.run import Job, JobError
 
     if reference_route not in _ROUTES:
         raise _fail(f"--reference-route {reference_route}: give {', '.join(_ROUTES)}", 2)
     try:
-        re.compile(metric)
+        readings.compiled(metric)
+    except DebugError as error:
+        raise _fail(str(error), 2) from None
+    try:
         job = Job(program, quiet=True)
         finder = search.Bisect(
             job.command(),
             job.environment(),
-            metric or search.METRIC,
+            metric or readings.METRIC,
             tolerance,
             _ROUTES[reference_route],
             _tell,
         )
         found = finder.find()
-    except (JobError, re.error) as error:
+    except JobError as error:
         raise _fail(str(error), 2) from None
     except DebugError as error:
         raise _fail(str(error)) from None

@@ -12,9 +12,9 @@ def start() -> None:
     """Start what ISTHMUS_DEBUG lists. A request that cannot be carried out ends the process with status 2."""
     text = os.environ.get("ISTHMUS_DEBUG", "")
     if calls := os.environ.get("ISTHMUS_DEBUG_CALLS"):
-        from isthmus.debug.bisect import write_calls
+        from isthmus.debug import called
 
-        atexit.register(write_calls, Path(calls))
+        atexit.register(called.write, Path(calls))
     if not text:
         return
     from isthmus.debug import sessions

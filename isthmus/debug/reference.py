@@ -165,10 +165,7 @@ def _magnitudes(name: str, arguments: dict[str, Any], count: int) -> list[torch.
     values = {key: _convert(key, value, True) for key, value in arguments.items() if key in wanted}
     try:
         made = numbers_as_tensors(lambda: operator.magnitude(**values))
-    except (
-        RuntimeError,
-        TypeError,
-    ):  # shapes that the opset does not speak of, such as fewer key heads than queries
+    except Exception:  # what the opset does not speak of, such as fewer key heads than queries, no statistics
         return nothing
     flat = list(_flattened(made))
     return flat if len(flat) == count else nothing
@@ -194,4 +191,7 @@ def limit_of(name: str, dtype: torch.dtype) -> Limit:
     """Tolerance of the opset for an overload and a dtype; the default where the opset has none."""
     operator = _operator(name)
     found = operator and operator.tolerance.get(str(dtype).removeprefix("torch."))
-    return Limit(found.ulp, found.accumulate, "opset") if found else Limit()
+    pointwise = torch.Tag.pointwise in overload_named(_STAND_INS.get(name, name)).tags
+    if not found:
+        return Limit(pointwise=pointwise)
+    return Limit(found.ulp, found.accumulate, "opset", pointwise)

@@ -204,7 +204,7 @@ def _against(
     found = []
     for index, ((label, tensor), (_, then)) in enumerate(zip(got, former, strict=True)):
         one = reference.limit_of(name, tensor.dtype)
-        limit = Limit(2 * one.ulp, 2 * one.accumulate, one.source)
+        limit = Limit(2 * one.ulp, 2 * one.accumulate, one.source, one.pointwise)
         magnitude = magnitudes[index] if index < len(magnitudes) else None
         difference, _ = judge(label, tensor, then, then, limit, magnitude)
         found += [replace(difference, reason=f"captured result: {difference.reason}")] if difference else []

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-# A result may be this many times as far from the reference as the CPU's own kernel in the same dtype.
+# An element may be this many times as far from the reference as the CPU's own kernel in the same dtype, in ulps.
 CPU_FACTOR = 4.0
 
 
@@ -20,11 +20,13 @@ class Limit:
         ulp: units in the last place of the reference.
         accumulate: rounding steps of the compute dtype, relative to the magnitude.
         source: where it comes from: "opset" or "default".
+        pointwise: whether each element comes of few numbers, so that nothing but its own size excuses its error.
     """
 
     ulp: float = 4.0
     accumulate: float = 0.0
     source: str = "default"
+    pointwise: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,35 @@ def _floats(
     error = torch.where(special | (value == rounded), 0.0, (value - reference).abs())
     ulp = ulp_of(got.dtype, reference)
     ulps = torch.where(special, 0.0, error / ulp)
-    allowed = limit.ulp * ulp + torch.finfo(got.dtype).tiny * (got.dtype != torch.float16)
+    smallest = torch.finfo(got.dtype).tiny * (got.dtype != torch.float16)
+    summed = torch.zeros_like(ulp)
     if magnitude is not None:
-        allowed = allowed + limit.accumulate * _compute_eps(got.dtype) * magnitude.double()
+        summed = summed + limit.accumulate * _compute_eps(got.dtype) * magnitude.double()
+    allowed = limit.ulp * ulp + smallest + summed
     wrong = error > allowed
     if wrong.any():
-        honest = (own - reference).abs().nan_to_num(0.0, 0.0, 0.0).max()
-        wrong &= error > CPU_FACTOR * honest
+        own_error = (own - reference).abs().nan_to_num(0.0, 0.0, 0.0)
+        allowed = torch.maximum(allowed, _honest(own_error, ulp, summed, limit))
+        wrong &= error > allowed
     count, worst = int(wrong.sum()), float(ulps.max())
     if not count:
         return None, worst
     ratio = torch.where(wrong, error / allowed.clamp_min(1e-300), 0.0)
     return _at(name, "differs", _unravel(int(ratio.argmax()), got.shape), value, reference, got.dtype, count)
+
+
+def _honest(own: torch.Tensor, ulp: torch.Tensor, summed: torch.Tensor, limit: Limit) -> torch.Tensor:
+    """What the CPU's own errors, beyond those of summing, allow each element.
+
+    Every element is measured by its own ulp: the rounding of a large one excuses no small one. Where the operator is
+    not pointwise, terms may cancel, and what the worst one has lost before its last rounding counts for all.
+    """
+    own = (own - summed).clamp_min(0.0)
+    allowed = summed + CPU_FACTOR * (own / ulp).max() * ulp
+    if limit.pointwise:
+        return allowed
+    lost = (own - 0.5 * ulp).clamp_min(0.0).max()
+    return torch.maximum(allowed, summed + limit.ulp * ulp + CPU_FACTOR * lost)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

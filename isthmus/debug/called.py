@@ -1,0 +1,84 @@
+"""Which operators a run of ``isthmus bisect`` called, and which of them can be forced to another route."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.debug.record import write_file
+
+OWN_ROUTES = ("kernel", "delegate")
+_REFERENCES = ("decomposition", "delegate", "fallback")
+
+
+@dataclass(frozen=True)
+class Called:
+    """Packets (``aten::mm``) called on the chip's own route.
+
+    Attributes:
+        operators: those that can be forced to the reference route.
+        random: those that draw random numbers: on another route they would draw others.
+        routeless: those that do not have the reference route.
+    """
+
+    operators: tuple[str, ...] = ()
+    random: tuple[str, ...] = ()
+    routeless: tuple[str, ...] = ()
+
+
+def read(folder: Path, route: str) -> Called:
+    """What the processes of a run have written.
+
+    Args:
+        folder: where.
+        route: reference route.
+    """
+    own: set[str] = set()
+    random: set[str] = set()
+    able: set[str] = set()
+    for path in folder.glob("*.json"):
+        for name, entry in json.loads(path.read_text()).items():
+            if entry["route"] in OWN_ROUTES:
+                packet = name.partition(".")[0]
+                own.add(packet)
+                random |= {packet} if entry.get("random") else set()
+                able |= {packet} if route in entry.get("routes", (route,)) else set()
+    return Called(*(tuple(sorted(names)) for names in ((own & able) - random, random, own - able - random)))
+
+
+def write(folder: Path) -> None:
+    """In a run, at its end: say which operators were called (ISTHMUS_DEBUG_CALLS)."""
+    import torch
+
+    chip = getattr(torch, "chip")  # noqa: B009 - this package puts it there
+    called = chip.dispatch_stats()["operators"]
+    # The reference routes end on the CPU: an operator without a kernel there stays where it is in every run.
+    found = {n: e for n, e in called.items() if torch._C._dispatch_has_kernel_for_dispatch_key(n, "CPU")}
+    for name, entry in found.items():
+        if entry["route"] in OWN_ROUTES:
+            entry["random"] = _is_random(name)
+            entry["routes"] = [route for route in _REFERENCES if _has(chip, name, route)]
+    write_file(folder / f"{os.getpid()}.json", json.dumps(found).encode())
+
+
+def _is_random(name: str) -> bool:
+    import torch
+
+    from isthmus.debug.intercept import overload_named
+
+    op = overload_named(name)
+    declared = any(str(a.type).endswith("Generator]") for a in op._schema.arguments)
+    return declared or torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _has(chip: Any, name: str, route: str) -> bool:
+    """By forcing it, as the process ends."""
+    try:
+        chip.set_route(name, route)
+    except ValueError:
+        return False
+    chip.set_route(name, "")
+    return True
