@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,10 +32,18 @@ class Finding(NamedTuple):
     text: str
 
 
+def has_torch() -> bool:
+    """Whether PyTorch is installed."""
+    try:
+        return find_spec("torch") is not None
+    except (ImportError, ValueError):  # kept out of this process
+        return False
+
+
 def examine() -> list[Finding]:
     """Look at everything; the order is that in which things depend on each other."""
-    checks: tuple[Callable[[], Iterator[Finding]], ...] = (_without_torch, _options)
-    if find_spec("torch") is not None:
+    checks: tuple[Callable[[], Iterator[Finding]], ...] = (_without_torch, _options, _drivers)
+    if has_torch():
         checks = (
             _versions,
             _options,
@@ -108,6 +117,24 @@ def _registration() -> Iterator[Finding]:
     yield Finding(
         "chip", True, f"driver {status.driver}, {status.reason}; autoload took {status.seconds * 1e3:.0f} ms"
     )
+
+
+def _drivers() -> Iterator[Finding]:
+    """The drivers that are found, the asked or first one opened and initialised; needs no PyTorch."""
+    from isthmus import drivers
+    from isthmus.drivers.driver import Driver
+
+    search = drivers.find(os.environ.get("ISTHMUS_DRIVER", ""))
+    for place in search.searched:
+        yield Finding("drivers", True, place)
+    if not search.candidates:
+        yield Finding("driver", False, search.problem)
+        return
+    first = search.candidates[0]
+    driver = Driver(first.path, first.name, first.delegate)
+    driver.initialize()
+    count = driver.count()
+    yield Finding("driver", count > 0, f"{first.name}: {count} devices, {first.path}")
 
 
 def _libraries() -> Iterator[Finding]:

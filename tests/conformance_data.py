@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import Case, Expected, Tensor, Tolerance, Writer
 from isthmus.opset import schema_of
 from isthmus.opset.dtypes import DTYPES
@@ -118,10 +119,10 @@ def write_golden(folder: Path, seed: int = 0) -> Path:
         "random": _random(),
         "reduction": _sums(),
     }
-    writer = Writer(folder, opset="test", seed=seed)
+    writer = Writer(folder, opset=digest(), seed=seed)
     for family, cases in families.items():
         for name in sorted({case.operator for case in cases}):
-            tiers = ["core"] if family == "pointwise" else []
+            tiers = ["core", "by hand"] if family == "pointwise" else []
             writer.operator(name, schema_of(name).text, family, tiers, random=family == "random")
         writer.family(family, cases)
     writer.close(numpy="test")

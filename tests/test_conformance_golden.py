@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from conformance_data import EXACT, bfloat16, write_golden
 
+from isthmus.conformance import cache
 from isthmus.conformance.golden import Case, Expected, GoldenError, Reader, Tensor, Tolerance, Writer
 
 SCHEMA = "aten::neg(Tensor self) -> Tensor"
@@ -161,3 +163,33 @@ def test_damage_is_one_clear_line(
 def test_a_folder_without_data_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(GoldenError, match="isthmus conform generate"):
         Reader(tmp_path)
+
+
+def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
+    file = write_golden(tmp_path / "golden") / "manifest.json"
+    file.write_text(file.read_text().replace('"seed": 0', '"seed": 7'))
+    with pytest.raises(GoldenError, match=r"manifest\.json: altered"):
+        Reader(file.parent)
+
+
+def test_the_folders_above_are_not_for_everybody_either(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        write_golden(tmp_path / "a" / "b" / "golden")
+    finally:
+        os.umask(old)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/golden")} == {0o750}
+
+
+def test_the_cache_keeps_the_newest_sets_and_those_in_use(tmp_path: Path) -> None:
+    now = time.time()
+    hours = {"one": 1, "two": 20, "three": 30, "four": 40, "five": 50}
+    for name, age in hours.items():
+        write_golden(tmp_path / name)
+        os.utime(tmp_path / name, (now - age * 3600, now - age * 3600))
+    cache.prune(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {"one", "two", "three"}
+    for name in hours:
+        write_golden(tmp_path / name)
+    cache.prune(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == set(hours)

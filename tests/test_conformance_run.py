@@ -138,7 +138,7 @@ def test_operators_and_tiers_narrow_the_run(tmp_path: Path, golden: Path, right:
 
     assert operators("--operators", "*add*") == {"aten::add.Tensor", "aten::_foreach_add.Scalar"}
     assert operators("--operators", "mul", "--operators", "cat") == {"aten::mul.Tensor", "aten::cat"}
-    assert operators("--tier", "core") == {"aten::add.Tensor", "aten::mul.Tensor"}
+    assert operators("--tier", "by hand") == {"aten::add.Tensor", "aten::mul.Tensor"}
     assert operators("--operators", "driver::set_async") == {"driver::set_async"}
 
 

@@ -14,6 +14,8 @@ import isthmus
 from isthmus.drivers import interface, libraries, loader
 from isthmus.drivers.driver import Driver
 from isthmus.opset import dtypes as dt
+from isthmus.opset import schema_of
+from isthmus.opset.library import Library
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
@@ -169,6 +171,62 @@ def test_a_text_file_is_no_shared_library(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(libraries.LibraryError, match="cannot be opened"):
         libraries.load(str(path))
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
+def test_a_library_that_was_cut_short_is_refused_before_it_is_opened(tmp_path: Path, part: float) -> None:
+    path = Path(build(tmp_path))
+    data = path.read_bytes()
+    path.unlink()  # the name may be open under its inode
+    path.write_bytes(data[: int(len(data) * part)])
+    with pytest.raises(libraries.LibraryError, match=r"cut short: it has \d+ of at least \d+ bytes"):
+        libraries.load(str(path))
+    with pytest.raises(loader.LoaderError, match="cut short"):
+        Driver(str(path))
+
+
+def test_a_relative_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = build(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert libraries.load(Path(path).name).path == path
+
+
+@pytest.mark.parametrize(
+    ("registration", "message"),
+    [
+        ('@library.operator("silu", dtypes="float32")\ndef f(self, out): ...', "did you mean aten::silu?"),
+        ('@library.operator("aten::silu", dtypes="flaot32")\ndef f(self, out): ...', "did you mean float32?"),
+        ('@library.operator("aten::silu", dtypes=("real",))\ndef f(self, out): ...', "there are int8, uint8"),
+        (
+            '@library.operator("aten::add.Tensor", dtypes="float32")\ndef f(self, other, out, context): ...',
+            "takes 3 parameters (self, other, out); it is called with 4 (self, other, alpha, out)",
+        ),
+        (
+            '@library.operator("aten::silu", dtypes="float32", raw=True)\ndef f(self, out): ...',
+            "takes 2 parameters (self, out); it is called with 3 (context, self, out)",
+        ),
+    ],
+)
+def test_a_slip_in_a_python_library_is_one_line(tmp_path: Path, registration: str, message: str) -> None:
+    with pytest.raises(libraries.LibraryError) as caught:
+        libraries.load(python(tmp_path, f'library = Library("mine")\n{registration}\n'))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_text_is_one_dtype(tmp_path: Path) -> None:
+    text = 'library = Library("mine")\n@library.operator("aten::relu", dtypes="int8")\ndef relu(self, out): ...\n'
+    assert libraries.load(python(tmp_path, text)).operators["aten::relu"].dtypes == dt.mask(("int8",))
+
+
+def test_an_error_in_a_kernel_says_where(tmp_path: Path) -> None:
+    kernels = Library("mine")
+    scope: dict[str, object] = {}
+    text = "def helper(x):\n    return 1 / x\n\ndef relu(self, out):\n    helper(0)\n"
+    exec(compile(text, str(tmp_path / "mine.py"), "exec"), scope)
+    kernels.operator("aten::relu", dtypes="float32")(scope["relu"])  # type: ignore[arg-type]
+    call = kernels.function("aten::relu", schema_of("aten::relu"))
+    with pytest.raises(ZeroDivisionError, match=r"division by zero \(ZeroDivisionError at mine\.py:2\)"):
+        call(0, None, None)
 
 
 def test_a_python_library(tmp_path: Path) -> None:

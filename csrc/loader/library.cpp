@@ -7,6 +7,7 @@
 namespace isthmus::loader {
 
 void* find_symbol(const std::string& what, const std::string& path, const char* symbol) {
+  check_complete(what, path);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Refused(what + " " + path + " cannot be opened: " + dlerror());
   void* address = dlsym(library, symbol);

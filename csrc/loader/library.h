@@ -17,6 +17,9 @@ struct Refused : std::runtime_error {
 // Throws Refused.
 void* find_symbol(const std::string& what, const std::string& path, const char* symbol);
 
+// A shared library that was cut short kills the process which opens it (SIGBUS): Refused before that.
+void check_complete(const std::string& what, const std::string& path);
+
 // "1.2"
 std::string version_text(unsigned version);
 

@@ -42,6 +42,14 @@ _PAIRS = "complex128-"
 _DTYPES = {code: dt.DTYPES[name].numpy for name, code in _CODES.items() if name != "complex128"}
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are absent, mode 0750; what is there keeps its mode."""
+    absent = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(absent):
+        each.mkdir(exist_ok=True)
+        each.chmod(0o750)
+
+
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
     """Write a file beside itself, then give it its name; mode 0640. Returns the SHA-256 of its bytes."""
     digest = hashlib.sha256()

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from isthmus.conformance.arrays import write_file
+from isthmus.conformance.arrays import make_folder, write_file
 from isthmus.conformance.bench_cases import bench_cases, flops
 from isthmus.conformance.bench_limits import Limits, Timed
 from isthmus.conformance.calling import KernelError, make_context
@@ -220,6 +220,6 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def write(folder: Path, result: dict[str, Any]) -> Path:
     """Write bench.json and return its path."""
-    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+    make_folder(folder)
     write_file(folder / "bench.json", [json.dumps(result, indent=1).encode()])
     return folder / "bench.json"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from isthmus import opset
 from isthmus.conformance.libraries_target import LibrariesTarget
 from isthmus.conformance.run import candidate
+from isthmus.conformance.selection import matching
 from isthmus.opset.library import HOST, IN_PLACE, MIXED, STRIDED
 from isthmus.opset.tiers import tiers_of
 
@@ -18,18 +19,19 @@ def tiers() -> list[str]:
     return sorted({tier for name in opset.operators() for tier in tiers_of(name)})
 
 
-def claims(driver: str, libraries: Sequence[str], tier: str) -> Iterator[str]:
+def claims(driver: str, libraries: Sequence[str], tier: str, patterns: Sequence[str] = ()) -> Iterator[str]:
     """Lines of tab-separated columns: operator, family, tiers, library, dtypes, flags; "-" where nothing is claimed.
 
     Raises:
-        UsageError: there is no such driver.
+        UsageError: there is no such driver or operator.
         LoaderError: the driver or a library cannot be used.
     """
+    chosen = matching(patterns, opset.operators())
     described = LibrariesTarget(candidate(driver), libraries).describe()["libraries"]
     yield "\t".join(("operator", "family", "tiers", "library", "dtypes", "flags"))
     for name, operator in opset.operators().items():
         belongs = tiers_of(name)
-        if tier and tier not in belongs:
+        if name not in chosen or (tier and tier not in belongs):
             continue
         head = (name, operator.family, ",".join(belongs) or "-")
         found = [

@@ -27,7 +27,10 @@ Library = Annotated[
 ]
 Patterns = Annotated[
     list[str] | None,
-    typer.Option("--operators", help="Only operators that match, such as 'aten::*softmax*'; repeatable."),
+    typer.Option(
+        "--operators",
+        help="Only operators that match, such as 'aten::*softmax*' or 'add,mul'; repeatable.",
+    ),
 ]
 Golden = Annotated[Path | None, typer.Option(help="Folder of golden data; made in the cache if not given.")]
 
@@ -39,7 +42,7 @@ def _one_line() -> Iterator[None]:
     from isthmus.conformance.known import KnownFailureError
     from isthmus.conformance.processes import WorkerError
     from isthmus.conformance.report import ReportError
-    from isthmus.conformance.run import UsageError
+    from isthmus.conformance.selection import UsageError
     from isthmus.drivers.loader import LoaderError
 
     try:
@@ -57,18 +60,22 @@ def fail(message: str, code: int = 2) -> NoReturn:
 @app.command()
 def generate(
     output: Annotated[Path | None, typer.Option(help="Folder to write; the cache if not given.")] = None,
-    operators: Annotated[str, typer.Option(help="Only operators that match; separate by commas.")] = "*",
+    operators: Patterns = None,
     seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
 ) -> None:
     """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
     from isthmus.conformance import cache
     from isthmus.conformance.generate import generate as write
     from isthmus.conformance.progress import Bar
+    from isthmus.doctor import NO_TORCH, has_torch
 
+    if not has_torch():
+        fail(f"conform generate: {NO_TORCH}")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # samples of every kind, of which PyTorch warns
     folder = output or cache.folder()
     try:
         with Bar("operators") as bar:
-            count = write(folder, operators, seed, bar.at)
+            count = write(folder, ",".join(operators or ["*"]), seed, bar.at)
     except (ImportError, OSError, ValueError) as error:
         fail(f"conform generate: {' '.join(str(error).split())}")
     print(f"{count} cases in {folder}")
@@ -100,18 +107,21 @@ def run(
     from isthmus.conformance import cache, report
     from isthmus.conformance.progress import RunProgress, say
     from isthmus.conformance.run import Options, Runner
+    from isthmus.conformance.selection import split
 
     if through not in ("", "kernels", "pytorch"):
         fail(f"--through {through}: it is kernels or pytorch")
     options = Options(
         driver,
         tuple(str(path) for path in library or ()),
-        tuple(operators or ()),
+        split(operators or ()),
         tier,
         through,
         jobs or os.cpu_count() or 1,
     )
     with _one_line():
+        if mutation:
+            report.read_score(mutation)  # before what takes long
         with RunProgress() as progress:
             finished = Runner(options, cache.golden(golden, say), progress).run()
         if output:
@@ -147,16 +157,18 @@ def report(
 @app.command("list")
 def list_operators(
     driver: Driver = "",
+    operators: Patterns = None,
     library: Library = None,
     tier: Annotated[str, typer.Option(help="Only this tier.")] = "",
 ) -> None:
     """Print the operators of the opset with what the driver's libraries claim of them."""
     from isthmus.conformance.claims import claims, tiers
+    from isthmus.conformance.selection import split
 
     with _one_line():
         if tier and tier not in tiers():
             fail(f"--tier {tier}: no such tier; there are {', '.join(tiers())}")
-        for line in claims(driver, [str(path) for path in library or ()], tier):
+        for line in claims(driver, [str(path) for path in library or ()], tier, split(operators or ())):
             print(line)
 
 
@@ -173,12 +185,13 @@ def bench(
     from isthmus.conformance import bench as timing
     from isthmus.conformance import cache
     from isthmus.conformance.progress import Bar, print_table, say
-    from isthmus.conformance.run import Options, candidate, select
+    from isthmus.conformance.run import candidate
+    from isthmus.conformance.selection import select, split
 
     with _one_line():
         samples = cache.golden(golden, say)
         reader = samples() if callable(samples) else samples
-        names = select(reader, Options(driver, operators=tuple(operators or ())))
+        names = select(reader, split(operators or ()))
         timer = timing.Bench(candidate(driver), [str(path) for path in library or ()])
         with Bar("operators") as bar:
             result = timer.run(reader, names, rounds, bar.at)

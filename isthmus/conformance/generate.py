@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from isthmus import opset
 from isthmus.conformance import golden
+from isthmus.conformance.selection import matching, split
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
 from isthmus.opset.tiers import tiers_of
@@ -33,7 +33,7 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
 
     Args:
         folder: of the files; made if absent.
-        operators: pattern of their names, ``aten::*softmax*``; several are separated by commas.
+        operators: patterns of their names, ``aten::*softmax*``, separated by commas.
         seed: of the samples; the same seed and opset give the same bytes.
         progress: called with (operator, how many are done, how many there are).
 
@@ -41,17 +41,13 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
         How many cases were written.
 
     Raises:
-        ValueError: no operator has such a name.
+        UsageError: no operator has such a name.
         RuleError: a rule of the opset disagrees with PyTorch.
     """
     import torch
 
-    patterns = [part.strip() for part in operators.split(",")]
-    chosen = [
-        o for name, o in opset.operators().items() if any(fnmatch.fnmatchcase(name, p) for p in patterns)
-    ]
-    if not chosen:
-        raise ValueError(f"no operator of the opset matches {operators!r}; `isthmus ops` lists them")
+    named = matching(split([operators]), opset.operators())
+    chosen = [operator for name, operator in opset.operators().items() if name in named]
     writer = golden.Writer(folder, digest(), seed)
     for each in chosen:
         schema = opset.records()[each.name]["schema"]

@@ -1,8 +1,8 @@
 """Golden data: what every operator must answer, as files that are read without PyTorch.
 
-A folder holds ``manifest.json`` (format, opset, seed, SHA-256 of every file, operators) and for each family of
-operators ``<family>.json`` (cases) and ``<family>.safetensors`` (arrays, in :mod:`isthmus.conformance.arrays`).
-An array is stored once however many cases share it. Equal cases give equal bytes.
+A folder holds ``manifest.json`` (format, opset, seed, operators, SHA-256 of every file and of itself) and for each
+family of operators ``<family>.json`` (cases) and ``<family>.safetensors`` (arrays, in
+:mod:`isthmus.conformance.arrays`). An array is stored once however many cases share it. Equal cases give equal bytes.
 
     writer = Writer(folder, opset=digest, seed=0)
     writer.operator("aten::add.Tensor", "aten::add.Tensor(Tensor self, ...", "pointwise", tier=["core"])
@@ -62,6 +62,12 @@ class OperatorEntry:
     random: bool = False
 
 
+def _digest(manifest: dict[str, Any]) -> str:
+    """SHA-256 of all of a manifest but its own."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
 class Writer:
     """Writes a folder of golden data; the manifest comes last, so that a half-written folder is none.
 
@@ -76,7 +82,7 @@ class Writer:
         self._head: dict[str, Any] = {"format": FORMAT, "opset": opset, "seed": seed}
         self._operators: dict[str, dict[str, Any]] = {}
         self._files: dict[str, str] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        arrays.make_folder(folder)
         folder.chmod(0o750)
         (folder / MANIFEST).unlink(missing_ok=True)
 
@@ -113,6 +119,7 @@ class Writer:
     def close(self, **notes: Any) -> None:
         """Write the manifest. notes (versions of what made the data) go into it."""
         manifest = {**self._head, **notes, "operators": self._operators, "files": self._files}
+        manifest["sha256"] = _digest(manifest)
         arrays.write_file(
             self._folder / MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode(), b"\n"]
         )
@@ -147,6 +154,8 @@ class Reader:
             version = self.manifest["format"]
             if version != FORMAT:
                 raise GoldenError(f"{file}: format {version}, this suite reads {FORMAT}; {REMEDY}")
+            if self.manifest.get("sha256", _digest(self.manifest)) != _digest(self.manifest):
+                raise GoldenError(f"{file}: altered; {REMEDY}")
             self.operators = {
                 name: OperatorEntry(**{**row, "tiers": tuple(row["tiers"])})
                 for name, row in self.manifest["operators"].items()

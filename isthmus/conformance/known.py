@@ -12,15 +12,16 @@ A failure without a reason is refused; one that matches no failing case is stale
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from isthmus.conformance.results import BAD, KNOWN, CaseResult
+from isthmus.conformance.selection import nearest
+from isthmus.opset.dtypes import DTYPES
 
 _KEYS = ("operator", "dtype", "case", "through", "reason")
 _WAYS = ("", "kernels", "pytorch")
@@ -87,21 +88,24 @@ def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
             result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
 
 
-def stale(known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Sequence[str]) -> list[str]:
+def stale(
+    known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Set[str], names: Set[str]
+) -> list[str]:
     """Entries that are about no failure, one line each.
 
     Args:
         known: entries.
         results: of the run, marked.
-        complete: operators of which every case was run; an entry for none of them, and without a case in the
-            results, is not judged.
+        complete: operators and driver functions of which every case was run.
+        names: all that there are; an entry that is about one which is not complete may match cases of that.
     """
     lines = []
     for entry in known:
         matched = [result for result in results if entry.matches(result)]
         if any(result.status == KNOWN for result in matched):
             continue
-        if matched or any(fnmatch.fnmatchcase(name, entry.operator) for name in complete):
+        about = {name for name in names if fnmatch.fnmatchcase(name, entry.operator)}
+        if matched or (about and about <= complete):
             what = f"its {len(matched)} cases pass" if matched else "it matches no case"
             lines.append(f"{entry.place} ({entry.operator}): {what}; remove it")
     return lines
@@ -124,7 +128,11 @@ def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFa
             f"{place} ({operator}): through = {row['through']!r}; it is kernels or pytorch"
         )
     if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
-        near = difflib.get_close_matches(operator, operators, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(operator, operators)
+        hint = f"; did you mean {near}?" if near else ""
         raise KnownFailureError(f"{place}: no operator {operator!r}{hint}")
+    if not any(fnmatch.fnmatchcase(name, row.get("dtype", "*")) for name in DTYPES):
+        raise KnownFailureError(
+            f"{place} ({operator}): no dtype {row['dtype']!r}; there are {', '.join(DTYPES)}"
+        )
     return KnownFailure(operator, row.get("dtype", "*"), row.get("case", "*"), row["reason"].strip(), place)

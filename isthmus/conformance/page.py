@@ -141,7 +141,8 @@ function plot(total, width, height, labels) {
   return svg;
 }
 function showHead() {
-  const counts = count(cases, 'status'), failed = cases.some(bad) || data.stale.length > 0;
+  const counts = count(cases, 'status'), nothing = cases.every(c => c.status === 'not claimed');
+  const failed = nothing || cases.some(bad) || data.stale.length > 0;
   const verdict = document.getElementById('verdict');
   verdict.className = failed ? 'failed' : 'passed';
   verdict.textContent = (failed ? 'Failed: ' : 'Passed: ') +
@@ -154,7 +155,8 @@ function showHead() {
     line('library', [lib.name + ' - ' + lib.description, Object.keys(lib.operators).length || 'all']
       .join(', ') + ' operators');
   line('judged through', data.through);
-  if (data.golden) line('golden data', 'opset ' + data.golden.opset.slice(0, 16) + ', seed ' + data.golden.seed);
+  if (data.golden) line('golden data', 'opset ' + data.golden.opset.slice(0, 16) + ', seed ' + data.golden.seed +
+    (data.golden.coverage ? ' - ' + data.golden.coverage : ''));
   line('isthmus', data.isthmus);
   for (const [name, value] of Object.entries(data.environment)) line(name, value);
   if (data.mutation && data.mutation.score !== undefined)

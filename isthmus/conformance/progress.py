@@ -89,7 +89,12 @@ def print_summary(run: Run) -> None:
     for line in run.stale:
         print(f"stale: {line}")
     counts = Counter(result.status for result in run.results)
-    operators = {r.operator for r in run.results if r.status == PASSED}
+    coverage = run.head.get("golden", {}).get("coverage")
+    if coverage:
+        print(coverage)
+    if not run.judged:
+        print("nothing was judged; `isthmus conform list` prints what the libraries claim")
+    operators = {r.operator for r in run.results if r.status != NOT_CLAIMED and r.case}
     absent = sum(len(names) for names in run.missing.values())
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
     parts += [f"{len(run.stale)} stale"] if run.stale else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from isthmus.conformance.arrays import write_file
+from isthmus.conformance.arrays import make_folder, write_file
 from isthmus.conformance.page import render
 from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
 
@@ -32,12 +32,10 @@ def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> No
     Raises:
         ReportError: the mutation file cannot be read, or the folder cannot be written.
     """
-    score = _json(mutation) if mutation else run.get("mutation")
+    score = read_score(mutation) if mutation else run.get("mutation")
     data = {**run, "format": _FORMAT, "mutation": score}
     try:
-        if not folder.is_dir():
-            folder.mkdir(parents=True)
-            folder.chmod(0o750)
+        make_folder(folder)
         write_file(folder / "report.json", [json.dumps(data, indent=1).encode(), b"\n"])
         write_file(folder / "junit.xml", [_junit(data)])
         write_file(folder / "report.html", [render(data).encode()])
@@ -55,17 +53,20 @@ def read(folder: Path) -> dict[str, Any]:
     return data
 
 
-def _json(file: Path) -> dict[str, Any]:
+def read_score(file: Path) -> dict[str, Any]:
+    """What mutation.json says. Raises ReportError."""
+    return _json(file, "it is the mutation.json of the suite's own test")
+
+
+def _json(file: Path, remedy: str = "`isthmus conform run --output` writes a report") -> dict[str, Any]:
     try:
         found = json.loads(file.read_bytes())
     except OSError as error:
-        raise ReportError(
-            f"{file}: {error.strerror}; `isthmus conform run --output` writes a report"
-        ) from None
+        raise ReportError(f"{file}: {error.strerror}; {remedy}") from None
     except ValueError as error:
         raise ReportError(f"{file}: not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ReportError(f"{file}: not a report")
+        raise ReportError(f"{file}: not a JSON object; {remedy}")
     return found
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
-import importlib.util
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,15 +17,13 @@ from isthmus.conformance import known
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
-from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, CaseResult
+from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, NOT_CLAIMED, CaseResult
+from isthmus.conformance.selection import UsageError, coverage, matches, select
+from isthmus.doctor import NO_TORCH, has_torch
 from isthmus.drivers import Candidate, find
 from isthmus.opset.tiers import tiers
 
 _CASES_OF_A_JOB = 24
-
-
-class UsageError(ValueError):
-    """What was asked for does not exist; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +65,15 @@ class Run:
     stale: list[str] = field(default_factory=list)
 
     @property
+    def judged(self) -> set[str]:
+        """Operators and driver functions of which at least one case was judged."""
+        return {result.operator for result in self.results if result.status != NOT_CLAIMED}
+
+    @property
     def failed(self) -> bool:
-        """Whether anything is wrong."""
-        return bool(self.stale) or any(result.status in BAD for result in self.results)
+        """Whether anything is wrong; a run that judged nothing is."""
+        bad = any(result.status in BAD for result in self.results)
+        return bool(self.stale) or bad or not self.judged
 
     def to_json(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold."""
@@ -108,6 +109,8 @@ class Runner:
         for path in options.libraries:
             if not Path(path).is_file():
                 raise UsageError(f"--library {path}: no such file")
+        if self._through == "pytorch" and not has_torch():
+            raise UsageError(f"--through pytorch: {NO_TORCH}")
 
     def run(self) -> Run:
         """Run everything.
@@ -121,28 +124,35 @@ class Runner:
         names = [*opset.records(), *(f"driver::{case.function}" for case in driver_cases())]
         self._known = known.load(self._candidate.known_failures, names, self._through)
         if isinstance(self._golden, Reader):
-            select(self._golden, self._options)
+            select(self._golden, self._options.operators, self._options.tier)
         worker = self._worker("kernels", None)
-        run = Run({**worker.hello, **_environment(), "through": self._through})
+        description = self._candidate.description or worker.hello["description"]
+        run = Run({**worker.hello, **_environment(), "description": description, "through": self._through})
         self._run_driver_cases(run, worker)
         golden = self._golden if isinstance(self._golden, Reader) else self._golden()
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
+        run.head["golden"]["coverage"] = coverage(golden)
         self._run_operators(run, golden)
-        narrowed = self._options.operators or self._options.tier or self._options.libraries
-        run.stale = known.stale(self._known, run.results, [] if narrowed else list(golden.operators))
+        run.stale = self._stale(run, golden)
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
 
+    def _stale(self, run: Run, golden: Reader) -> list[str]:
+        """Known failures that are none: in a narrowed run, of the operators whose cases it ran."""
+        functions = {f"driver::{case.function}" for case in driver_cases()}
+        narrowed = self._options.operators or self._options.tier or self._options.libraries
+        ran = {result.operator for result in run.results if result.case}
+        complete = ran if narrowed else functions | set(golden.operators)
+        return known.stale(self._known, run.results, complete, functions | set(opset.operators()))
+
     def _found_through(self) -> str:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
-        return "kernels" if has_kernels or importlib.util.find_spec("torch") is None else "pytorch"
+        return "kernels" if has_kernels or not has_torch() else "pytorch"
 
     def _run_driver_cases(self, run: Run, worker: WorkerProcess) -> None:
         patterns = self._options.operators or ("*",)
         chosen = [
-            c
-            for c in driver_cases()
-            if not self._options.tier and _matches(f"driver::{c.function}", patterns)
+            c for c in driver_cases() if not self._options.tier and matches(f"driver::{c.function}", patterns)
         ]
         functions = {case.name: case.function for case in chosen}
         jobs: Queue[Job] = Queue()
@@ -157,7 +167,7 @@ class Runner:
         serve_all(jobs, 1, worker, lambda: self._worker("kernels", None), self._done(run))
 
     def _run_operators(self, run: Run, golden: Reader) -> None:
-        selected = select(golden, self._options)
+        selected = select(golden, self._options.operators, self._options.tier)
         if not selected:
             return
         worker = self._worker(self._through, golden)
@@ -170,7 +180,7 @@ class Runner:
             run.missing.setdefault(family, []).append(name)
             if self._options.tier in tiers():
                 reason = f"no library has a kernel, and the tier {self._options.tier} needs one"
-                self._done(run)(CaseResult(family, "", name, "", "", status=FAILED, message=reason))
+                self._done(run)(_failure(golden, name, reason))
         jobs: Queue[Job] = Queue()
         for family in sorted({golden.operators[name].family for name in selected & claimed}):
             for job in _jobs(golden, family, selected & claimed):
@@ -182,6 +192,18 @@ class Runner:
             lambda: self._worker(self._through, golden),
             self._done(run),
         )
+        self._refuse_unjudged(run, golden, selected)
+
+    def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
+        """What was asked for by name and not judged in any case fails."""
+        for pattern in self._options.operators:
+            names = {name for name in selected if matches(name, [pattern])} - {r.operator for r in _bad(run)}
+            if names & run.judged:
+                continue
+            for name in sorted(names):
+                absent = name in run.missing.get(golden.operators[name].family, ())
+                reason = "no library has a kernel" if absent else "the libraries claim none of its cases"
+                self._done(run)(_failure(golden, name, f"--operators {pattern} judged nothing: {reason}"))
 
     def _worker(self, through: str, golden: Reader | None) -> WorkerProcess:
         threads = max(1, (os.cpu_count() or 1) // self._options.jobs)
@@ -210,26 +232,12 @@ def candidate(driver: str) -> Candidate:
     return search.candidates[0]
 
 
-def select(golden: Reader, options: Options) -> set[str]:
-    """Operators of the golden data that are meant. Raises UsageError for a pattern or tier that there is none of."""
-    known_tiers = sorted({tier for entry in golden.operators.values() for tier in entry.tiers})
-    if options.tier and options.tier not in known_tiers:
-        raise UsageError(f"--tier {options.tier}: no such tier; there are {', '.join(known_tiers)}")
-    found = {n for n, e in golden.operators.items() if not options.tier or options.tier in e.tiers}
-    patterns = [p for p in options.operators if not p.startswith("driver::")]
-    for pattern in patterns:
-        if not any(_matches(name, [pattern]) for name in golden.operators):
-            near = difflib.get_close_matches(pattern, golden.operators, n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; `isthmus conform list` prints them"
-            raise UsageError(f"--operators {pattern}: no such operator{hint}")
-    return {name for name in found if _matches(name, patterns)} if options.operators else found
+def _bad(run: Run) -> list[CaseResult]:
+    return [result for result in run.results if result.status in BAD]
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether an overload matches a pattern, with or without namespace and overload name."""
-    bare = name.partition("::")[2]
-    texts = (name, name.partition(".")[0], bare, bare.partition(".")[0])
-    return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in texts)
+def _failure(golden: Reader, name: str, reason: str) -> CaseResult:
+    return CaseResult(golden.operators[name].family, "", name, "", "", status=FAILED, message=reason)
 
 
 def _jobs(golden: Reader, family: str, names: set[str]) -> list[Job]:

@@ -36,6 +36,7 @@ class Candidate(NamedTuple):
         prefer: "kernel" or "delegate": which of the two routes an operator takes that has both.
         fallback: whether operators without a route may be run on CPU by copying.
         known_failures: file of the conformance cases that are known to fail, or "".
+        description: one line for people, or "" for the library's own.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Candidate(NamedTuple):
     prefer: str = "kernel"
     fallback: bool = True
     known_failures: str = ""
+    description: str = ""
 
 
 class Search(NamedTuple):
@@ -113,8 +115,8 @@ def read_description(file: Path, origin: str) -> Candidate:
         prefer=text.choice("prefer", ("kernel", "delegate")),
         fallback=text.switch("fallback", True),
         known_failures=str(folder / name) if (name := text.text("known_failures")) else "",
+        description=text.text("description"),
     )
-    text.text("description")
     text.check_unknown()
     return candidate._replace(path=str(Path(candidate.path).resolve()))
 

@@ -7,6 +7,7 @@ so that whoever calls it needs neither PyTorch nor Python.
 from __future__ import annotations
 
 import ctypes
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -73,6 +74,7 @@ def load(path: str) -> OperatorLibrary:
     Raises:
         LibraryError: there is no such file, or it cannot be used.
     """
+    path = str(Path(path).expanduser().absolute())  # dlopen looks for a bare name elsewhere
     if not Path(path).is_file():
         raise LibraryError(f"operator library {path} is not a file; check `operators` in driver.toml.")
     return _load_python(path) if path.endswith(".py") else _load_shared(path)
@@ -142,8 +144,12 @@ def schema_of(name: str, path: str) -> Schema | None:
     """Schema of an operator of the library at path; None for an extension's, whose namespace the opset has not.
 
     Raises:
-        LibraryError: the opset has no such operator; names the nearest one.
+        LibraryError: the opset has no such operator, or the name has no namespace; names the nearest one.
     """
+    if "::" not in name:
+        near = difflib.get_close_matches(f"aten::{name}", opset.records(), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise LibraryError(f"operator library {path}: the operator {name!r} has no namespace{hint}")
     if name.partition("::")[0] not in _NAMESPACES:
         return None
     try:

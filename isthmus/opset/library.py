@@ -18,8 +18,10 @@ Nothing here needs PyTorch.
 from __future__ import annotations
 
 import ctypes
+import difflib
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +88,7 @@ class Library:
     def operator(
         self,
         *names: str,
-        dtypes: tuple[str, ...],
+        dtypes: tuple[str, ...] | str,
         strided: bool = False,
         in_place: bool = False,
         mixed: bool = False,
@@ -97,7 +99,7 @@ class Library:
 
         Args:
             names: overloads of the opset, such as ``aten::add.Tensor``.
-            dtypes: every dtype that a tensor of the call, input or output, may have.
+            dtypes: every dtype that a tensor of the call, input or output, may have; a text is one.
             strided: it takes tensors of any strides.
             in_place: an output may be the memory of an input.
             mixed: it promotes tensors of different dtypes itself.
@@ -108,6 +110,7 @@ class Library:
         Raises:
             ValueError: a dtype or an operator that there is none of, or one registered twice.
         """
+        allowed = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
         flags = (
             STRIDED * strided
             | IN_PLACE * in_place
@@ -117,7 +120,7 @@ class Library:
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:
-                self._add(name, dtypes, flags, function, raw)
+                self._add(name, allowed, flags, function, raw)
             return function
 
         return register
@@ -127,7 +130,9 @@ class Library:
     ) -> None:
         unknown = [dtype for dtype in dtypes if dtype not in dt.DTYPES]
         if unknown:
-            raise ValueError(f"library {self.name}, {name}: no dtype {unknown[0]!r}")
+            near = difflib.get_close_matches(str(unknown[0]), dt.DTYPES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(dt.DTYPES)}"
+            raise ValueError(f"library {self.name}, {name}: no dtype {unknown[0]!r}; {hint}")
         if name in self.entries:
             raise ValueError(f"library {self.name} registers {name} twice")
         self.entries[name] = Entry(name, dt.mask(dtypes), flags, function, raw)
@@ -140,16 +145,16 @@ class Library:
             schema: its schema; None for an operator of an extension, whose function has to be raw.
 
         Raises:
-            ValueError: there is no schema to unpack the arguments by.
+            ValueError: there is no schema to unpack the arguments by, or the function does not take its arguments.
         """
         entry = self.entries[name]
+        wants_context = _check_parameters(f"library {self.name}, {name}", entry, schema)
         if entry.raw:
             return entry.function
         if schema is None:
             raise ValueError(
                 f"library {self.name}, {name}: without a schema in the opset it has to be raw=True"
             )
-        wants_context = "context" in inspect.signature(entry.function).parameters
         unpack = Unpacker(schema)
 
         def call(context: int, *flat: Any) -> int | None:
@@ -164,9 +169,47 @@ class Library:
             except MemoryError as error:
                 Context.from_address(context).explain("", str(error))
                 return OUT_OF_MEMORY
+            except Exception as error:
+                _add_place(error, entry.function)
+                raise
             return None
 
         return call
+
+
+def _check_parameters(where: str, entry: Entry, schema: Schema | None) -> bool:
+    """Whether a function declares ``context``. Raises ValueError if it does not take the arguments."""
+    try:
+        signature = inspect.signature(entry.function)
+    except (TypeError, ValueError):  # a function of C says nothing of its parameters
+        return False
+    wants_context = "context" in signature.parameters and not entry.raw
+    if schema is None or (entry.raw and any(a.is_list for a in schema.inputs)):  # lists have no fixed count
+        return wants_context
+    names = [a.name for a in (*schema.inputs, *schema.outputs)]
+    expected = ["context", *names] if entry.raw else names
+    try:
+        signature.bind(*expected, **({"context": 0} if wants_context else {}))
+    except TypeError:
+        found = [p for p in signature.parameters if entry.raw or p != "context"]
+        raise ValueError(
+            f"{where}: the function takes {len(found)} parameters ({', '.join(found)}); it is called with "
+            f"{len(expected)} ({', '.join(expected)})"
+        ) from None
+    return wants_context
+
+
+def _add_place(error: Exception, function: Callable[..., Any]) -> None:
+    """Append to an error's message its type and the line of the kernel's file that it comes from."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if line and all(isinstance(part, str) for part in error.args):
+        text = " ".join(error.args)
+        error.args = (f"{text}{' ' if text else ''}({type(error).__name__} at {Path(file).name}:{line})",)
 
 
 class Unpacker:
