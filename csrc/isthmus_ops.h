@@ -564,7 +564,7 @@ static inline int isthmus_call_aten__foreach_lerp_Scalar(void* function, const T
 /* aten::_foreach_maximum.List(Tensor[] self, Tensor[] other) -> Tensor[]
  * dtypes: bfloat16, float16, float32, float64
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten__foreach_maximum_List "aten::_foreach_maximum.List"
 typedef isthmus_status (*isthmus_aten__foreach_maximum_List_fn)(isthmus_context* context, isthmus_list self,
         isthmus_list other, isthmus_list out);
@@ -583,7 +583,7 @@ static inline int isthmus_call_aten__foreach_maximum_List(void* function, const 
 /* aten::_foreach_minimum.List(Tensor[] self, Tensor[] other) -> Tensor[]
  * dtypes: bfloat16, float16, float32, float64
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten__foreach_minimum_List "aten::_foreach_minimum.List"
 typedef isthmus_status (*isthmus_aten__foreach_minimum_List_fn)(isthmus_context* context, isthmus_list self,
         isthmus_list other, isthmus_list out);
@@ -2091,7 +2091,7 @@ static inline int isthmus_call_aten_clamp(void* function, const TVMFFIAny* items
 /* aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: broadcast(self, min, max); dtype: self.dtype
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_clamp_Tensor "aten::clamp.Tensor"
 typedef isthmus_status (*isthmus_aten_clamp_Tensor_fn)(isthmus_context* context, const DLTensor* self,
         const DLTensor* min, const DLTensor* max, DLTensor* out);
@@ -3514,7 +3514,7 @@ static inline int isthmus_call_aten_masked_scatter(void* function, const TVMFFIA
 /* aten::max(Tensor self) -> Tensor
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: (); dtype: self.dtype
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max "aten::max"
 typedef isthmus_status (*isthmus_aten_max_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
 static inline int isthmus_call_aten_max(void* function, const TVMFFIAny* items, int32_t count,
@@ -3531,7 +3531,7 @@ static inline int isthmus_call_aten_max(void* function, const TVMFFIAny* items, 
 /* aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: (reduced(self, dim, keepdim), reduced(self, dim, keepdim)); dtype: (self.dtype, "int64")
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max_dim "aten::max.dim"
 typedef isthmus_status (*isthmus_aten_max_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
         bool keepdim, DLTensor* values, DLTensor* indices);
@@ -3557,7 +3557,7 @@ static inline int isthmus_call_aten_max_dim(void* function, const TVMFFIAny* ite
  * shape: (self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode),
  *     self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode)); dtype:
  *     (self.dtype, "int64")
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max_pool2d_with_indices "aten::max_pool2d_with_indices"
 typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_fn)(isthmus_context* context,
         const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding,
@@ -3617,7 +3617,7 @@ static inline int isthmus_call_aten_max_pool2d_with_indices_backward(void* funct
  * shape: (self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode),
  *     self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, dilation, ceil_mode)); dtype:
  *     (self.dtype, "int64")
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max_pool3d_with_indices "aten::max_pool3d_with_indices"
 typedef isthmus_status (*isthmus_aten_max_pool3d_with_indices_fn)(isthmus_context* context,
         const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding,
@@ -3700,7 +3700,7 @@ static inline int isthmus_call_aten_mean_dim(void* function, const TVMFFIAny* it
 /* aten::min(Tensor self) -> Tensor
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: (); dtype: self.dtype
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_min "aten::min"
 typedef isthmus_status (*isthmus_aten_min_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
 static inline int isthmus_call_aten_min(void* function, const TVMFFIAny* items, int32_t count,
@@ -3717,7 +3717,7 @@ static inline int isthmus_call_aten_min(void* function, const TVMFFIAny* items, 
 /* aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: (reduced(self, dim, keepdim), reduced(self, dim, keepdim)); dtype: (self.dtype, "int64")
- * within 0 ulp */
+ * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_min_dim "aten::min.dim"
 typedef isthmus_status (*isthmus_aten_min_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
         bool keepdim, DLTensor* values, DLTensor* indices);

@@ -23,7 +23,12 @@ Change = Callable[[str, Array], Array]
 
 
 def derived(
-    maker: Maker, cases: Sequence[Case], strided: bool, special: Sequence[float], broadcasts: bool
+    maker: Maker,
+    cases: Sequence[Case],
+    strided: bool,
+    special: Sequence[float],
+    broadcasts: bool,
+    moves: bool,
 ) -> Iterator[Case]:
     """More cases of the maker's operator and dtype.
 
@@ -33,6 +38,7 @@ def derived(
         strided: whether strided tensors are specified for it.
         special: values among NaN and infinity that are specified for it.
         broadcasts: whether its tensors are broadcast against each other.
+        moves: whether its results are inputs moved, their bits unchanged.
     """
     base = max((case for case in cases if _plain(case)), key=_tensors, default=None)
     if base is None:
@@ -43,7 +49,7 @@ def derived(
         yield _changed(maker, base, "broadcast", _narrowed())
     if maker.is_float:
         for value in special:
-            yield _changed(maker, base, "special", _planted(value, maker.dtype))
+            yield _changed(maker, base, "special", _planted(value, maker.dtype, moves, strided))
     if maker.dtype in _BEYOND_FLOAT:
         yield _changed(maker, base, "special", _enlarged(maker.dtype))
 
@@ -90,9 +96,13 @@ def _narrowed() -> Change:
     return change
 
 
-def _planted(value: float, dtype: str) -> Change:
-    """The value (a NaN with its sign bit set) and -0.0, at places of their own in every tensor of the dtype."""
+def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Change:
+    """The value (a NaN with its sign bit set), -0.0 and 0.0 in every tensor of the dtype.
+
+    At places of their own in each tensor; at half of all places where no element depends on another.
+    """
     count = 0
+    numbers = (math.copysign(value, -1) if math.isnan(value) else value, -0.0, 0.0)
 
     def change(name: str, array: Array) -> Array:
         nonlocal count
@@ -101,9 +111,12 @@ def _planted(value: float, dtype: str) -> Change:
         values = np.array(array.view)
         flat = values.reshape(-1)
         count += 1
-        flat[(5 * count + 2) % flat.size] = -0.0
-        flat[(5 * count) % flat.size] = math.copysign(value, -1) if math.isnan(value) else value
-        return place(values)
+        for i, number in reversed([*enumerate(numbers)]):
+            first = 5 * count + 2 * i
+            if everywhere:
+                flat[first % 6 :: 6] = number
+            flat[first % flat.size] = number
+        return place(values, "sliced" if strided and values.ndim else "contiguous")
 
     return change
 

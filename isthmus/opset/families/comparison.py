@@ -21,6 +21,10 @@ def _numbers(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, other=1)(m)
     if m.is_float:
         yield m.case("contiguous", m.values([0.1, 0.25, -0.25, 0.2500001, 0.24]), 0.25)
+        for bound in (0.0, -1.0):  # on either side of zero NaN compares as nothing
+            yield m.case("special", m.values([float("nan"), 0.0, -0.0, 1.0, -1.0, -2.0]), bound)
+    if m.dtype in ("int32", "int64"):  # what float32 cannot tell apart
+        yield m.case("special", m.values([2**24 + i for i in range(5)]), 2**24 + 1)
 
 
 _PAIR = ("broadcast(self, other)", '"bool"')

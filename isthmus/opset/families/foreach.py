@@ -7,6 +7,7 @@ from typing import Any
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import (
+    CHOSEN,
     EXACT,
     ONLY_NAN,
     ROOT,
@@ -168,8 +169,8 @@ OPERATORS: list[Operator] = [
        magnitude=_each(_lerp_size), special=ONLY_NAN),
     op("_foreach_lerp.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, WEIGHT), _FUSED,
        magnitude=_each(_lerp_size), special=ONLY_NAN),
-    op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), EXACT),
-    op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), EXACT),
+    op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
+    op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
     op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,))),
        transcendental(8, "exp(y log x) in working precision")),
     _unary("abs", *ANY, EXACT), _unary("neg", *ANY, EXACT), _unary("sign", *ANY, EXACT),

@@ -130,6 +130,11 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
             inf, nan = float("inf"), float("nan")
             yield m.case("special", m.values([1.0, -1.0, 0.0, -0.0, inf, nan, 1.0, 0.0]),
                          m.values([inf, -inf, 2.0, 2.0, 2.0, 2.0, nan, 0.0]), **extra)  # fmt: skip
+            # Whole quotients that halves have to round.
+            yield m.case("contiguous", m.values([1000, 2040, 777, 3000]), m.values([2.9, 0.7, -1.9, 0.31]), **extra)
+        if m.dtype == "int64":  # no way by float64
+            large = [2**53 + 1, -(2**53) - 1, 2**62 + 3, -(2**62) - 3]
+            yield m.case("special", m.values(large), m.values([1, 3, 7, -5]), **extra)
 
     return samples
 
@@ -164,6 +169,20 @@ def _clamps(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 29), min=low)
     yield m.case("contiguous", m.tensor(3, 29), max=high)
     yield m.case("contiguous", m.tensor(3, 29), min=high, max=low)
+    if m.dtype in ("int32", "int64"):
+        yield m.case("special", m.values([2**24 + i for i in range(7)]), min=2**24 + 1, max=2**24 + 5)
+
+
+def _low_bound(m: Maker) -> Iterator[Case]:
+    if m.is_float:
+        yield m.case("special", m.values([-0.0, 0.0, -3.0, 5.0]), -2)
+    if m.dtype in ("int32", "int64"):
+        yield m.case("special", m.values([2**24 + i for i in range(7)]), 2**24 + 1)
+
+
+def _large_bound(m: Maker) -> Iterator[Case]:
+    if m.dtype in ("int32", "int64"):
+        yield m.case("special", m.values([2**24 + i for i in range(7)]), 2**24 + 5)
 
 
 def _tensor_clamps(m: Maker) -> Iterator[Case]:
@@ -226,9 +245,9 @@ OPERATORS: list[Operator] = [
        elementwise((0.05, 3), (-2, 2), special=False), _POWER),
     op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", _power_base, _POWER),
     op("clamp", dt.NUMBERS, *LIKE, _clamps),
-    op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", _tensor_clamps),
-    op("clamp_min", dt.NUMBERS, *LIKE, elementwise(ANY, min=1)),
-    op("clamp_max", dt.NUMBERS, *LIKE, elementwise(ANY, max=1)),
+    op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", _tensor_clamps, CHOSEN),
+    op("clamp_min", dt.NUMBERS, *LIKE, several(elementwise(ANY, min=1), _low_bound)),
+    op("clamp_max", dt.NUMBERS, *LIKE, several(elementwise(ANY, max=1), _large_bound)),
     op("lerp.Scalar", dt.FLOATS, "broadcast(self, end)", "self.dtype",
        several(elementwise(ANY, ANY, special=False, weight=0.1),
                elementwise(ANY, ANY, special=False, weight=0.9)), _FUSED, magnitude=_lerp,

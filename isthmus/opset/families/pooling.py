@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.operator import EXACT, Operator, accumulated, op
+from isthmus.opset.operator import CHOSEN, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.rules import windows
 from isthmus.opset.sampling import Case, Maker
@@ -48,6 +48,10 @@ def _pools(three: bool = False, distinct: bool = False) -> Any:
         if distinct:
             apart = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 0], [2, 1])]
             yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *apart)
+        else:  # the padding does not count; then a divisor in place of the window's size
+            for counted, divisor in ((False, None), (True, 5)):
+                window = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 1])]
+                yield m.case("contiguous", m.tensor(*_inputs(m, three)[0][2]), *window, False, counted, divisor)
 
     return samples
 
@@ -59,6 +63,8 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
             yield m.case(
                 kind, grad, m.tensor(*size, layout=layout), kernel, stride, pad, False, kernel != [3, 2], None
             )
+    grad = m.tensor(2, 3, *windows((9, 11), [3, 2], [2, 1], [1, 1]))
+    yield m.case("contiguous", grad, m.tensor(2, 3, 9, 11), [3, 2], [2, 1], [1, 1], False, True, 5)
 
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
@@ -107,8 +113,8 @@ _INDEXED = '(self.dtype, "int64")'
 _SIZED = "self.shape[:2] + tuple(output_size)"
 
 OPERATORS: list[Operator] = [
-    op("max_pool2d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _pools(distinct=True), EXACT),
-    op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _pools(True, distinct=True), EXACT),
+    op("max_pool2d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _pools(distinct=True), CHOSEN),
+    op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _pools(True, distinct=True), CHOSEN),
     op("max_pool2d_with_indices_backward", dt.FLOATS, *_GRADIENT, _max_gradients, _SPREAD,
        magnitude=absolutely("aten::max_pool2d_with_indices_backward")),
     op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _pools(), _MEAN, magnitude=absolutely("aten::avg_pool2d")),

@@ -3,8 +3,11 @@ gives one result and another seed another."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, op
@@ -30,10 +33,11 @@ def _bernoulli(m: Maker) -> Iterator[Case]:
 
 
 def _dropouts(m: Maker) -> Iterator[Case]:
-    for p in (0.1, 0.5):
-        yield m.case("large", m.tensor(61, 67, low=0.5), p, True, model="bert")
-    yield m.case("strided", m.tensor(61, 67, low=0.5, layout="transposed"), 0.1, True)
-    yield m.case("zero-size", m.tensor(0, 5), 0.1, True)
+    constant = np.full((61, 67), 1.5)
+    for p in (0.25, 0.5):
+        yield m.case("large", m.values(constant), p, True, model="bert")
+    yield m.case("strided", m.values(constant, layout="transposed"), 0.25, True)
+    yield m.case("zero-size", m.tensor(0, 5), 0.25, True)
 
 
 def _permutations(m: Maker) -> Iterator[Case]:
@@ -59,12 +63,17 @@ def _each_law(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
-    return {"out0": {"name": "any"}, "out1": {"name": "bernoulli", "p": 1 - a["p"]}}
+    """Of a constant input: 0 with probability p, else the constant over 1 - p."""
+    p, storage = a["p"], a["input"].storage
+    value = float(storage[0]) if storage.size else 1.0
+    scaled = value / (1 - p)
+    out = {"low": 0.0, "high": scaled, "mean": value, "std": math.sqrt(p * (1 - p)) * scaled}
+    return {"out0": out, "out1": {"name": "bernoulli", "p": 1 - p}}
 
 
 OPERATORS: list[Operator] = [
     op("normal_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (0.5, 0.02)), law=_normal),
-    op("uniform_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (-0.25, 0.75)), law=_uniform),
+    op("uniform_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (-0.25, 1.5)), law=_uniform),
     op("bernoulli_.float", dt.FLOATS, "None", "None", _draws((0.3,), (0.9,)),
        law=lambda a: {"self": {"name": "bernoulli", "p": a["p"]}}),
     op("bernoulli", dt.FLOATS, "like(self)", "self.dtype", _bernoulli,

@@ -109,7 +109,7 @@ def _arrays(m: Maker) -> Iterator[Case]:
 
 
 def _norms(m: Maker) -> Iterator[Case]:
-    for order in (2, 1, float("inf"), 3.0):
+    for order in (2, 1, float("inf"), 3.0, float("-inf"), 0):
         yield m.case("contiguous", m.tensor(3, 37), order, None, False, model="llama")
         yield m.case("strided", m.tensor(5, 19, layout="transposed"), order, [1], True)
     yield m.case("contiguous", m.tensor(3, 5, 7), 2, [0, 2], False)
@@ -150,6 +150,7 @@ def _counts(m: Maker) -> Iterator[Case]:
         "contiguous", m.values(m.integers(2, 53, low=0, high=8).view, m.dtype), 8, 0, 7, model="qwen_moe"
     )
     yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 10, -2, 3)
+    yield m.case("contiguous", m.tensor(3, 37), 7)  # from the smallest to the largest
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
 
 
@@ -193,10 +194,10 @@ OPERATORS: list[Operator] = [
     op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _over_dims(0.9, 1.1, many=False), _PRODUCT),
     op("amax", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
     op("amin", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
-    op("max", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), EXACT),
-    op("min", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), EXACT),
-    op("max.dim", dt.NUMBERS, f"({_DIM}, {_DIM})", '(self.dtype, "int64")', _distinct_over_dims, EXACT),
-    op("min.dim", dt.NUMBERS, f"({_DIM}, {_DIM})", '(self.dtype, "int64")', _distinct_over_dims, EXACT),
+    op("max", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), CHOSEN),
+    op("min", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), CHOSEN),
+    op("max.dim", dt.NUMBERS, f"({_DIM}, {_DIM})", '(self.dtype, "int64")', _distinct_over_dims, CHOSEN),
+    op("min.dim", dt.NUMBERS, f"({_DIM}, {_DIM})", '(self.dtype, "int64")', _distinct_over_dims, CHOSEN),
     op("argmax", dt.NUMBERS, _DIM, '"int64"', _chosen, EXACT),
     op("argmin", dt.NUMBERS, _DIM, '"int64"', _chosen, EXACT),
     op("any", dt.ALL, "()", '"uint8" if self.dtype == "uint8" else "bool"', _flags([()]), EXACT),

@@ -165,6 +165,8 @@ def _zeros(m: Maker) -> Iterator[Case]:
 def _fill_tensors(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 13), m.tensor())
     yield m.case("strided", m.tensor(5, 7, layout="sliced"), m.tensor())
+    if m.is_float:
+        yield m.case("special", m.tensor(3, 5), m.values(-0.0))
 
 
 _WIDTH = "sum(t.shape[dim] for t in tensors if t.shape != (0,))"

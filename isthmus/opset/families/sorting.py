@@ -18,6 +18,10 @@ def _sorts(m: Maker) -> Iterator[Case]:
         yield m.case("strided", m.distinct(5, 7, layout="sliced"), 1, descending)
     yield m.case("0-dim", m.tensor())
     yield m.case("zero-size", m.tensor(0, 5))
+    if m.is_float:
+        for descending in (False, True):  # NaN is the largest, whatever its sign
+            special = m.values([1.0, -float("nan"), -float("inf"), -0.0, float("inf"), -2.0])
+            yield m.case("special", special, 0, descending)
 
 
 def _stable(m: Maker) -> Iterator[Case]:
@@ -37,12 +41,15 @@ def _tops(m: Maker) -> Iterator[Case]:
         yield m.case("strided", m.distinct(9, 7, layout="transposed"), k, 0, largest)
     yield m.case("zero-size", m.tensor(0, 5), 2)
     yield m.case("0-dim", m.tensor(), 1)
+    if m.is_float:
+        special = m.values([1.0, float("inf"), -0.0, -float("nan"), -2.0])
+        yield m.case("special", special, 4, 0, True)
 
 
 _SAME = ("(self.shape, self.shape)", '(self.dtype, "int64")')
 
 OPERATORS: list[Operator] = [
-    op("sort", dt.NUMBERS, *_SAME, _sorts),
+    op("sort", dt.NUMBERS, *_SAME, _sorts, special=()),  # the order of ties is open
     op("sort.stable", dt.NUMBERS, *_SAME, _stable),
-    op("topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops),
+    op("topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops, special=()),
 ]
