@@ -56,17 +56,32 @@ ChipBackend::ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr o
   TORCH_CHECK(transport_, "the chip backend was given no transport for rank ", rank, " of ", size, ".");
 }
 
-ChipBackend::~ChipBackend() {
+ChipBackend::~ChipBackend() { end_transport(); }
+
+void ChipBackend::shutdown() {
+  if (!transport_) return;
+  transport_->shutdown();
+  end_transport();
+}
+
+c10d::Backend& ChipBackend::transport() const {
+  TORCH_CHECK(transport_, "the process group was destroyed.");
+  return *transport_;
+}
+
+void ChipBackend::end_transport() {
   // The transport joins its threads, and one of them may be waiting for the interpreter.
   if (Py_IsInitialized() && PyGILState_Check()) {
     const pybind11::gil_scoped_release release;
+    transport_.reset();
+  } else {
     transport_.reset();
   }
 }
 
 void ChipBackend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  transport_->setTimeout(timeout);
+  transport().setTimeout(timeout);
 }
 
 c10::intrusive_ptr<c10d::Backend> ChipBackend::split(const StorePtr& store, const std::vector<int>& ranks,
@@ -106,27 +121,27 @@ ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews&&
 ChipBackend::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   HostViews views("broadcast", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(OpType::BROADCAST, transport_->broadcast(hosts, options), std::move(views));
+  return follow(OpType::BROADCAST, transport().broadcast(hosts, options), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   HostViews views("all_reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(OpType::ALLREDUCE, transport_->allreduce(hosts, reducing(options, views)), std::move(views));
+  return follow(OpType::ALLREDUCE, transport().allreduce(hosts, reducing(options, views)), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
                                                       const c10d::AllreduceCoalescedOptions& options) {
   HostViews views("all_reduce_coalesced", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(OpType::ALLREDUCE_COALESCED, transport_->allreduce_coalesced(hosts, reducing(options, views)),
+  return follow(OpType::ALLREDUCE_COALESCED, transport().allreduce_coalesced(hosts, reducing(options, views)),
                 std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   HostViews views("reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
-  return follow(OpType::REDUCE, transport_->reduce(hosts, reducing(options, views)), std::move(views));
+  return follow(OpType::REDUCE, transport().reduce(hosts, reducing(options, views)), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -134,7 +149,7 @@ ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tenso
   HostViews views("all_gather", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
-  return follow(OpType::ALLGATHER, transport_->allgather(host_outputs, host_inputs, options),
+  return follow(OpType::ALLGATHER, transport().allgather(host_outputs, host_inputs, options),
                 std::move(views));
 }
 
@@ -144,7 +159,7 @@ ChipBackend::WorkPtr ChipBackend::allgather_coalesced(std::vector<Tensors>& outp
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
   return follow(OpType::ALLGATHER_COALESCED,
-                transport_->allgather_coalesced(host_outputs, host_inputs, options), std::move(views));
+                transport().allgather_coalesced(host_outputs, host_inputs, options), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -152,7 +167,7 @@ ChipBackend::WorkPtr ChipBackend::_allgather_base(at::Tensor& output, at::Tensor
   HostViews views("all_gather_into_tensor", Elements::kMoved);
   auto host_input = flat(views.map(input, Access::kRead));
   auto host_output = flat(views.map(output, Access::kWrite));
-  return follow(OpType::_ALLGATHER_BASE, transport_->_allgather_base(host_output, host_input, options),
+  return follow(OpType::_ALLGATHER_BASE, transport()._allgather_base(host_output, host_input, options),
                 std::move(views));
 }
 
@@ -162,7 +177,7 @@ ChipBackend::WorkPtr ChipBackend::allgather_into_tensor_coalesced(Tensors& outpu
   auto host_inputs = flat(views.map(inputs, Access::kRead));
   auto host_outputs = flat(views.map(outputs, Access::kWrite));
   return follow(OpType::COALESCED,
-                transport_->allgather_into_tensor_coalesced(host_outputs, host_inputs, options),
+                transport().allgather_into_tensor_coalesced(host_outputs, host_inputs, options),
                 std::move(views));
 }
 
@@ -171,7 +186,7 @@ ChipBackend::WorkPtr ChipBackend::gather(std::vector<Tensors>& outputs, Tensors&
   HostViews views("gather", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
-  return follow(OpType::GATHER, transport_->gather(host_outputs, host_inputs, options), std::move(views));
+  return follow(OpType::GATHER, transport().gather(host_outputs, host_inputs, options), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -179,7 +194,7 @@ ChipBackend::WorkPtr ChipBackend::scatter(Tensors& outputs, std::vector<Tensors>
   HostViews views("scatter", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
-  return follow(OpType::SCATTER, transport_->scatter(host_outputs, host_inputs, options), std::move(views));
+  return follow(OpType::SCATTER, transport().scatter(host_outputs, host_inputs, options), std::move(views));
 }
 
 // Gloo has no reduce-scatter of its own: it reduces everything everywhere. Done here, the work completes by
@@ -194,7 +209,7 @@ ChipBackend::WorkPtr ChipBackend::reduce_scatter_part(OpType type, const char* c
   c10d::AllreduceOptions reduction;
   reduction.reduceOp = reducing(options, views).reduceOp;
   reduction.timeout = options.timeout;
-  return follow(type, transport_->allreduce(sum, reduction), std::move(views));
+  return follow(type, transport().allreduce(sum, reduction), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -204,7 +219,7 @@ ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<T
                     "reduce_scatter takes one output and a list of ", size, " inputs, one for each rank.");
   const Tensors& parts = inputs[0];
   if (outputs[0].is_cpu() && parts[rank].is_cpu())
-    return transport_->reduce_scatter(outputs, inputs, options);
+    return transport().reduce_scatter(outputs, inputs, options);
   TORCH_CHECK_VALUE(parts[rank].numel() == outputs[0].numel(), "reduce_scatter: the output has ",
                     outputs[0].numel(), " elements, input ", rank, " has ", parts[rank].numel(), ".");
   int64_t start = 0;
@@ -214,7 +229,7 @@ ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<T
 
 ChipBackend::WorkPtr ChipBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
-  if (output.is_cpu() && input.is_cpu()) return transport_->_reduce_scatter_base(output, input, options);
+  if (output.is_cpu() && input.is_cpu()) return transport()._reduce_scatter_base(output, input, options);
   TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter_tensor: the input has ",
                     input.numel(), " elements, not ", getSize(), " times the output's ", output.numel(), ".");
   return reduce_scatter_part(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", output, {input},
@@ -240,7 +255,7 @@ ChipBackend::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& 
   auto host_input = views.map(input, Access::kRead);
   auto host_output = views.map(output, Access::kWrite);
   return follow(OpType::ALLTOALL_BASE,
-                transport_->alltoall_base(host_output, host_input, output_splits, input_splits, options),
+                transport().alltoall_base(host_output, host_input, output_splits, input_splits, options),
                 std::move(views));
 }
 
@@ -249,34 +264,34 @@ ChipBackend::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
   HostViews views("all_to_all", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
-  return follow(OpType::ALLTOALL, transport_->alltoall(host_outputs, host_inputs, options), std::move(views));
+  return follow(OpType::ALLTOALL, transport().alltoall(host_outputs, host_inputs, options), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
   HostViews views("send", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kRead);
-  return follow(OpType::SEND, transport_->send(hosts, destination, tag), std::move(views));
+  return follow(OpType::SEND, transport().send(hosts, destination, tag), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
   HostViews views("recv", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kWrite);
-  return follow(OpType::RECV, transport_->recv(hosts, source, tag), std::move(views));
+  return follow(OpType::RECV, transport().recv(hosts, source, tag), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
   HostViews views("recv", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kWrite);
-  return follow(OpType::RECVANYSOURCE, transport_->recvAnysource(hosts, tag), std::move(views));
+  return follow(OpType::RECVANYSOURCE, transport().recvAnysource(hosts, tag), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {
   if (driver_initialized()) drain(current_stream(current_device()));
-  return transport_->barrier(options);
+  return transport().barrier(options);
 }
 
 void ChipBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  transport_->monitoredBarrier(options, wait_all_ranks);
+  transport().monitoredBarrier(options, wait_all_ranks);
 }
 
 }  // namespace isthmus

@@ -69,17 +69,20 @@ class ChipBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  void setSequenceNumberForGroup() override { transport_->setSequenceNumberForGroup(); }
-  uint64_t getSequenceNumberForGroup() override { return transport_->getSequenceNumberForGroup(); }
-  void enableCollectivesTiming() override { transport_->enableCollectivesTiming(); }
-  void abort() override { transport_->abort(); }
-  void shutdown() override { transport_->shutdown(); }
+  void setSequenceNumberForGroup() override { transport().setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return transport().getSequenceNumberForGroup(); }
+  void enableCollectivesTiming() override { transport().enableCollectivesTiming(); }
+  void abort() override { transport().abort(); }
+  // Ends the transport's threads, which would otherwise meet the end of the interpreter with tensors in hand.
+  void shutdown() override;
 
  private:
   WorkPtr reduce_scatter_part(c10d::OpType type, const char* collective, const at::Tensor& output,
                               const Tensors& inputs, int64_t start,
                               const c10d::ReduceScatterOptions& options);
   WorkPtr follow(c10d::OpType type, WorkPtr inner, HostViews&& views);
+  c10d::Backend& transport() const;  // throws after shutdown()
+  void end_transport();
 
   OptionsPtr options_;
   MakeTransport make_transport_;
