@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
-FORMATTED := $(filter-out csrc/driver.h csrc/isthmus_ops.h,$(CXX_FILES))
+FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 ENVIRONMENT := PATH="$(CURDIR)/$(BIN):$$PATH"
 BUILD := $(ENVIRONMENT) $(BIN)/python setup.py
