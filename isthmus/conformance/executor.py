@@ -117,6 +117,13 @@ class Executor:
                     f"{out.label} in the memory of {source.label}: {wrong} elements are not those of a call with "
                     "memory of its own, though the library declares in_place"
                 )
+            for slot, _ in plan.targets:
+                wrong = 0 if slot is out else _count_different(slot.view(first), slot.view(after))
+                if wrong:
+                    problems.append(
+                        f"{slot.label}, while {out.label} is in the memory of {source.label}: {wrong} elements are "
+                        "not those of a call with memory of its own"
+                    )
             problems.append(plan.image.intruded(before, after, source))
         return problems
 

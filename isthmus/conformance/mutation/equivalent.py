@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -18,17 +19,17 @@ class Equivalence(NamedTuple):
 EQUIVALENCES: tuple[Equivalence, ...] = ()
 
 
+def names(entry: Equivalence, operators: Iterable[str]) -> list[str]:
+    """The operators that an entry is about."""
+    patterns = entry.operators.split()
+    return [name for name in operators if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
 def proof(operators: str, mutation: str, detail: str) -> str:
-    """Why a mutant is equivalent; "" if nothing says so. Of several operators, all have to match."""
+    """Why a mutant is equivalent; "" if nothing says so. Of several operators, all have to be meant."""
     for entry in EQUIVALENCES:
-        patterns = entry.operators.split()
-        matches = all(
-            any(fnmatch.fnmatchcase(name, p) for p in patterns) for name in operators.split() or [""]
-        )
-        if (
-            matches
-            and fnmatch.fnmatchcase(mutation, entry.mutation)
-            and fnmatch.fnmatchcase(detail, entry.detail)
-        ):
+        meant = operators.split()
+        same = fnmatch.fnmatchcase(mutation, entry.mutation) and fnmatch.fnmatchcase(detail, entry.detail)
+        if same and meant and names(entry, meant) == meant:
             return entry.proof
     return ""

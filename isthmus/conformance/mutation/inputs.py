@@ -41,7 +41,7 @@ def _strides_ignored(target: Target) -> Mutants:
         memory = np.lib.stride_tricks.as_strided(x, (span,), (x.itemsize,))
         return np.resize(memory, x.shape)
 
-    if target.flags & STRIDED:
+    if target.flags & STRIDED and target.strided:
         for index in _with_rows(target):
             yield _of_input(target, index, change)
 
@@ -181,7 +181,7 @@ def _nan_read_as_zero(target: Target) -> Mutants:
             return x
         return np.where(np.isnan(x), np.zeros((), x.dtype), x)
 
-    if target.reads_floats and not target.random:
+    if target.reads_floats and target.special and not target.random:
         yield "", lambda: lambda right, call: right(call.with_inputs(change))
 
 

@@ -15,6 +15,7 @@ from isthmus.conformance.golden import Case, Expected, Tensor, Tolerance
 from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import Context, Entry, Library
+from isthmus.opset.operator import SPECIAL
 from isthmus.opset.schema import Argument, Schema
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -91,13 +92,17 @@ class Target:
         flags: of the kernel (operators.h).
         cases: of the operator. They say what the operator is about, never which mistakes the suite would find.
         broadcasts: whether its inputs are broadcast against each other.
+        strided: whether the opset specifies strided tensors for it.
+        special: which of NaN and infinity the opset specifies for it.
     """
 
     name: str
     schema: Schema
     flags: int
     cases: Sequence[Case]
-    broadcasts: bool
+    broadcasts: bool = False
+    strided: bool = True
+    special: tuple[float, ...] = SPECIAL
 
     def tensors(self) -> list[int]:
         """Positions of inputs that are one tensor, only read."""
@@ -215,6 +220,9 @@ def _plain(entry: Entry) -> Call:
 
 def target(name: str, entry: Entry, cases: Sequence[Case]) -> Target:
     """What mutations need to know of a kernel."""
-    operator = opset.operators().get(name)
-    broadcasts = operator is not None and operator.broadcasts
-    return Target(name, opset.schema_of(name), entry.flags, cases, broadcasts)
+    schema, operator = opset.schema_of(name), opset.operators().get(name)
+    if operator is None:
+        return Target(name, schema, entry.flags, cases)
+    return Target(
+        name, schema, entry.flags, cases, operator.broadcasts, operator.strided, tuple(operator.special)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fnmatch
 import multiprocessing
 import os
@@ -13,7 +14,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.conformance.golden import Case, Reader
+import numpy as np
+
+from isthmus.conformance.golden import Case, Expected, Reader, Tensor
 from isthmus.conformance.mutation import equivalent
 from isthmus.conformance.mutation.source import Source
 from isthmus.conformance.mutation.trial import Bench, Trial, load_source
@@ -52,10 +55,11 @@ class Result:
 
 @dataclass
 class Score:
-    """A finished run: the results of all mutants, and right kernels that the suite refused."""
+    """A finished run: the results of all mutants, right kernels that the suite refused, operators left out."""
 
     results: list[Result] = field(default_factory=list)
     false_alarms: list[str] = field(default_factory=list)
+    untried: list[str] = field(default_factory=list)
 
 
 class MutationError(RuntimeError):
@@ -77,6 +81,12 @@ class Selection:
         pattern: of operator names.
         family: only this family; "" is all.
 
+    Attributes:
+        cases: of each operator.
+        families: of each operator.
+        untried: operators over complex tensors, which functions in Python cannot be handed.
+        is_all: whether nothing was left out.
+
     Raises:
         ValueError: there are none.
     """
@@ -94,7 +104,17 @@ class Selection:
                     self.families[case.operator] = each
         if not self.cases:
             raise ValueError(f"--operators {pattern}: no such operator")
+        self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
+        for name in self.untried:
+            del self.cases[name], self.families[name]
         self.is_all = pattern == "*" and not family
+
+
+def _is_complex(case: Case) -> bool:
+    dtypes = [value.storage.dtype.kind for value in case.arguments if isinstance(value, Tensor)]
+    dtypes += [np.dtype(result.dtype).kind for result in case.outputs if isinstance(result, Expected)
+               and result.dtype.startswith("complex")]  # fmt: skip
+    return "c" in dtypes
 
 
 class Runner:
@@ -104,7 +124,7 @@ class Runner:
         selection: of the operators.
         progress: takes a line for each step.
         jobs: processes at a time.
-        one_of_each: of each mutation operator one mutant, spread over the operators.
+        one_of_each: of each mutation operator one mutant.
     """
 
     def __init__(
@@ -117,7 +137,7 @@ class Runner:
 
     def run(self) -> Score:
         """Try the right kernels, then every mutant."""
-        score = Score()
+        score = Score(untried=self._selection.untried)
         reached = self._right_kernels(score)
         tasks = [*self._kernel_tasks(), *self._source_tasks(reached)]
         with ThreadPoolExecutor(self._jobs) as pool:
@@ -162,9 +182,7 @@ class Runner:
         """One task for each operator: its mutants that need no source."""
         bench = _Planner(self._source, self._selection)
         for name in self._selection.cases:
-            chosen = [
-                n for n, mutant in enumerate(bench.mutants(name)) if self._wanted(mutant.mutation, name)
-            ]
+            chosen = [n for n, mutant in enumerate(bench.mutants(name)) if self._wanted(mutant.mutation)]
             if not chosen:
                 continue
             blanks = []
@@ -182,7 +200,7 @@ class Runner:
             rows = []
             for site in self._source.sites:
                 users = [name for name in names if site.number in reached.get(name, ())]
-                if users and self._wanted(site.mutation, users[0]):
+                if users and self._wanted(site.mutation):
                     rows.append((site, users))
             if rows:
                 blanks = [
@@ -198,14 +216,11 @@ class Runner:
                 blank = Result(SOURCE_FAMILY, "", site.mutation, site.detail, "", line=site.line)
                 yield _settled(blank, Trial(False, "", _NOT_REACHED))
 
-    def _wanted(self, mutation: str, name: str) -> bool:
-        """With one_of_each: the first mutant of each mutation operator, of one operator at most three."""
-        if not self._one_of_each:
-            return True
-        mine = sum(1 for key in self._seen if key.endswith(name))
-        if any(key.startswith(f"{mutation}|") for key in self._seen) or mine >= 3:
+    def _wanted(self, mutation: str) -> bool:
+        """With one_of_each: whether it is the first mutant of its mutation operator."""
+        if self._one_of_each and mutation in self._seen:
             return False
-        self._seen.add(f"{mutation}|{name}")
+        self._seen.add(mutation)
         return True
 
     def _finish(self, item: tuple[_Task, list[Result]]) -> list[Result]:
@@ -253,6 +268,7 @@ class Runner:
             mine.close()
 
     def _child(self, task: _Task, start: int, answers: Connection) -> None:
+        faulthandler.disable()
         with Path(os.devnull).open("w") as nowhere:  # what a mutant says when it dies is of no use
             os.dup2(nowhere.fileno(), 2)
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = (
@@ -337,4 +353,5 @@ def summary(score: Score) -> dict[str, Any]:
         "survivors": lists["survived"],
         "equivalents": lists["equivalent"],
         "false_alarms": score.false_alarms,
+        "untried": score.untried,
     }

@@ -53,18 +53,19 @@ _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp)
 
 
 class Site(NamedTuple):
-    """One mutant: its number, mutation operator, line, and what became of which text."""
+    """One mutant: its number, mutation operator, line and its text, and what became of what."""
 
     number: int
     mutation: str
     line: int
+    where: str
     before: str
     after: str
 
     @property
     def detail(self) -> str:
         """For messages; without the line number, which moves."""
-        return f"{_short(self.before)} -> {_short(self.after)}"
+        return f"{_short(self.before)} -> {_short(self.after)} in: {_short(self.where)}"
 
 
 def _short(text: str, limit: int = 90) -> str:
@@ -86,7 +87,8 @@ class Source:
         self.sites: list[Site] = []
         self.active = -1
         self.reached: set[int] = set()
-        tree = _Weaver(self.sites).visit(ast.parse(path.read_text()))
+        text = path.read_text()
+        tree = _Weaver(self.sites, text.splitlines()).visit(ast.parse(text))
         name = f"isthmus._mutants_of_{path.stem}"
         module = ModuleType(name)
         module.__dict__.update(__file__=str(path), active__=self._is_active, half__=_half)
@@ -111,8 +113,8 @@ def _half(value: Any) -> Any:
 class _Weaver(ast.NodeTransformer):
     """Weaves the mutants of functions and lambdas into a module."""
 
-    def __init__(self, sites: list[Site]) -> None:
-        self._sites = sites
+    def __init__(self, sites: list[Site], lines: list[str]) -> None:
+        self._sites, self._lines = sites, lines
         self._depth = 0
 
     def visit(self, node: ast.AST) -> Any:
@@ -149,7 +151,8 @@ class _Weaver(ast.NodeTransformer):
     def _test(self, mutation: str, before: ast.AST, after: str) -> ast.expr:
         index = len(self._sites)
         line = getattr(before, "lineno", 0)
-        self._sites.append(Site(index, mutation, line, ast.unparse(before), after))
+        where = self._lines[line - 1].strip()
+        self._sites.append(Site(index, mutation, line, where, ast.unparse(before), after))
         return ast.Call(ast.Name("active__", ast.Load()), [ast.Constant(index)], [])
 
     def _expression(self, pristine: Any, woven: Any) -> ast.expr:

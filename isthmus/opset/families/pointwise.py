@@ -169,6 +169,10 @@ def _clamps(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 29), min=low)
     yield m.case("contiguous", m.tensor(3, 29), max=high)
     yield m.case("contiguous", m.tensor(3, 29), min=high, max=low)
+    if m.is_float:
+        special = [float("nan"), float("inf"), -float("inf"), -0.0, 2.0]
+        yield m.case("special", m.values(special), min=low)
+        yield m.case("special", m.values(special), max=high)
     if m.dtype in ("int32", "int64"):
         yield m.case("special", m.values([2**24 + i for i in range(7)]), min=2**24 + 1, max=2**24 + 5)
 

@@ -168,8 +168,11 @@ def _flags(dims: Any) -> Any:
             kind = "contiguous" if layout == "contiguous" else "strided"
             for dim in dims:
                 yield m.case(kind, m.values(flags if m.dtype == "bool" else flags * 2, layout=layout), *dim)
-        if m.dtype == "float64":  # true, though not in float32
-            yield m.case("special", m.values([[[0.0, 0.0, 1e-300]], [[1e-300, 1e-300, 1e-300]]]), *dims[0])
+        if m.is_float:  # true: NaN, and what is 0 in a narrower dtype
+            least = {"float64": 1e-300, "float32": 1e-44}.get(m.dtype, 1e-6)
+            for odd in (least, float("nan")):
+                yield m.case("special", m.values([[[0.0, 0.0, odd]], [[0.0, odd, 0.0]]]), *dims[0])
+                yield m.case("special", m.values([[[odd, odd, odd]], [[1.0, odd, 1.0]]]), *dims[0])
         yield m.case("zero-size", m.tensor(0, 3), *[[1] if isinstance(item, list) else 1 for item in dims[0]])
         yield m.case("0-dim", m.tensor(), *_at_zero(dims[0]))
 

@@ -31,6 +31,11 @@ def _stable(m: Maker) -> Iterator[Case]:
         yield m.case("strided", m.values(m.integers(7, 9, high=3).view, m.dtype, "transposed"), stable=True, dim=0,
                      descending=descending)  # fmt: skip
     if m.is_float:
+        import ml_dtypes
+
+        eps = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).eps)  # neighbours are no ties
+        close = m.values([1 + eps, 1.0, 1 + 2 * eps, 1 - eps])
+        yield m.case("contiguous", close, stable=True, dim=0, descending=False)
         special = m.values([1.0, float("nan"), float("-inf"), 0.0, float("inf"), float("nan"), -2.0])
         yield m.case("special", special, stable=True, dim=0, descending=False)
 
