@@ -8,6 +8,7 @@ from pathlib import Path
 from conformance_data import HALF_ULP, write_golden
 from test_conformance_run import conform
 
+from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor, Writer
 from isthmus.opset import schema_of
 
@@ -27,7 +28,7 @@ def test_the_delegate_route_passes(tmp_path: Path) -> None:
 def test_what_is_not_the_reference_fails(tmp_path: Path) -> None:
     golden = write_golden(tmp_path / "golden")
     cases = [case for case in Reader(golden).cases("pointwise") if case.id == "contiguous"]
-    wrong = Writer(tmp_path / "wrong", "test", 0)
+    wrong = Writer(tmp_path / "wrong", digest(), 0)
     wrong.operator("aten::mul.Tensor", schema_of("aten::mul.Tensor").text, "pointwise")
     wrong.family("pointwise", [_altered(case) for case in cases if case.operator == "aten::mul.Tensor"])
     wrong.close()
