@@ -24,7 +24,8 @@ def _numbers(m: Maker) -> Iterator[Case]:
         for bound in (0.0, -1.0):  # on either side of zero NaN compares as nothing
             yield m.case("special", m.values([float("nan"), 0.0, -0.0, 1.0, -1.0, -2.0]), bound)
     if m.dtype in ("int32", "int64"):  # what float32 cannot tell apart
-        yield m.case("special", m.values([2**24 + i for i in range(5)]), 2**24 + 1)
+        for bound in (2**24 + 1, 2**24 + 3):
+            yield m.case("special", m.values([2**24 + i for i in range(6)]), bound)
 
 
 _PAIR = ("broadcast(self, other)", '"bool"')

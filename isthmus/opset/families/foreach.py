@@ -171,7 +171,7 @@ OPERATORS: list[Operator] = [
        magnitude=_each(_lerp_size), special=ONLY_NAN),
     op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
     op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
-    op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,))),
+    op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,), (-1.7,))),
        transcendental(8, "exp(y log x) in working precision")),
     _unary("abs", *ANY, EXACT), _unary("neg", *ANY, EXACT), _unary("sign", *ANY, EXACT),
     _unary("sqrt", 0, 50, ROOT), _unary("reciprocal", *APART, ROUNDED),

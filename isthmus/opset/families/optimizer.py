@@ -128,6 +128,8 @@ def _unscales(m: Maker) -> Iterator[Case]:
         values[2, 6] = bad
         yield m.case("special", [m.tensor(5), m.values(values)], _flag(m, 0.0), _flag(m, 0.5), model="llama")
     yield m.case("contiguous", [m.tensor(5)], _flag(m, 1.0), _flag(m, 0.5))
+    if m.dtype != "float16":  # finite, though not in float16
+        yield m.case("special", [m.values([1e5, -3e30, 2.0])], _flag(m, 0.0), _flag(m, 0.5))
 
 
 def _scales(m: Maker) -> Iterator[Case]:

@@ -114,7 +114,7 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, shape in (
             ("contiguous", "contiguous", (3, 37)), ("strided", "transposed", (7, 11)),
-            ("broadcast", "contiguous", (1, 13)), ("zero-size", "contiguous", (0, 4)), ("0-dim", "contiguous", ()),
+            ("broadcast", "contiguous", (5, 1)), ("zero-size", "contiguous", (0, 4)), ("0-dim", "contiguous", ()),
         ):  # fmt: skip
             a = m.tensor(*((5, 13) if kind == "broadcast" else shape), layout=layout)
             sign = 1 if m.kind_of_dtype == "uint" else m.integers(*shape, high=2).view * 2 - 1
@@ -145,8 +145,8 @@ _POWER = transcendental(8, "exp(y log x) in working precision")
 
 
 def _powers(m: Maker) -> Iterator[Case]:
-    for exponent in (2, 3, 0.5, -1.0, 1.7, 0, 1):
-        low = 0.05 if isinstance(exponent, float) else -2.7
+    for exponent in (2, 3, 0.5, -1.0, 1.7, 0, 1, -2):
+        low = 0.05 if isinstance(exponent, float) or exponent < 0 else -2.7
         yield m.case("contiguous", m.tensor(3, 29, low=low), exponent)
     yield m.case("strided", m.tensor(5, 13, layout="transposed"), 2, model="llama")
     yield m.case("strided", m.tensor(5, 13, layout="sliced"), 3)
@@ -156,7 +156,7 @@ def _powers(m: Maker) -> Iterator[Case]:
 
 
 def _power_base(m: Maker) -> Iterator[Case]:
-    for base in (2.0, 10000.0, 0.5):
+    for base in (2.0, 10000.0, 0.5, 3):
         yield m.case("contiguous", base, m.tensor(3, 29, low=-1, high=1), model="llama")
     yield m.case("strided", 10000.0, m.tensor(5, 13, low=-1, high=1, layout="transposed"))
     yield m.case("zero-size", 2.0, m.tensor(0, 3))

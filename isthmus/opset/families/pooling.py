@@ -48,6 +48,11 @@ def _pools(three: bool = False, distinct: bool = False) -> Any:
         if distinct:
             apart = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 0], [2, 1])]
             yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *apart)
+            wide = [_deep(each, three) for each in ([5, 4], [1, 1], [2, 2])]
+            yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *wide)
+            # The padding is never the largest, and of equal elements the first is.
+            lowest = np.full(_inputs(m, three)[0][2], -np.inf)
+            yield m.case("special", m.values(lowest), *wide)
         else:  # the padding does not count; then a divisor in place of the window's size
             for counted, divisor in ((False, None), (True, 5)):
                 window = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 1])]

@@ -37,6 +37,8 @@ def _dropouts(m: Maker) -> Iterator[Case]:
     for p in (0.25, 0.5):
         yield m.case("large", m.values(constant), p, True, model="bert")
     yield m.case("strided", m.values(constant, layout="transposed"), 0.25, True)
+    yield m.case("contiguous", m.values(constant), 0.25, False)
+    yield m.case("contiguous", m.values(constant), 1.0, True)
     yield m.case("zero-size", m.tensor(0, 5), 0.25, True)
 
 
@@ -63,11 +65,13 @@ def _each_law(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
-    """Of a constant input: 0 with probability p, else the constant over 1 - p."""
-    p, storage = a["p"], a["input"].storage
+    """Of a constant input: 0 with probability p, else the constant over 1 - p. Evaluation drops nothing."""
+    p, storage = a["p"] if a["train"] else 0.0, a["input"].storage
     value = float(storage[0]) if storage.size else 1.0
-    scaled = value / (1 - p)
-    out = {"low": 0.0, "high": scaled, "mean": value, "std": math.sqrt(p * (1 - p)) * scaled}
+    scaled = value / (1 - p) if p < 1 else 0.0
+    mean = value if p < 1 else 0.0
+    low = scaled if p == 0 else 0.0
+    out = {"low": low, "high": scaled, "mean": mean, "std": math.sqrt(p * (1 - p)) * scaled}
     return {"out0": out, "out1": {"name": "bernoulli", "p": 1 - p}}
 
 

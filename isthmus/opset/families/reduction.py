@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import special_values
 from isthmus.opset.operator import CHOSEN, EXACT, Operator, Tolerance, accumulated, op
@@ -171,8 +173,9 @@ def _flags(dims: Any) -> Any:
         if m.is_float:  # true: NaN, and what is 0 in a narrower dtype
             least = {"float64": 1e-300, "float32": 1e-44}.get(m.dtype, 1e-6)
             for odd in (least, float("nan")):
-                yield m.case("special", m.values([[[0.0, 0.0, odd]], [[0.0, odd, 0.0]]]), *dims[0])
-                yield m.case("special", m.values([[[odd, odd, odd]], [[1.0, odd, 1.0]]]), *dims[0])
+                for row in ([0.0, 0.0, odd], [odd, odd, odd], [odd, odd, 0.0]):
+                    yield m.case("special", m.values([[row], [row]]), *dims[0])
+            yield m.case("strided", m.values(np.zeros((3, 5, 7)), layout="sliced"), *dims[0])
         yield m.case("zero-size", m.tensor(0, 3), *[[1] if isinstance(item, list) else 1 for item in dims[0]])
         yield m.case("0-dim", m.tensor(), *_at_zero(dims[0]))
 

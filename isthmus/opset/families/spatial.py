@@ -20,7 +20,7 @@ def _pads(rank: int) -> Any:
         yield m.case("contiguous", m.tensor(2, 3, *size), pad)
         yield m.case("contiguous", m.tensor(3, *size), pad[::-1])
         yield m.case("strided", m.tensor(2, 3, *size, layout="transposed"), pad)
-        yield m.case("contiguous", m.tensor(1, 1, *size), [1] * (2 * rank))
+        yield m.case("contiguous", m.tensor(1, 1, *size), [2, *[0] * (2 * rank - 1)])
 
     return samples
 
@@ -31,13 +31,14 @@ def _resizes(*extra: Any) -> Any:
             for option in extra or ((),):
                 yield m.case("contiguous", m.tensor(2, 3, *size), out, *option)
         yield m.case("strided", m.tensor(2, 3, 5, 4, layout="channels_last"), [7, 9], *(extra or ((),))[0])
+        yield m.case("contiguous", m.tensor(2, 3, 5, 7), [11, 15], *(extra or ((),))[0], 2.3, 2.2)
 
     return samples
 
 
 def _grids(m: Maker) -> Iterator[Case]:
     for mode, padding, corners in ((0, 0, False), (0, 1, True), (0, 2, False), (1, 0, False)):
-        yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 4, 5, 2, low=-1.3, high=1.3), mode, padding,
+        yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 2, low=-1.3, high=1.3), mode, padding,
                      corners)  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def _folds(m: Maker) -> Iterator[Case]:
 def _fold_columns(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 3, 5, 6), [2, 2], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 2, 7, 5, layout="channels_last"), [3, 3], [2, 2], [1, 1], [1, 2])
-    yield m.case("contiguous", m.tensor(1, 3, 9, 7), [3, 2], [2, 1], [1, 0], [2, 3])
+    yield m.case("contiguous", m.tensor(1, 3, 9, 7), [3, 2], [2, 1], [1, 0], [1, 2])
 
 
 def _distances(m: Maker) -> Iterator[Case]:
