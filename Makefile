@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo clean
+.PHONY: help setup build train test conform bench lint format opinfo mutate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,7 @@ help:
 	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
+	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
 	@echo "make clean    forget the build (not .venv)"
 
 $(STAMPS)/venv:
@@ -87,6 +88,9 @@ conform: setup
 bench: setup
 	@for name in autoload overhead kernel_route train_step; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+mutate: setup
+	@$(BIN)/isthmus conform mutate --output benchmarks/results/mutation.json
 
 clean:
 	@rm -rf build dist *.egg-info isthmus/_build.py isthmus/include

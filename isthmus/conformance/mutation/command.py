@@ -65,6 +65,10 @@ def _print(row: dict[str, Any]) -> None:
             _print_row(name, counts)
     for each in row["survivors"]:
         print(f"survived: {each['operator']}: {each['mutation']} ({each['detail']}): {each['message']}")
+    for line in row["unused_proofs"]:
+        print(f"unused proof of equivalence: {line}")
+    for line in row["untried"]:
+        print(f"not tried: {line} (complex tensors cannot be handed to functions in Python)")
     for line in row["false_alarms"]:
         print(f"false alarm: {line}")
     _print_row("all", row)

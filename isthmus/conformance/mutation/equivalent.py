@@ -1,9 +1,11 @@
-"""Mutants that no input can tell from the right kernel, each with the proof."""
+"""Mutants that no input can tell from the right kernel: ``equivalent.toml`` lists them, each with the proof."""
 
 from __future__ import annotations
 
 import fnmatch
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -16,20 +18,28 @@ class Equivalence(NamedTuple):
     proof: str
 
 
-EQUIVALENCES: tuple[Equivalence, ...] = ()
+def _read() -> tuple[Equivalence, ...]:
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["equivalent"]
+    return tuple(Equivalence(r["operators"], r["mutation"], r.get("detail", ""), r["proof"]) for r in rows)
+
+
+EQUIVALENCES = _read()
 
 
 def names(entry: Equivalence, operators: Iterable[str]) -> list[str]:
     """The operators that an entry is about."""
-    patterns = entry.operators.split()
+    patterns = [f"aten::{pattern}" for pattern in entry.operators.split()]
     return [name for name in operators if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def proof(operators: str, mutation: str, detail: str) -> str:
-    """Why a mutant is equivalent; "" if nothing says so. Of several operators, all have to be meant."""
+def find(operators: str, mutation: str, detail: str) -> Equivalence | None:
+    """The entry that says why a mutant is equivalent. Of several operators, all have to be meant.
+
+    A mutant of a line that no specified call executes has no operators; an entry for it has none either.
+    """
+    meant = operators.split()
     for entry in EQUIVALENCES:
-        meant = operators.split()
         same = fnmatch.fnmatchcase(mutation, entry.mutation) and fnmatch.fnmatchcase(detail, entry.detail)
-        if same and meant and names(entry, meant) == meant:
-            return entry.proof
-    return ""
+        if same and names(entry, meant) == meant and bool(meant) == bool(entry.operators):
+            return entry
+    return None

@@ -55,11 +55,14 @@ class Result:
 
 @dataclass
 class Score:
-    """A finished run: the results of all mutants, right kernels that the suite refused, operators left out."""
+    """A finished run: the results of all mutants, right kernels that the suite refused, operators left out,
+    proofs of equivalence that no survivor needed.
+    """
 
     results: list[Result] = field(default_factory=list)
     false_alarms: list[str] = field(default_factory=list)
     untried: list[str] = field(default_factory=list)
+    unused_proofs: list[str] = field(default_factory=list)
 
 
 class MutationError(RuntimeError):
@@ -145,6 +148,7 @@ class Runner:
                 score.results += results
         if self._selection.is_all and not self._one_of_each:
             score.results += list(self._not_reached(reached))
+            score.unused_proofs = _unused_proofs(score.results)
         return score
 
     def _right_kernels(self, score: Score) -> dict[str, set[int]]:
@@ -320,10 +324,15 @@ def _settled(blank: Result, trial: Trial) -> Result:
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"
     if not trial.caught:
-        proof = equivalent.proof(blank.operator, blank.mutation, blank.detail)
-        if proof:
-            blank.status, blank.message = "equivalent", proof
+        entry = equivalent.find(blank.operator, blank.mutation, blank.detail)
+        if entry:
+            blank.status, blank.message = "equivalent", entry.proof
     return blank
+
+
+def _unused_proofs(results: Iterable[Result]) -> list[str]:
+    used = [equivalent.find(r.operator, r.mutation, r.detail) for r in results if r.status == "equivalent"]
+    return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry not in used]
 
 
 def summary(score: Score) -> dict[str, Any]:
@@ -354,4 +363,5 @@ def summary(score: Score) -> dict[str, Any]:
         "equivalents": lists["equivalent"],
         "false_alarms": score.false_alarms,
         "untried": score.untried,
+        "unused_proofs": score.unused_proofs,
     }

@@ -65,7 +65,7 @@ class Site(NamedTuple):
     @property
     def detail(self) -> str:
         """For messages; without the line number, which moves."""
-        return f"{_short(self.before)} -> {_short(self.after)} in: {_short(self.where)}"
+        return f"{_short(self.before)} -> {_short(self.after)} in: {_short(self.where, 200)}"
 
 
 def _short(text: str, limit: int = 90) -> str:

@@ -71,6 +71,7 @@ def _select(m: Maker) -> Iterator[Case]:
         yield m.case(
             "strided", m.tensor(5, 9, 7, layout="transposed"), dim, m.integers(4, high=5, layout="sliced")
         )
+    yield m.case("contiguous", m.tensor(11), -1, m.integers(7, high=11))
     yield m.case("zero-size", m.tensor(5, 9), 0, m.integers(0, high=5))
 
 

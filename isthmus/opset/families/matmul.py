@@ -54,7 +54,7 @@ def _bmm(m: Maker) -> Iterator[Case]:
 
 def _addmm(m: Maker) -> Iterator[Case]:
     yield from _products(m, before=lambda rows, columns: m.tensor(columns))
-    for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1)):
+    for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1), (2, 0.5)):
         yield m.case("contiguous", m.tensor(7, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
     yield m.case("broadcast", m.tensor(7, 1), m.tensor(7, 13), m.tensor(13, 9))
     # beta = 0 takes nothing of the first tensor, not even NaN.

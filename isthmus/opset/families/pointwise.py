@@ -105,6 +105,7 @@ def _sums(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, ANY)(m)
     # A power of two in halves: whether the product is rounded to the half before the sum is left open.
     yield from elementwise(ANY, ANY, special=False, alpha=-2 if m.dtype in dt.HALVES else 3)(m)
+    yield m.case("contiguous", m.tensor(3, 29), m.tensor(3, 29), alpha=2)
 
 
 def _nonzero_pair(rounding_mode: Any = ()) -> Any:

@@ -61,6 +61,9 @@ def _distinct_over_dims(m: Maker) -> Iterator[Case]:
         yield m.case("strided", m.distinct(3, 5, 7, layout="transposed"), dim)
         yield m.case("strided", m.distinct(3, 5, 7, layout="sliced"), dim)
         yield m.case("contiguous", _ties(m), dim)
+    if m.is_float:
+        inf = float("inf")
+        yield m.case("special", m.values([[inf, inf], [-inf, -inf], [float("nan"), 1.0]]), 1)
     yield m.case("0-dim", m.tensor(), 0)
     yield m.case("zero-size", m.tensor(0, 5), 1)
 
@@ -115,6 +118,7 @@ def _norms(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(3, 37), order, None, False, model="llama")
         yield m.case("strided", m.tensor(5, 19, layout="transposed"), order, [1], True)
     yield m.case("contiguous", m.tensor(3, 5, 7), 2, [0, 2], False)
+    yield m.case("contiguous", m.values(m.integers(5, 23, high=3).view, m.dtype), 0, [1], False)  # a count
     # The sum of squares is beyond float16, its root is not.
     yield m.case("contiguous", m.tensor(3, 37, low=100, high=300), 2, None, False)
     yield m.case("0-dim", m.tensor(), 2)
@@ -153,6 +157,7 @@ def _counts(m: Maker) -> Iterator[Case]:
     )
     yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 10, -2, 3)
     yield m.case("contiguous", m.tensor(3, 37), 7)  # from the smallest to the largest
+    yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
 
 
