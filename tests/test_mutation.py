@@ -21,7 +21,8 @@ from isthmus.conformance.mutation import equivalent, reports, run, trial
 from isthmus.conformance.mutation.kernel import Invocation
 from isthmus.conformance.mutation.mutant import Mutant, Wrong
 from isthmus.conformance.mutation.results import toward_zero
-from isthmus.conformance.mutation.run import Runner, Selection, summary
+from isthmus.conformance.mutation.run import Runner, Selection
+from isthmus.conformance.mutation.score import summary
 from isthmus.conformance.mutation.source import MUTATIONS as SOURCE_MUTATIONS
 from isthmus.conformance.mutation.source import Source
 from tests.conformance_data import write_golden

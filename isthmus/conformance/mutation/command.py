@@ -10,7 +10,8 @@ from typing import Any
 from isthmus.conformance import cache
 from isthmus.conformance.arrays import write_file
 from isthmus.conformance.golden import Reader
-from isthmus.conformance.mutation.run import Runner, Selection, summary
+from isthmus.conformance.mutation.run import Runner, Selection
+from isthmus.conformance.mutation.score import summary
 from isthmus.conformance.progress import Bar, say
 
 THRESHOLD = 0.95

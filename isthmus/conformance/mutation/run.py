@@ -7,9 +7,8 @@ import fnmatch
 import multiprocessing
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,52 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor
-from isthmus.conformance.mutation import equivalent
+from isthmus.conformance.mutation.score import Result, Score, settled, unused_proofs
 from isthmus.conformance.mutation.source import Source
 from isthmus.conformance.mutation.trial import Bench, Trial, load_source
 
 SOURCE_FAMILY = "library"  # of mutants of the source that no operator reaches
 _SECONDS = 180.0  # without an answer for so long, a mutant hangs
 _NOT_REACHED = "no case executes this line"
-
-
-@dataclass
-class Result:
-    """What came of a mutant.
-
-    Attributes:
-        family: of its operator.
-        operator: whose kernel it was; for a mutant of the source, the operators of the family that execute it.
-        mutation: mutation operator.
-        detail: what of the kernel was changed.
-        status: "caught", "survived" or "equivalent".
-        message: what the suite said, or the proof of equivalence.
-        case: that caught it.
-        raised: caught because the kernel raised an error, not by its results.
-        line: of the source; 0 for others.
-    """
-
-    family: str
-    operator: str
-    mutation: str
-    detail: str
-    status: str
-    message: str = ""
-    case: str = ""
-    raised: bool = False
-    line: int = 0
-
-
-@dataclass
-class Score:
-    """A finished run: the results of all mutants, right kernels that the suite refused, operators left out,
-    proofs of equivalence that no survivor needed.
-    """
-
-    results: list[Result] = field(default_factory=list)
-    false_alarms: list[str] = field(default_factory=list)
-    untried: list[str] = field(default_factory=list)
-    unused_proofs: list[str] = field(default_factory=list)
 
 
 class MutationError(RuntimeError):
@@ -148,7 +108,7 @@ class Runner:
                 score.results += results
         if self._selection.is_all and not self._one_of_each:
             score.results += list(self._not_reached(reached))
-            score.unused_proofs = _unused_proofs(score.results)
+            score.unused_proofs = unused_proofs(score.results)
         return score
 
     def _right_kernels(self, score: Score) -> dict[str, set[int]]:
@@ -218,7 +178,7 @@ class Runner:
         for site in self._source.sites:
             if site.number not in executed:
                 blank = Result(SOURCE_FAMILY, "", site.mutation, site.detail, "", line=site.line)
-                yield _settled(blank, Trial(False, "", _NOT_REACHED))
+                yield settled(blank, Trial(False, "", _NOT_REACHED))
 
     def _wanted(self, mutation: str) -> bool:
         """With one_of_each: whether it is the first mutant of its mutation operator."""
@@ -232,7 +192,7 @@ class Runner:
         results = []
         for blank, answer in zip(blanks, self._answers(task), strict=True):
             trial = Trial(True, "", answer.reason) if isinstance(answer, _Broken) else answer
-            results.append(_settled(blank, trial))
+            results.append(settled(blank, trial))
         self._progress(f"{blanks[0].family} {blanks[0].operator.split()[0]}")
         return results
 
@@ -318,50 +278,3 @@ def _trying_source(rows: Sequence[tuple[int, list[str]]]) -> Callable[[Bench, in
             yield bench.try_source(index, users)
 
     return answers
-
-
-def _settled(blank: Result, trial: Trial) -> Result:
-    blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
-    blank.status = "caught" if trial.caught else "survived"
-    if not trial.caught:
-        entry = equivalent.find(blank.operator, blank.mutation, blank.detail)
-        if entry:
-            blank.status, blank.message = "equivalent", entry.proof
-    return blank
-
-
-def _unused_proofs(results: Iterable[Result]) -> list[str]:
-    used = [equivalent.find(r.operator, r.mutation, r.detail) for r in results if r.status == "equivalent"]
-    return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry not in used]
-
-
-def summary(score: Score) -> dict[str, Any]:
-    """The score as JSON: overall, by family, by mutation operator; survivors and equivalent mutants in full."""
-
-    def counts(results: Iterable[Result]) -> dict[str, Any]:
-        rows = list(results)
-        number = {
-            status: sum(r.status == status for r in rows) for status in ("caught", "survived", "equivalent")
-        }
-        judged = number["caught"] + number["survived"]
-        share = number["caught"] / judged if judged else None
-        return {"mutants": len(rows), **number, "raised": sum(r.raised for r in rows), "score": share}
-
-    def by(key: str) -> dict[str, Any]:
-        names = sorted({getattr(r, key) for r in score.results})
-        return {name: counts(r for r in score.results if getattr(r, key) == name) for name in names}
-
-    chosen = ("survived", "equivalent")
-    lists = {status: [asdict(r) for r in score.results if r.status == status] for status in chosen}
-    reported = [asdict(r) for r in score.results if r.mutation == "reported in public"]
-    return {
-        **counts(score.results),
-        "families": by("family"),
-        "mutations": by("mutation"),
-        "reports": reported,
-        "survivors": lists["survived"],
-        "equivalents": lists["equivalent"],
-        "false_alarms": score.false_alarms,
-        "untried": score.untried,
-        "unused_proofs": score.unused_proofs,
-    }
