@@ -74,7 +74,8 @@ void update(const Adam& adam, int64_t count, T* parameter, T* grad, T* average, 
     if (adam.maximize) g = -g;
     const double m = load(average[i]) + (1 - adam.beta1) * (g - load(average[i]));
     const double v = adam.beta2 * load(square[i]) + (1 - adam.beta2) * g * g;
-    const double bound = adam.amsgrad ? std::max<double>(load(largest[i]), v) : v;
+    double bound = v;  // NaN in either is passed on
+    if (adam.amsgrad && !std::isnan(v) && !(v > load(largest[i]))) bound = load(largest[i]);
     const double kept = load(parameter[i]) * (1 - adam.lr * adam.decay);
     const double step = adam.lr / adam.bias1 * m / (std::sqrt(bound) / std::sqrt(adam.bias2) + adam.eps);
     average[i] = store<T>(m);
