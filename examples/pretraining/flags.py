@@ -45,7 +45,7 @@ def parse_args(world_size: int) -> argparse.Namespace:
 
 def add_model_flags(group: Any) -> None:
     group.add_argument(
-        "--tiny", action="store_true", help="0.2 M parameters, 20 iterations: seconds on any chip"
+        "--tiny", action="store_true", help="0.2 M parameters, 20 iterations: seconds on any device"
     )
     add(group, "--hidden-size", count, 256, "width of the model")
     add(group, "--num-layers", count, 4, "transformer layers")
