@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,13 @@ from isthmus import opset
 from isthmus.conformance.cli import app
 from isthmus.conformance.generate import generate
 from isthmus.conformance.golden import Reader
-from isthmus.conformance.mutation import equivalent, reports, run, trial
-from isthmus.conformance.mutation.kernel import Invocation
-from isthmus.conformance.mutation.mutant import Mutant, Wrong
+from isthmus.conformance.mutation import equivalent, reports, trial
 from isthmus.conformance.mutation.results import toward_zero
-from isthmus.conformance.mutation.run import Runner, Selection
-from isthmus.conformance.mutation.score import summary
 from isthmus.conformance.mutation.source import MUTATIONS as SOURCE_MUTATIONS
 from isthmus.conformance.mutation.source import Source
 from tests.conformance_data import write_golden
 
+ROOT = Path(__file__).parents[1]
 # A sum, a product, a norm with gradients, a list, random numbers, moved bits, a choice.
 SOME = (
     "aten::add.Tensor,aten::addmm,aten::native_layer_norm,aten::native_layer_norm_backward,aten::uniform_,"
@@ -127,73 +124,52 @@ def test_there_are_enough_mutations_and_reports() -> None:
     assert all(name in opset.operators() for report in reports.REPORTS for name in report.operators)
 
 
+def finished(job: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.mutation_jobs", job, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+def outcome(job: str, folder: Path) -> dict[str, Any]:
+    done = finished(job, folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_the_suite_notices_one_mistake_of_each_kind(samples: Reader) -> None:
-    score = Runner(Selection(samples), lambda name: None, one_of_each=True).run()
-    assert score.false_alarms == []
+    score = outcome("one_of_each", samples.folder)
+    assert score["false_alarms"] == []
     # Of the source's mutants some are right in these few operators, and wrong in others that share the line.
     kinds = {mutation.name for mutation in trial.MUTATIONS}
-    planted = [result for result in score.results if result.mutation in kinds]
-    assert [(r.operator, r.mutation, r.detail) for r in planted if r.status == "survived"] == []
+    planted = [result for result in score["results"] if result["mutation"] in kinds]
+    assert [r for r in planted if r["status"] == "survived"] == []
     assert len(planted) >= 25
-    assert summary(score)["score"] >= 0.9
+    assert score["score"] >= 0.9
 
 
-def crash() -> Wrong:
-    return lambda right, call: os.abort()
+def test_a_mutant_that_ends_the_process_is_caught_and_the_next_is_tried(golden: Reader) -> None:
+    results = outcome("crashes", golden.folder)["results"]
+    assert [r["status"] for r in results] == ["caught", "caught", "survived", "caught"]
+    assert "exit code -6" in results[0]["message"]
+    assert results[1]["raised"] and "a bug of the kernel" in results[1]["message"]
+    assert results[2]["message"] == "no case gives other bits"
 
 
-def raise_error() -> Wrong:
-    def wrong(right: Any, call: Invocation) -> None:
-        raise RuntimeError("a bug of the kernel")
-
-    return wrong
-
-
-def nothing() -> Wrong:
-    return lambda right, call: right(call)
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def mutants(self: trial.Bench, name: str) -> Iterator[Mutant]:
-        for mutation, wrong in (
-            ("abort", crash),
-            ("raise", raise_error),
-            ("nothing", nothing),
-            ("abort", crash),
-        ):
-            yield Mutant(name, mutation, "", wrong)
-
-    monkeypatch.setattr(trial.Bench, "mutants", mutants)
-    monkeypatch.setattr(run.Runner, "_source_tasks", lambda self, reached: iter(()))
-    yield
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("broken_bench", "MutationError: aten::mul.Tensor: KeyError: 'bench'"),
+        ("with_pytorch", "MutationError: PyTorch is loaded in this process"),
+    ],
+)
+def test_a_broken_machinery_is_no_success(golden: Reader, job: str, message: str) -> None:
+    done = finished(job, golden.folder)
+    assert done.returncode == 1
+    assert message in done.stderr
 
 
-def test_a_mutant_that_ends_the_process_is_caught_and_the_next_is_tried(
-    golden: Reader, planted: None
-) -> None:
-    results = Runner(Selection(golden, "aten::mul.Tensor"), lambda name: None).run().results
-    assert [r.status for r in results] == ["caught", "caught", "survived", "caught"]
-    assert "exit code -6" in results[0].message
-    assert results[1].raised and "a bug of the kernel" in results[1].message
-    assert results[2].message == "no case gives other bits"
-
-
-def test_a_broken_machinery_is_no_success(golden: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: trial.Bench, name: str) -> str:
-        raise KeyError("bench")
-
-    monkeypatch.setattr(trial.Bench, "false_alarm", broken)
-    with pytest.raises(run.MutationError, match="KeyError"):
-        Runner(Selection(golden, "aten::mul.Tensor"), lambda name: None).run()
-
-
-def test_a_right_kernel_that_is_refused_is_a_false_alarm(
-    golden: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial.Bench, "false_alarm", lambda self, name: f"{name}: refused")
-    score = Runner(Selection(golden, "aten::cat"), lambda name: None).run()
-    assert score.false_alarms == ["aten::cat: refused"]
+def test_a_right_kernel_that_is_refused_is_a_false_alarm(golden: Reader) -> None:
+    assert outcome("refusing_suite", golden.folder)["false_alarms"] == ["aten::cat: refused"]
 
 
 def test_proofs_are_sentences_about_operators_that_exist() -> None:
@@ -205,13 +181,14 @@ def test_proofs_are_sentences_about_operators_that_exist() -> None:
 
 def test_the_command_writes_a_score(tmp_path: Path, samples: Reader) -> None:
     file = tmp_path / "mutation.json"
-    command = ["mutate", "--golden", str(samples.folder), "--operators", "aten::addmm", "--output", str(file)]
-    result = CliRunner().invoke(app, command)
+    command = [sys.executable, "-m", "isthmus", "conform", "mutate", "--golden", str(samples.folder)]
+    command += ["--operators", "aten::addmm", "--output", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     score = json.loads(file.read_text())
-    assert result.exit_code == (0 if score["score"] >= 0.95 else 1), result.output
+    assert done.returncode == (0 if score["score"] >= 0.95 else 1), done.stderr
     assert score["mutants"] == score["caught"] + score["survived"] + score["equivalent"] > 40
     assert file.stat().st_mode & 0o777 == 0o640
-    assert "all" in result.output
+    assert "all" in done.stdout
 
 
 def test_wrong_input_ends_in_one_line(samples: Reader) -> None:

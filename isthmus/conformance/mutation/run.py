@@ -6,6 +6,8 @@ import faulthandler
 import fnmatch
 import multiprocessing
 import os
+import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -97,9 +99,19 @@ class Runner:
         self._jobs, self._one_of_each = jobs, one_of_each
         self._source = load_source()
         self._seen: set[str] = set()
+        self._forking = threading.Lock()
 
     def run(self) -> Score:
-        """Try the right kernels, then every mutant."""
+        """Try the right kernels, then every mutant.
+
+        Raises:
+            MutationError: PyTorch is loaded, or a bench broke.
+        """
+        if "torch" in sys.modules:
+            raise MutationError(
+                "PyTorch is loaded in this process, whose threads do not outlive a fork; "
+                "run `isthmus conform mutate` in a process of its own"
+            )
         score = Score(untried=self._selection.untried)
         reached = self._right_kernels(score)
         tasks = [*self._kernel_tasks(), *self._source_tasks(reached)]
@@ -210,10 +222,11 @@ class Runner:
     def _serve(self, task: _Task, start: int, answers: list[Any]) -> _Broken | None:
         """Append answers from ``start`` on; how the process ended if it did before its work."""
         context = multiprocessing.get_context("fork")
-        mine, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=self._child, args=(task, start, theirs))
-        process.start()
-        theirs.close()
+        with self._forking:  # a pipe's writing end that another child inherits is never closed
+            mine, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=self._child, args=(task, start, theirs))
+            process.start()
+            theirs.close()
         try:
             while mine.poll(_SECONDS):
                 answer = mine.recv()
