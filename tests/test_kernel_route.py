@@ -262,6 +262,16 @@ def test_a_route_that_no_operator_has_is_refused_at_the_start() -> None:
     assert "ISTHMUS_ROUTE: aten::mn=fallback: no operator of this driver has that route" in done.stderr
 
 
+@pytest.mark.parametrize("item", ["aten::mm=", "aten::mm=nowhere", "some_extension::double="])
+def test_a_route_that_does_not_exist_is_refused_in_one_line(item: str) -> None:
+    done = run("import torch; torch.ones(1, device='chip')", ISTHMUS_DRIVER="host", ISTHMUS_ROUTE=item)
+    said = [line for line in done.stderr.splitlines() if line.startswith("isthmus: ")]
+    assert done.returncode == 1 and len(said) == 1, done.stderr
+    assert (
+        f"ISTHMUS_ROUTE: {item}: a route is one of kernel, delegate, decomposition and fallback." in said[0]
+    )
+
+
 def test_an_operator_of_an_extension_is_served_too(tmp_path: Path) -> None:
     library = tmp_path / "extension.py"
     library.write_text(
@@ -282,3 +292,38 @@ assert torch.chip.dispatch_stats()["operators"]["test_extension::double"]["route
 """,
         libraries=str(library),
     )
+
+
+EXTENSION = """
+import torch
+extension = torch.library.Library("test_extension", "DEF")
+extension.define("double(Tensor x) -> Tensor")
+extension.impl("double", lambda x: 2 * x, "CPU")
+x = torch.ones(3, device="chip")
+assert torch.ops.test_extension.double(x).tolist() == [2, 2, 2]
+assert torch.chip.dispatch_stats()["operators"]["test_extension::double"]["route"] == "{route}"
+assert torch.chip.routes()["aten::mm"][0] == "delegate"
+"""
+
+
+def test_a_route_is_forced_on_an_operator_of_an_extension(tmp_path: Path) -> None:
+    library = tmp_path / "extension.py"
+    library.write_text(
+        "from isthmus.opset.library import Library\n"
+        "library = Library('extension')\n"
+        "@library.operator('test_extension::double', dtypes=('float32',), raw=True, host=True)\n"
+        "def double(context, x, out):\n"
+        "    raise AssertionError('the kernel was called')\n"
+    )
+    output(
+        EXTENSION.format(route="delegate"),
+        ISTHMUS_LIBRARIES=str(library),
+        ISTHMUS_ROUTE="test_extension::*=delegate",
+    )
+
+
+def test_a_route_is_forced_on_an_operator_of_an_extension_without_kernels() -> None:
+    script = EXTENSION.format(route="fallback")
+    done = run(script, ISTHMUS_DRIVER="host", ISTHMUS_ROUTE="test_extension::double=fallback")
+    assert done.returncode == 0, done.stderr
+    assert "test_extension::double runs on CPU by copying its tensors both ways" in done.stderr

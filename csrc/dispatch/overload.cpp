@@ -50,6 +50,12 @@ bool matches(const std::string& name, const std::string& pattern) {
   return false;
 }
 
+// Whether operators that it names may still come: those of ATen are all there when the driver is opened.
+bool may_come_later(const std::string& pattern) {
+  const size_t space = pattern.find("::");
+  return space != std::string::npos && fnmatch(pattern.substr(0, space).c_str(), "aten", 0) != 0;
+}
+
 std::string text_of_environment() {
   const char* value = std::getenv("ISTHMUS_ROUTE");
   if (value == nullptr || value[0] != '@') return value == nullptr ? "" : value;
@@ -172,16 +178,18 @@ void Overload::refuse(std::optional<Route> forced) const {
       " `isthmus ops` prints the routes.");
 }
 
+void list_overload(Overload& overload) {
+  Registry& all = registry();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.overloads[overload.name()] = &overload;
+  for (const auto& [pattern, route] : all.forced)
+    if (matches(overload.name(), pattern)) overload.force(route);
+}
+
 void register_overload(const c10::OperatorHandle& op, Overload::Routes routes) {
   auto overload = std::make_unique<Overload>(op, std::move(routes));
+  list_overload(*overload);
   const std::string& name = overload->name();
-  {
-    Registry& all = registry();
-    std::lock_guard<std::mutex> lock(all.mutex);
-    all.overloads[name] = overload.get();
-    for (const auto& [pattern, route] : all.forced)
-      if (matches(name, pattern)) overload->force(route);
-  }
   const size_t space = name.find("::");
   const std::string bare = name.substr(space + 2);
   library_of(name.substr(0, space))
@@ -207,9 +215,16 @@ void force_routes_of_environment() {
   for (std::string item; items >> item;) {
     const size_t equals = item.find('=');
     TORCH_CHECK_VALUE(equals != std::string::npos, "ISTHMUS_ROUTE: ", item, " is not pattern=route.");
-    TORCH_CHECK_VALUE(force_route(item.substr(0, equals), item.substr(equals + 1)) > 0,
+    const std::string pattern = item.substr(0, equals);
+    const std::optional<Route> route = forcible(item.substr(equals + 1));
+    TORCH_CHECK_VALUE(route, "ISTHMUS_ROUTE: ", item,
+                      ": a route is one of kernel, delegate, decomposition and fallback.");
+    TORCH_CHECK_VALUE(force_route(pattern, route_name(*route)) > 0 || may_come_later(pattern),
                       "ISTHMUS_ROUTE: ", item,
                       ": no operator of this driver has that route; `isthmus ops` prints them.");
+    Registry& all = registry();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    all.forced.emplace_back(pattern, *route);
   }
 }
 

@@ -61,13 +61,16 @@ class Overload final : public c10::OperatorKernel {
   std::array<std::atomic<OperatorCalls*>, kRoutes> calls_{};
 };
 
+// Makes an overload known to force_route() and forces what ISTHMUS_ROUTE says of it. It has to live for ever.
+void list_overload(Overload& overload);
 // Registers an overload for the chip.
 void register_overload(const c10::OperatorHandle& op, Overload::Routes routes);
 
 // Forces a route on every overload whose name, with or without overload name, matches the pattern; "" undoes.
 // Returns how many overloads have the route. Throws for a route that cannot be forced.
 size_t force_route(const std::string& pattern, const std::string& route);
-// Of ISTHMUS_ROUTE: "aten::mm=kernel,aten::*softmax*=fallback", or @file with such items.
+// Of ISTHMUS_ROUTE: "aten::mm=kernel,aten::*softmax*=fallback", or @file with such items; for overloads that
+// are registered later too. Throws for an item that cannot come to hold.
 void force_routes_of_environment();
 
 struct ChoiceRow {

@@ -68,7 +68,10 @@ void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     {
       std::lock_guard<std::mutex> lock(mutex);
       auto& slot = overloads[op.operator_name()];
-      if (!slot) slot = std::make_unique<Overload>(op, cpu_routes(op));
+      if (!slot) {
+        slot = std::make_unique<Overload>(op, cpu_routes(op));
+        list_overload(*slot);
+      }
       overload = slot.get();
     }
     (*overload)(op, keys, stack);
