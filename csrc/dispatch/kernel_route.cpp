@@ -1,5 +1,3 @@
-#include "dispatch/kernel_route.h"
-
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
@@ -17,6 +15,7 @@
 #include "core/generator.h"
 #include "core/stream.h"
 #include "dispatch/kernel_arguments.h"
+#include "dispatch/kernel_route.h"
 #include "dispatch/mapping.h"
 #include "dispatch/routes.h"
 
@@ -416,25 +415,15 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
 // In-place and out= overloads are inferred as the functional one is; a factory's out= overload, which lacks
 // arguments of that, as it is itself.
 void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical) {
-  const auto& returns = canonical.schema().returns();
-  outputs_ =
-      static_cast<size_t>(std::count_if(returns.begin(), returns.end(), [](const c10::Argument& result) {
-        return result.alias_info() == nullptr || !result.alias_info()->isWrite();
-      }));
   if (outputs_ == 0) return;
   const size_t given = op.schema().arguments().size();
-  const size_t wanted = canonical.schema().arguments().size();
   const size_t without_outputs = kernels_.variant == Variant::kOut ? given - outputs_ : given;
-  const bool as_canonical = without_outputs == wanted;
-  const auto& arguments = canonical.schema().arguments();
-  const bool has_dtype = std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-    return argument.name() == "dtype";
-  });
-  if (kernels_.variant == Variant::kOut) {
+  const bool as_canonical = without_outputs == canonical.schema().arguments().size();
+  if (kernels_.variant == Variant::kOut && as_canonical) {
     static const std::unordered_set<std::string> any_dtype{"aten::all", "aten::any"};
-    exact_dtype_ = as_canonical && !promotes_ && !has_dtype && any_dtype.count(kernels_.canonical.name) == 0;
-    for (size_t i = 0; as_canonical && i < arguments.size(); ++i)
-      if (arguments[i].name() == "dtype") dtype_ = static_cast<int>(i);
+    const std::optional<int> dtype = canonical.schema().argumentIndexWithName("dtype");
+    exact_dtype_ = !promotes_ && !dtype && any_dtype.count(kernels_.canonical.name) == 0;
+    dtype_ = dtype.value_or(-1);
   }
   inference_ = std::make_unique<Inference>(as_canonical ? canonical : op);
   inferred_from_ = as_canonical ? without_outputs : given;
