@@ -168,8 +168,6 @@ bool Overload::force(std::optional<Route> route) {
 void Overload::refuse(std::optional<Route> forced) const {
   TORCH_CHECK_NOT_IMPLEMENTED(!forced, name_, ": the forced route ", route_name(*forced),
                               " does not serve these arguments.");
-  std::string tried;
-  for (const Route route : order_) tried += std::string(tried.empty() ? "" : ", ") + route_name(route);
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, name_, " has no route on driver ", driver_table()->name, " for these arguments: ",
       routes_.kernel ? "no kernel of " + routes_.kernel->libraries() + " takes their dtypes"
