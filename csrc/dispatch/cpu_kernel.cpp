@@ -59,7 +59,7 @@ void map_results(c10::IValue* results, size_t count, Mapping& mapping) {
 
 CpuKernel::Signature::Signature(const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments()) {
-    written.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+    written.push_back(is_written(argument));
     if (argument.type()->str() == "Generator?" || argument.type()->str() == "Optional[Generator]" ||
         *argument.real_type() == *c10::OptionalType::create(c10::GeneratorType::get()))
       generator = static_cast<int>(written.size()) - 1;

@@ -1,3 +1,5 @@
+#include "dispatch/kernel_route.h"
+
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
@@ -15,7 +17,6 @@
 #include "core/generator.h"
 #include "core/stream.h"
 #include "dispatch/kernel_arguments.h"
-#include "dispatch/kernel_route.h"
 #include "dispatch/mapping.h"
 #include "dispatch/routes.h"
 
@@ -56,9 +57,8 @@ bool writes_undeclared(const c10::OperatorHandle& op, const c10::Argument& argum
 // Results that are none of the arguments.
 size_t count_outputs(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
-  return static_cast<size_t>(std::count_if(returns.begin(), returns.end(), [](const c10::Argument& result) {
-    return result.alias_info() == nullptr || !result.alias_info()->isWrite();
-  }));
+  return static_cast<size_t>(std::count_if(returns.begin(), returns.end(),
+                                           [](const c10::Argument& result) { return !is_written(result); }));
 }
 
 template <class Visit>
@@ -396,8 +396,7 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   outputs_ = count_outputs(canonical.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;
-    role.written = (arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite()) ||
-                   writes_undeclared(canonical, arguments[i]);
+    role.written = is_written(arguments[i]) || writes_undeclared(canonical, arguments[i]);
     role.output = kernels_.variant == Variant::kOut && i + outputs_ >= arguments.size();
     role.passed = !omitted(arguments[i]);
     role.promoted =
@@ -407,8 +406,7 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
     roles_.push_back(role);
   }
   random_ = canonical.hasTag(at::Tag::nondeterministic_seeded);
-  for (const c10::Argument& result : op.schema().returns())
-    returns_argument_.push_back(result.alias_info() != nullptr && result.alias_info()->isWrite());
+  for (const c10::Argument& result : op.schema().returns()) returns_argument_.push_back(is_written(result));
   plan_inference(op, canonical);
 }
 

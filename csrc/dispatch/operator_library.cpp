@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <map>
+#include <unordered_set>
 
 namespace isthmus {
 namespace {
@@ -18,10 +19,6 @@ State& state() {
   return instance;
 }
 
-bool written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 // Whether the first arguments of the overload are those of the canonical one.
 bool begins_like(const c10::FunctionSchema& overload, const c10::FunctionSchema& canonical) {
   const auto& ours = overload.arguments();
@@ -32,19 +29,18 @@ bool begins_like(const c10::FunctionSchema& overload, const c10::FunctionSchema&
   return true;
 }
 
-size_t without_factory_arguments(const c10::FunctionSchema& schema) {
-  size_t count = 0;
-  for (const c10::Argument& argument : schema.arguments())
-    count += argument.name() != "layout" && argument.name() != "device" && argument.name() != "pin_memory" &&
-             argument.name() != "dtype" && argument.name() != "memory_format";
-  return count;
+// What an out= overload may lack: its output says it.
+bool is_factory_argument(const c10::Argument& argument) {
+  static const std::unordered_set<std::string> names{"dtype", "layout", "device", "pin_memory",
+                                                     "memory_format"};
+  return names.count(argument.name()) > 0;
 }
 
-// aten::arange.start_out lacks the dtype and the device of aten::arange.start: the output says them.
+// aten::arange.start_out, for one, lacks the dtype and the device of aten::arange.start.
 bool is_out_of(const c10::FunctionSchema& overload, const c10::FunctionSchema& canonical) {
   const auto& ours = overload.arguments();
   size_t outputs = 0;
-  while (outputs < ours.size() && written(ours[ours.size() - 1 - outputs])) ++outputs;
+  while (outputs < ours.size() && is_written(ours[ours.size() - 1 - outputs])) ++outputs;
   if (outputs == 0 || outputs != canonical.returns().size()) return false;
   const size_t inputs = ours.size() - outputs;
   size_t position = 0;
@@ -54,18 +50,15 @@ bool is_out_of(const c10::FunctionSchema& overload, const c10::FunctionSchema& c
       ++position;
       continue;
     }
-    const bool omitted = argument.name() == "dtype" || argument.name() == "layout" ||
-                         argument.name() == "device" || argument.name() == "pin_memory" ||
-                         argument.name() == "memory_format";
-    if (!omitted) return false;
+    if (!is_factory_argument(argument)) return false;
   }
-  return position == inputs && inputs >= without_factory_arguments(canonical);
+  return position == inputs;
 }
 
 bool is_in_place_of(const c10::FunctionSchema& overload, const c10::FunctionSchema& canonical) {
   return overload.name() == canonical.name() + "_" &&
          overload.arguments().size() == canonical.arguments().size() && !overload.arguments().empty() &&
-         written(overload.arguments()[0]) && begins_like(overload, canonical);
+         is_written(overload.arguments()[0]) && begins_like(overload, canonical);
 }
 
 std::optional<Variant> variant_of(const c10::FunctionSchema& overload, const c10::FunctionSchema& canonical) {
@@ -87,11 +80,15 @@ const std::multimap<std::string, c10::OperatorHandle>& overloads_by_base() {
 
 bool writes(const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments())
-    if (written(argument)) return true;
+    if (is_written(argument)) return true;
   return false;
 }
 
 }  // namespace
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
 
 std::string full_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;

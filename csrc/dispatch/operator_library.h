@@ -37,7 +37,7 @@ struct LibraryEntry {
   Kernel kernel;
 };
 
-// Adds a library behind those that are there. Call before register_delegates().
+// Adds a library behind those that are there. Call before register_routes().
 void add_library(const std::string& name, std::vector<LibraryEntry> entries);
 
 // The kernels that are registered under the very name, or null.
@@ -56,6 +56,10 @@ std::pair<std::string, std::string> take_raised_error();
 
 // Gives back what a kernel returned, if it is an object.
 void release(const TVMFFIAny& value);
+
+// Whether the schema says that the operator writes to the argument, or that the result is one that it wrote
+// to.
+bool is_written(const c10::Argument& argument);
 
 // "aten::add.Tensor", from and to.
 std::string full_name(const c10::OperatorName& name);
