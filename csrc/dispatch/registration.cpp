@@ -38,17 +38,21 @@ Overload::Routes cpu_routes(const c10::OperatorHandle& op) {
   return routes;
 }
 
+void attach_kernel(const c10::OperatorHandle& op, Kernels kernels, Overload::Routes& routes) {
+  routes.kernel = std::make_unique<KernelRoute>(op, std::move(kernels));
+  if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
+}
+
 // An operator of a package that was imported after the driver was opened, and that a library has kernels for.
-bool register_extension(const c10::OperatorHandle& op) {
+bool register_extension(const c10::OperatorHandle& op, const std::string& name) {
+  const std::vector<Kernel>* kernels = kernels_of(name);
+  if (kernels == nullptr) return false;
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return true;  // another thread was first
-  const std::vector<Kernel>* kernels = kernels_of(full_name(op.operator_name()));
-  if (kernels == nullptr) return false;
   Overload::Routes routes = cpu_routes(op);
-  routes.kernel = std::make_unique<KernelRoute>(op, Kernels{Variant::kItself, op.operator_name(), *kernels});
+  attach_kernel(op, Kernels{Variant::kItself, op.operator_name(), *kernels}, routes);
   routes.decomposition = composite_of(op);
-  if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
   register_overload(op, std::move(routes));
   return true;
 }
@@ -57,7 +61,7 @@ bool register_extension(const c10::OperatorHandle& op) {
 // kernel are served like ATen's; the rest are refused by name.
 void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const std::string name = full_name(op.operator_name());
-  if (register_extension(op)) {
+  if (register_extension(op, name)) {
     op.callBoxedForDispatchKey(c10::DispatchKey::PrivateUse1, *stack);
     return;
   }
@@ -139,8 +143,7 @@ class Registration {
     if (kernels != kernels_.end()) {
       // Without a kernel for any backend its gradient is that of its parts; a kernel would cut it off.
       if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !routes.cpu) return;
-      routes.kernel = std::make_unique<KernelRoute>(op, kernels->second);
-      if (!routes.prefer_delegate || !routes.cpu) routes.reason = "library " + routes.kernel->libraries();
+      attach_kernel(op, kernels->second, routes);
     }
     if (!routes.delegate || !routes.cpu) {
       routes.decomposition = composite ? composite : decomposition(op, name);
