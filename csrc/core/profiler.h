@@ -1,0 +1,111 @@
+// What torch.profiler is told: the work of the chip, and the calls of the host that caused it. While no
+// profiler runs, each scope below costs one relaxed load.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+
+namespace isthmus::profiler {
+
+enum class Kind : uint8_t { kKernel, kCopy, kSet, kSynchronize, kCall, kDriver };
+
+struct Record {
+  Kind kind = Kind::kKernel;
+  int32_t device = 0;
+  int64_t stream = 0;                // PyTorch's id of the stream; 0 is the default one
+  int32_t thread = 0;                // of a call: the operating system's thread id
+  int64_t start_ns = 0, end_ns = 0;  // CLOCK_REALTIME
+  uint64_t bytes = 0;
+  int64_t operator_id = 0;    // of PyTorch's operator that runs on the thread; 0 if none
+  int64_t annotation_id = 0;  // of the innermost record_function(); 0 if none
+  uint32_t launch = 0;        // what a call and the work that it started have in common; 0 if unknown
+  std::string name;
+};
+
+namespace detail {
+extern std::atomic<bool> recording;
+}
+
+inline bool recording() noexcept { return detail::recording.load(std::memory_order_relaxed); }
+
+int64_t now_ns() noexcept;  // of the clock of Record
+
+// Forgets earlier records. The driver's own start to come when it is initialised: a profiler does not do
+// that.
+void start();
+// Waits for what the driver still has to deliver.
+void stop();
+// The records since start(), each with its operator.
+std::vector<Record> take_records();
+
+// PyTorch's operators and annotations of this thread.
+void push_operator(uint64_t id);
+void pop_operator();
+void push_annotation(uint64_t id);
+void pop_annotation();
+
+// A call to the driver or to a library, named as CUDA's runtime names it: "chipStreamSynchronize". What the
+// driver is given to do meanwhile is its work. Calls nest; the innermost one counts.
+class Call {
+ public:
+  explicit Call(const char* name) {
+    if (C10_UNLIKELY(recording())) begin(name);
+  }
+  ~Call() {
+    if (C10_UNLIKELY(name_ != nullptr)) end();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ protected:
+  int64_t start_ns_ = 0;
+  uint32_t launch_ = 0;
+
+ private:
+  void begin(const char* name);
+  void end() noexcept;
+
+  const char* name_ = nullptr;
+  uint32_t outer_ = 0;
+};
+
+// Work on a stream and the call that starts it: done by the calling thread in the chip's place, or enqueued,
+// in which case the driver's own record of it is shown, and where it keeps none, what events around it tell.
+class Work : public Call {
+ public:
+  enum class By { kThread, kDriver };
+
+  Work(Kind kind, const char* name, c10::Stream stream, By by = By::kThread, uint64_t bytes = 0)
+      : Call(kind == Kind::kKernel ? "chipLaunchKernel" : "chipMemcpyAsync") {
+    if (C10_UNLIKELY(launch_ != 0)) begin(kind, name, stream, by, bytes);
+  }
+  ~Work() {
+    if (C10_UNLIKELY(launch_ != 0)) end();
+  }
+
+ private:
+  void begin(Kind kind, const char* name, c10::Stream stream, By by, uint64_t bytes);
+  void end() noexcept;
+
+  const char* work_ = nullptr;  // null: there is nothing to record at the end
+  Kind kind_ = Kind::kKernel;
+  c10::Stream stream_{c10::Stream::UNSAFE, c10::Device(kChip, 0), 0};
+  uint64_t bytes_ = 0;
+  void* before_ = nullptr;  // event of enqueued work
+};
+
+// ---- work timed by events (profiler_events.cpp)
+
+// A recorded event, or null where that fails: a profiler never fails the work that it watches.
+void* mark(c10::Stream stream) noexcept;
+// The record's times are set when both events are done.
+void time_by_events(Record record, void* before, void* after);
+std::vector<Record> take_timed_records();
+
+}  // namespace isthmus::profiler

@@ -1,0 +1,224 @@
+// torch.profiler's activity "chip": a child of kineto's profiler that turns our records into trace
+// activities.
+#define USE_KINETO
+#define FMT_HEADER_ONLY
+#include <kineto/libkineto.h>
+#include <kineto/output_base.h>
+
+#include <map>
+#include <tuple>
+
+#include "core/profiler.h"
+
+namespace isthmus::profiler {
+namespace {
+
+using libkineto::ActivityType;
+using libkineto::GenericTraceActivity;
+
+ActivityType type_of(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::kCopy:
+      return ActivityType::GPU_MEMCPY;
+    case Kind::kSet:
+      return ActivityType::GPU_MEMSET;
+    case Kind::kSynchronize:
+      return ActivityType::CUDA_SYNC;
+    case Kind::kCall:
+      return ActivityType::PRIVATEUSE1_RUNTIME;
+    case Kind::kDriver:
+      return ActivityType::PRIVATEUSE1_DRIVER;
+    default:
+      return ActivityType::CONCURRENT_KERNEL;
+  }
+}
+
+// Names reach the trace as they are, inside quotes.
+std::string quotable(const std::string& text) {
+  std::string safe = text;
+  for (char& c : safe)
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = '_';
+  return safe;
+}
+
+// What a record_function() covers on one stream: from the first to the last work that it caused.
+using AnnotationKey = std::tuple<int32_t, int64_t, int64_t>;  // device, stream, annotation
+using Annotations = std::map<AnnotationKey, std::pair<int64_t, int64_t>>;
+
+class Session final : public libkineto::IActivityProfilerSession {
+ public:
+  explicit Session(std::set<ActivityType> types) : types_(std::move(types)) {}
+
+  void start() override {
+    status_ = libkineto::TraceStatus::RECORDING;
+    profiler::start();
+  }
+  void stop() override {
+    if (status_ != libkineto::TraceStatus::RECORDING) return;
+    profiler::stop();
+    records_ = take_records();
+    status_ = libkineto::TraceStatus::PROCESSING;
+  }
+  std::vector<std::string> errors() override { return {}; }
+
+  void processTrace(libkineto::ActivityLogger& logger) override {
+    processTrace(
+        logger, [](int32_t) -> const libkineto::ITraceActivity* { return nullptr; }, 0,
+        std::numeric_limits<int64_t>::max());
+  }
+  void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback linked,
+                    int64_t start_ns, int64_t end_ns) override {
+    buffer_->span = libkineto::TraceSpan(start_ns, end_ns, "chip");
+    Annotations annotations;
+    for (const Record& record : records_) {
+      if (record.start_ns < start_ns || record.start_ns > end_ns) continue;
+      if (types_.count(type_of(record.kind)) == 0 && record.kind != Kind::kSynchronize) continue;
+      log(record, linked, logger);
+      if (record.kind != Kind::kCall && record.kind != Kind::kDriver) cover(record, annotations);
+    }
+    if (types_.count(ActivityType::GPU_USER_ANNOTATION) != 0) log(annotations, linked, logger);
+    for (const auto& [device, streams] : streams_)
+      if (device != streams_.begin()->first) logger.handleDeviceInfo(*describe(device), start_ns);
+  }
+
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
+    return streams_.empty() ? nullptr : describe(streams_.begin()->first);
+  }
+  std::vector<libkineto::ResourceInfo> getResourceInfos() override {
+    std::vector<libkineto::ResourceInfo> rows;
+    for (const auto& [device, streams] : streams_)
+      for (const int64_t stream : streams)
+        rows.push_back(
+            {stream, stream, device, "stream " + std::to_string(stream) + (stream == 0 ? " (default)" : "")});
+    return rows;
+  }
+  std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override { return std::move(buffer_); }
+
+  void pushCorrelationId(uint64_t id) override { push_operator(id); }
+  void popCorrelationId() override { pop_operator(); }
+  void pushUserCorrelationId(uint64_t id) override { push_annotation(id); }
+  void popUserCorrelationId() override { pop_annotation(); }
+
+  std::string getDeviceProperties() override;
+
+ private:
+  GenericTraceActivity& append(ActivityType type, const std::string& name) {
+    buffer_->emplace_activity(buffer_->span, type, quotable(name));
+    return *buffer_->activities.back();
+  }
+  static std::unique_ptr<libkineto::DeviceInfo> describe(int32_t device) {
+    return std::make_unique<libkineto::DeviceInfo>(libkineto::DeviceInfo{
+        device, device + libkineto::kExceedMaxPid, "chip", "chip " + std::to_string(device)});
+  }
+  void cover(const Record& record, Annotations& annotations);
+  void log(const Record& record, const libkineto::getLinkedActivityCallback& linked,
+           libkineto::ActivityLogger& logger);
+  void log(const Annotations& annotations, const libkineto::getLinkedActivityCallback& linked,
+           libkineto::ActivityLogger& logger);
+
+  const std::set<ActivityType> types_;
+  std::vector<Record> records_;
+  std::map<int32_t, std::set<int64_t>> streams_;  // rows of each device
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
+};
+
+void Session::cover(const Record& record, Annotations& annotations) {
+  streams_[record.device].insert(record.stream);
+  if (record.annotation_id == 0) return;
+  const AnnotationKey key{record.device, record.stream, record.annotation_id};
+  const auto [found, fresh] = annotations.emplace(key, std::make_pair(record.start_ns, record.end_ns));
+  if (fresh) return;
+  found->second.first = std::min(found->second.first, record.start_ns);
+  found->second.second = std::max(found->second.second, record.end_ns);
+}
+
+void Session::log(const Record& record, const libkineto::getLinkedActivityCallback& linked,
+                  libkineto::ActivityLogger& logger) {
+  GenericTraceActivity& activity = append(type_of(record.kind), record.name);
+  const bool on_host = record.kind == Kind::kCall || record.kind == Kind::kDriver;
+  activity.startTime = record.start_ns;
+  activity.endTime = record.end_ns;
+  activity.device = on_host ? libkineto::processId() : record.device;
+  activity.resource = on_host ? record.thread : static_cast<int32_t>(record.stream);
+  activity.threadId = record.thread;
+  activity.id = static_cast<int32_t>(record.launch);
+  if (record.operator_id != 0) activity.linked = linked(static_cast<int32_t>(record.operator_id));
+  if (record.launch != 0) {
+    activity.flow.id = record.launch;
+    activity.flow.type = libkineto::kLinkAsyncCpuGpu;
+    activity.flow.start = on_host;
+    activity.addMetadata("correlation", record.launch);
+  }
+  if (!on_host) {
+    activity.addMetadata("device", record.device);
+    activity.addMetadata("stream", record.stream);
+  }
+  if (record.bytes != 0) activity.addMetadata("bytes", record.bytes);
+  activity.log(logger);
+}
+
+void Session::log(const Annotations& annotations, const libkineto::getLinkedActivityCallback& linked,
+                  libkineto::ActivityLogger& logger) {
+  for (const auto& [key, time] : annotations) {
+    const auto& [device, stream, id] = key;
+    const libkineto::ITraceActivity* annotation = linked(static_cast<int32_t>(id));
+    if (annotation == nullptr) continue;
+    GenericTraceActivity& activity = append(ActivityType::GPU_USER_ANNOTATION, annotation->name());
+    activity.startTime = time.first;
+    activity.endTime = time.second;
+    activity.device = device;
+    activity.resource = static_cast<int32_t>(stream);
+    activity.id = static_cast<int32_t>(id);
+    activity.log(logger);
+  }
+}
+
+std::string Session::getDeviceProperties() {
+  std::string text;
+  if (!driver_initialized() || in_bad_fork()) return text;
+  for (int device = 0; device < device_count(); ++device) {
+    isthmus_device_properties found{};
+    if (driver_table()->device_properties(device, &found) != ISTHMUS_OK) continue;
+    text += fmt::format(
+        "{}\n    {{\"id\": {}, \"name\": \"{}\", \"totalGlobalMem\": {}, \"computeMajor\": {}, "
+        "\"computeMinor\": {}, \"numSms\": {}}}",
+        text.empty() ? "" : ",", device, quotable(found.name), found.total_memory, found.capability_major,
+        found.capability_minor, found.multi_processor_count);
+  }
+  return text;
+}
+
+class Profiler final : public libkineto::IActivityProfiler {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::set<ActivityType>& availableActivities() const override { return types_; }
+
+  // Null, so no cost, where the chip's activity is not asked for.
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(const std::set<ActivityType>& types,
+                                                                 const libkineto::Config&) override {
+    const bool asked = types.count(ActivityType::CONCURRENT_KERNEL) != 0 ||
+                       types.count(ActivityType::GPU_MEMCPY) != 0 ||
+                       types.count(ActivityType::GPU_MEMSET) != 0;
+    return asked ? std::make_unique<Session>(types) : nullptr;
+  }
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(int64_t, int64_t,
+                                                                 const std::set<ActivityType>& types,
+                                                                 const libkineto::Config& config) override {
+    return configure(types, config);
+  }
+
+ private:
+  const std::string name_ = "chip";
+  const std::set<ActivityType> types_{
+      ActivityType::GPU_MEMCPY,        ActivityType::GPU_MEMSET,          ActivityType::GPU_USER_ANNOTATION,
+      ActivityType::CONCURRENT_KERNEL, ActivityType::PRIVATEUSE1_RUNTIME, ActivityType::PRIVATEUSE1_DRIVER,
+  };
+};
+
+[[maybe_unused]] const bool registered = [] {
+  libkineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
+  return true;
+}();
+
+}  // namespace
+}  // namespace isthmus::profiler
