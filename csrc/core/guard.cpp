@@ -5,6 +5,7 @@
 #include "core/event.h"
 #include "core/runtime.h"
 #include "core/stream.h"
+#include "core/stream_trace.h"
 #include "memory/memory.h"
 
 namespace isthmus {
@@ -45,9 +46,19 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return stream_handle(stream); }
-  bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
-  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
-  void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }
+  bool queryStream(const c10::Stream& stream) const override {
+    const bool done = query_stream(stream);
+    if (done) tell(StreamAction::kStreamDone, nullptr, stream);
+    return done;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronize_stream(stream);
+    tell(StreamAction::kStreamDone, nullptr, stream);
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    synchronize_device(device);
+    tell(StreamAction::kDeviceDone, nullptr, default_stream(device));
+  }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
@@ -55,10 +66,21 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
                 "an event of chip:", static_cast<int>(device),
                 " cannot be recorded on a stream of chip:", static_cast<int>(stream.device_index()), ".");
     record_event(event, stream, flag == c10::EventFlag::BACKEND_DEFAULT);
+    tell(StreamAction::kRecord, *event, stream);
   }
-  void block(void* event, const c10::Stream& stream) const override { wait_event(event, stream); }
-  bool queryEvent(void* event) const override { return query_event(event); }
-  void synchronizeEvent(void* event) const override { synchronize_event(event); }
+  void block(void* event, const c10::Stream& stream) const override {
+    wait_event(event, stream);
+    tell(StreamAction::kWait, event, stream);
+  }
+  bool queryEvent(void* event) const override {
+    const bool done = query_event(event);
+    if (done) tell(StreamAction::kEventDone, event, default_stream(0));
+    return done;
+  }
+  void synchronizeEvent(void* event) const override {
+    synchronize_event(event);
+    tell(StreamAction::kEventDone, event, default_stream(0));
+  }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { destroy_event(event); }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return elapsed_ms(start, end);
@@ -68,6 +90,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     memory::device_allocator().recordStream(data, stream);
+    tell(StreamAction::kMemoryUsed, data.get(), stream);
   }
 };
 

@@ -6,7 +6,7 @@
 #include "collectives/bindings.h"
 #include "core/generator.h"
 #include "core/runtime.h"
-#include "core/stream.h"
+#include "core/stream_bindings.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/python_decomposition.h"
 #include "dispatch/registration.h"
@@ -19,10 +19,6 @@ namespace isthmus {
 namespace {
 
 using Release = py::call_guard<py::gil_scoped_release>;
-
-py::tuple pack(c10::Stream stream) {
-  return py::make_tuple(stream.id(), stream.device_index(), static_cast<int64_t>(stream.device_type()));
-}
 
 struct Member {
   const char* name;
@@ -81,13 +77,6 @@ std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex device) {
   use_device(device);
   check(driver().device_memory(&free_bytes, &total_bytes), "memory of device");
   return {free_bytes, total_bytes};
-}
-
-std::pair<int, int> stream_priority_range() {
-  int32_t lowest = 0, highest = 0;
-  if (ISTHMUS_HAS(driver(), stream_priority_range))
-    check(driver().stream_priority_range(&lowest, &highest), "stream priorities");
-  return {lowest, highest};
 }
 
 py::dict host_memory_stats() {
@@ -170,27 +159,6 @@ void bind_device(py::module_& m) {
   m.def("device_properties",
         [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
   m.def("memory_info", [](int device) { return memory_info(static_cast<c10::DeviceIndex>(device)); });
-  m.def(
-      "synchronize", [](int device) { synchronize_device(static_cast<c10::DeviceIndex>(device)); },
-      Release());
-}
-
-void bind_streams(py::module_& m) {
-  m.def("current_stream",
-        [](int device) { return pack(current_stream(static_cast<c10::DeviceIndex>(device))); });
-  m.def("default_stream",
-        [](int device) { return pack(default_stream(static_cast<c10::DeviceIndex>(device))); });
-  m.def("new_stream", [](int device, int priority) {
-    return pack(new_stream(static_cast<c10::DeviceIndex>(device), priority));
-  });
-  m.def("external_stream", [](uintptr_t handle, int device) {
-    return pack(external_stream(reinterpret_cast<void*>(handle), static_cast<c10::DeviceIndex>(device)));
-  });
-  m.def("set_stream", [](int64_t id, int64_t device, int64_t type) {
-    set_current_stream(
-        c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), static_cast<c10::DeviceType>(type)));
-  });
-  m.def("stream_priority_range", &stream_priority_range);
 }
 
 // (name, dtypes, flags, address of the function, its handle), as isthmus.drivers.libraries has them.

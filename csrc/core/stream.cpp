@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
+
+#include "core/profiler.h"
 
 namespace isthmus {
 namespace {
@@ -17,6 +20,7 @@ struct Entry {
   isthmus_stream handle = nullptr;
   c10::DeviceIndex device = 0;
   bool external = false;
+  int priority = ISTHMUS_STREAM_PRIORITY_DEFAULT;
   // Work that drain() has to wait for: what was submitted less what a synchronisation has seen done.
   std::atomic<uint64_t> submitted{0};
   std::atomic<uint64_t> completed{0};
@@ -58,13 +62,15 @@ Entry& entry(c10::Stream stream) {
 }
 
 // The registry's mutex is held.
-c10::StreamId add_entry(isthmus_stream handle, c10::DeviceIndex device, bool external) {
+c10::StreamId add_entry(isthmus_stream handle, c10::DeviceIndex device, bool external,
+                        int priority = ISTHMUS_STREAM_PRIORITY_DEFAULT) {
   Registry& r = registry();
   TORCH_CHECK(r.used < kMaxStreams, "this process has ", kMaxStreams, " chip streams already.");
   auto* created = new Entry;
   created->handle = handle;
   created->device = device;
   created->external = external;
+  created->priority = priority;
   r.entries[r.used].store(created, std::memory_order_release);
   return r.used++;
 }
@@ -88,6 +94,8 @@ void set_current_stream(c10::Stream stream) {
 c10::Stream new_stream(c10::DeviceIndex device, int priority) {
   if (device < 0) device = current_device();
   check_device(device);
+  const PriorityRange range = stream_priority_range();
+  priority = std::clamp(priority, range.highest, range.lowest);
   Registry& r = registry();
   std::lock_guard<std::mutex> lock(r.mutex);
   Pool& pool = r.pools[(static_cast<int64_t>(device) << 32) | static_cast<uint32_t>(priority)];
@@ -96,17 +104,24 @@ c10::Stream new_stream(c10::DeviceIndex device, int priority) {
     isthmus_stream handle = nullptr;
     use_device(device);
     check(driver().stream_create(priority, &handle), "create stream");
-    id = add_entry(handle, device, false);
+    id = add_entry(handle, device, false, priority);
   }
   return make_stream(device, id);
 }
 
 c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority) {
-  int32_t lowest = 0, highest = 0;
-  if (high_priority && ISTHMUS_HAS(driver(), stream_priority_range))
-    check(driver().stream_priority_range(&lowest, &highest), "stream priorities");
-  return new_stream(device, highest);
+  return new_stream(device,
+                    high_priority ? stream_priority_range().highest : ISTHMUS_STREAM_PRIORITY_DEFAULT);
 }
+
+PriorityRange stream_priority_range() {
+  int32_t lowest = ISTHMUS_STREAM_PRIORITY_DEFAULT, highest = ISTHMUS_STREAM_PRIORITY_DEFAULT;
+  if (ISTHMUS_HAS(driver(), stream_priority_range))
+    check(driver().stream_priority_range(&lowest, &highest), "stream priorities");
+  return {lowest, highest};
+}
+
+int stream_priority(c10::Stream stream) { return entry(stream).priority; }
 
 c10::Stream external_stream(void* native, c10::DeviceIndex device) {
   if (device < 0) device = current_device();
@@ -135,6 +150,17 @@ isthmus_stream stream_handle(c10::Stream stream) {
   return entry(stream).handle;
 }
 
+c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept {
+  if (handle == nullptr) return 0;
+  const auto& entries = registry().entries;
+  for (int id = 1; id < kMaxStreams; ++id) {
+    const Entry* entry = entries[id].load(std::memory_order_acquire);
+    if (entry == nullptr) break;
+    if (entry->handle == handle && entry->device == device) return id;
+  }
+  return -1;
+}
+
 void mark_busy(c10::Stream stream) noexcept {
   entry(stream).submitted.fetch_add(1, std::memory_order_release);
 }
@@ -150,6 +176,7 @@ void drain(c10::Stream stream) {
 void synchronize_stream(c10::Stream stream) {
   Entry& e = entry(stream);
   const uint64_t seen = e.submitted.load(std::memory_order_acquire);
+  const profiler::Call call("chipStreamSynchronize");
   check(driver().stream_synchronize(stream_handle(stream)), "synchronize stream");
   uint64_t done = e.completed.load(std::memory_order_relaxed);
   while (done < seen && !e.completed.compare_exchange_weak(done, seen, std::memory_order_release)) {
@@ -160,6 +187,7 @@ void synchronize_device(c10::DeviceIndex device) {
   if (device < 0) device = current_device();
   check_device(device);
   use_device(device);
+  const profiler::Call call("chipDeviceSynchronize");
   check(driver().device_synchronize(), "synchronize device");
 }
 

@@ -10,12 +10,20 @@ namespace isthmus {
 c10::Stream default_stream(c10::DeviceIndex device);
 c10::Stream current_stream(c10::DeviceIndex device) noexcept;  // of this thread
 void set_current_stream(c10::Stream stream);
-c10::Stream new_stream(c10::DeviceIndex device, int priority);
+c10::Stream new_stream(c10::DeviceIndex device, int priority);  // the nearest priority that there is
 c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority);
 c10::Stream external_stream(void* native, c10::DeviceIndex device);
 
+struct PriorityRange {
+  int lowest, highest;  // numbers; highest <= lowest
+};
+PriorityRange stream_priority_range();
+int stream_priority(c10::Stream stream);
+
 // The driver's handle; null for the default stream.
 isthmus_stream stream_handle(c10::Stream stream);
+// PyTorch's id of a stream that the driver names; -1 for one that this process did not get from here.
+c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept;
 
 // Says that work was enqueued on the stream through the driver, so drain() must wait for it.
 void mark_busy(c10::Stream stream) noexcept;
