@@ -1,0 +1,190 @@
+// What a caching allocator decides: which free memory serves a request, and what to ask of the driver.
+//
+// Pure bookkeeping. A policy never touches the memory itself, calls no driver and takes no lock: its owner
+// (DeviceMemory, or a replay over a trace) holds one around every call.
+#pragma once
+
+#include <c10/macros/Macros.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory/block.h"
+#include "memory/statistics.h"
+
+namespace isthmus::memory {
+
+// A range of device addresses that the driver gave, or that goes back to it.
+struct Range {
+  void* pointer = nullptr;
+  size_t bytes = 0;
+  int lane = -1;  // of virtual memory; -1: a segment of its own
+};
+
+// What to ask of the driver. With a lane: memory at that offset of the lane's reserved addresses.
+struct Growth {
+  size_t bytes = 0;
+  size_t minimum = 0;  // enough for the request itself, when the driver has not so much as bytes
+  int lane = -1;
+  size_t offset = 0;
+  size_t unit = 0;  // it is mapped, and later unmapped, in pieces of so many bytes
+};
+
+// In the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
+struct PolicyOptions {
+  size_t max_split = ~size_t{0};                // larger blocks are never split
+  size_t max_rounding = size_t{20} << 20;       // what such a block may be larger than its request
+  std::array<size_t, 16> divisions{};           // of [2^20+i, 2^21+i) into so many steps; 0: none
+  bool expandable = false;                      // the owner has virtual memory and the user wants it
+  size_t mapping_granule = size_t{2} << 20;     // of that memory
+  size_t lane_bytes = 0;                        // of addresses that the owner reserves for a lane
+  double collection_threshold = 0;              // share of the limit above which unused segments go back
+};
+
+// Of "key:value,key:[value,...]". Keys that only other devices know are ignored unless is_ours.
+PolicyOptions parse_options(const std::string& text, bool is_ours);
+
+// What a policy works for.
+struct PolicyContext {
+  DeviceMemory* memory = nullptr;
+  BlockTable table;
+  PolicyOptions options;
+  PoolStatistics* statistics = nullptr;  // several policies of one device count together
+};
+
+class Policy {
+ public:
+  explicit Policy(const PolicyContext& context)
+      : memory_(context.memory),
+        options_(context.options),
+        statistics_(*context.statistics),
+        table_(context.table) {}
+  virtual ~Policy() = default;
+  Policy(const Policy&) = delete;
+  Policy& operator=(const Policy&) = delete;
+
+  // A block of at least requested > 0 bytes for work on stream; null when the driver must be asked: growth().
+  Block* take(int64_t stream, size_t requested) {
+    Block* block = find(stream, requested);
+    if (C10_UNLIKELY(block == nullptr)) {
+      if (cooling_.empty()) return nullptr;
+      put_cooled();
+      block = find(stream, requested);
+      if (block == nullptr) return nullptr;
+    }
+    count_use(block, requested);
+    return block;
+  }
+
+  // Returns a used block.
+  void give(Block* block) {
+    count_return(block);
+    count_inactive(block);
+    put(block);
+  }
+  // In two steps, when another stream still works on it.
+  void wait_begin(Block* block) {
+    count_return(block);
+    block->state = BlockState::kWaiting;
+  }
+  // is_last: reused only when no other free memory serves.
+  void wait_done(Block* block, bool is_last);
+
+  // What to ask of the driver for a request that take() could not serve.
+  virtual Growth growth(int64_t stream, size_t requested) = 0;
+  // Adds what the driver gave for growth, bytes at pointer, and takes a block from it.
+  Block* add(int64_t stream, const Growth& growth, void* pointer, size_t bytes, size_t requested) {
+    Block* block = place(stream, {pointer, bytes, growth.lane}, requested);
+    count_use(block, requested);
+    return block;
+  }
+
+  // Merges what is kept apart for speed. `all`: whatever it costs; else only when much is kept.
+  virtual void compact(int64_t /*stream*/, bool /*all*/) {}
+  // The last resort before out of memory: a block that keeps more than the request needs.
+  virtual Block* take_any(int64_t /*stream*/, size_t /*requested*/) { return nullptr; }
+  // Takes out free ranges that the driver can have back, at least `need` bytes if there are so many; 0: all.
+  // Compact first.
+  virtual std::vector<Range> remove_free(size_t need) = 0;
+  // Whether free memory stays with the policy; if not, remove_free() follows every return.
+  virtual bool keeps() const { return true; }
+
+  // The boundary between two training steps, from which a policy may learn. What it returns is asked of the
+  // driver and handed to add_spare(); with release_first, all free ranges go back before.
+  struct Spare {
+    size_t bytes = 0;
+    int64_t stream = 0;
+    bool release_first = false;
+  };
+  virtual Spare step() { return {}; }
+  virtual void add_spare(const Spare& /*spare*/, void* /*pointer*/) {}
+
+  virtual size_t largest_free() const = 0;
+
+  // Every block, used or free: what a snapshot shows.
+  template <typename Function>
+  void for_each_block(Function function) const {
+    for (const auto& slab : slabs_)
+      for (size_t i = 0; i < kSlab; ++i)
+        if (slab[i].size != 0) function(slab[i]);
+  }
+
+ protected:
+  // A free block, taken out of its list: of at least requested bytes, or null. State kUsed.
+  virtual Block* find(int64_t stream, size_t requested) = 0;
+  // Takes a block back into the lists.
+  virtual void put(Block* block) = 0;
+  // Fresh memory: returns the block to use; what is left is free.
+  virtual Block* place(int64_t stream, Range range, size_t requested) = 0;
+
+  Block* new_block(StreamPool& home, void* pointer, size_t size, bool small);
+  void drop_block(Block* block);
+  void put_cooled();
+
+  void count_segment(bool small, size_t bytes);
+  void count_segment_gone(bool small, size_t bytes);
+  void count_reserved(bool small, int64_t bytes);  // of a segment that grows (or shrinks: negative)
+
+  DeviceMemory* const memory_;
+  const PolicyOptions options_;
+  PoolStatistics& statistics_;
+
+ private:
+  static constexpr size_t kSlab = 256;
+
+  void count_use(Block* block, size_t requested) {
+    block->state = BlockState::kUsed;
+    block->requested = requested;
+    const auto size = static_cast<int64_t>(block->size);
+    statistics_.allocation.add(block->small, 1);
+    statistics_.allocated_bytes.add(block->small, size);
+    statistics_.requested_bytes.add(block->small, static_cast<int64_t>(requested));
+    statistics_.active.add(block->small, 1);
+    statistics_.active_bytes.add(block->small, size);
+    if (C10_UNLIKELY(block->size >= options_.max_split)) statistics_.oversize_allocations.add(1);
+  }
+  void count_return(Block* block) {
+    statistics_.allocation.subtract(block->small, 1);
+    statistics_.allocated_bytes.subtract(block->small, static_cast<int64_t>(block->size));
+    statistics_.requested_bytes.subtract(block->small, static_cast<int64_t>(block->requested));
+    if (C10_UNLIKELY(block->size >= options_.max_split)) statistics_.oversize_allocations.subtract(1);
+  }
+  void count_inactive(Block* block) {
+    statistics_.active.subtract(block->small, 1);
+    statistics_.active_bytes.subtract(block->small, static_cast<int64_t>(block->size));
+  }
+
+  const BlockTable table_;
+  std::vector<Block*> cooling_;
+  // Block objects live as long as the process: a DataPtr may be freed during static destruction.
+  std::vector<std::unique_ptr<Block[]>> slabs_;
+  Block* unused_ = nullptr;
+};
+
+// One of policy_names(); throws c10::ValueError for another name.
+std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyContext& context);
+const std::vector<std::string>& policy_names();
+
+}  // namespace isthmus::memory
