@@ -55,6 +55,8 @@ def memory_info(device: int) -> tuple[int, int]:
     """(free, total) bytes of the device, all processes together."""
 
 def synchronize(device: int) -> None: ...
+def telemetry(device: int) -> dict[str, float | None]:
+    """The members of isthmus_telemetry (driver.h); None where the driver does not measure one."""
 
 # ---- streams: triples (stream_id, device_index, device_type) as torch.Stream takes them
 def current_stream(device: int) -> tuple[int, int, int]: ...
@@ -114,6 +116,25 @@ def set_tracing(tracing: bool) -> None:
 
 def set_strict(strict: bool) -> None:
     """Whether the fallback route raises (ISTHMUS_STRICT)."""
+
+# ---- compiled code
+def call_on_host(function: Callable[[list[Any]], Any], inputs: list[Any], device: int) -> list[Any]:
+    """Call code that was compiled for the CPU on tensors of chip:device.
+
+    Args:
+        function: takes a list, which it may empty to release its inputs, and returns a sequence.
+        inputs: the list; its chip tensors are replaced by CPU tensors over the same bytes.
+        device: of the inputs and of the memory that the function allocates.
+
+    Returns:
+        The results, tensors as chip tensors: the inputs' storages where they share them, else new ones.
+    """
+
+def as_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor over the bytes of a chip tensor, which it keeps alive. Only with the delegate CPU."""
+
+def as_chip(tensor: torch.Tensor, device: int) -> torch.Tensor:
+    """The chip tensor that a CPU tensor is an alias of, or whose memory it has; else a copy on chip:device."""
 
 # ---- collectives
 class ChipBackendOptions(Backend.Options):

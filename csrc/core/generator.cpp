@@ -1,27 +1,121 @@
 #include "core/generator.h"
 
+#include <ATen/Utils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
 #include <array>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace isthmus {
 
-ChipGenerator::ChipGenerator(c10::DeviceIndex device)
-    : c10::GeneratorImpl(c10::Device(kChip, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      engine_(at::detail::createCPUGenerator()) {}
+bool philox_is_chosen() {
+  static const std::string chosen = [] {
+    const char* value = std::getenv("ISTHMUS_HOST_RNG");
+    return std::string(value == nullptr || *value == '\0' ? "mt19937" : value);
+  }();
+  TORCH_CHECK(chosen == "mt19937" || chosen == "philox", "ISTHMUS_HOST_RNG=", chosen,
+              " is no generator of random numbers; set it to mt19937 (CPU's numbers) or philox.");
+  return chosen == "philox";
+}
 
-void ChipGenerator::set_state(const c10::TensorImpl& state) {
-  engine_.unsafeGetGeneratorImpl()->set_state(state);
+ChipGenerator::ChipGenerator(c10::DeviceIndex device)
+    : c10::GeneratorImpl(c10::Device(kChip, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {
+  if (philox_is_chosen()) {
+    philox_ = std::make_shared<philox::Position>();
+    philox_->set({c10::default_rng_seed_val, 0});
+  } else {
+    engine_ = at::detail::createCPUGenerator();
+  }
+}
+
+at::Generator ChipGenerator::engine() {
+  if (!philox_) return engine_;
+  const philox::Block words = philox_->take(philox::kWords)[0];
+  return at::detail::createCPUGenerator(uint64_t{words[1]} << 32 | words[0]);
+}
+
+void ChipGenerator::set_current_seed(uint64_t seed) {
+  if (philox_) {
+    philox_->set({seed, 0});
+    return;
+  }
+  std::lock_guard<std::mutex> lock(engine_.mutex());
+  engine_.set_current_seed(seed);
+}
+
+void ChipGenerator::set_offset(uint64_t offset) {
+  if (!philox_) {
+    TORCH_CHECK(offset == 0, "a chip generator has no offset; set its state.");
+    return;
+  }
+  TORCH_CHECK(offset % philox::kWords == 0, "the offset of a chip generator is a multiple of 4, got ", offset,
+              ".");
+  philox_->set({philox_->get().seed, offset});
+}
+
+uint64_t ChipGenerator::current_seed() const {
+  return philox_ ? philox_->get().seed : engine_.current_seed();
+}
+
+uint64_t ChipGenerator::seed() {
+  const uint64_t random = c10::detail::getNonDeterministicRandom();
+  set_current_seed(random);
+  return random;
 }
 
 c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::get_state() const {
-  return engine_.unsafeGetGeneratorImpl()->get_state();
+  if (!philox_) return engine_.unsafeGetGeneratorImpl()->get_state();
+  const philox::Sequence now = philox_->get();
+  at::Tensor state = at::empty({sizeof(now)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  std::memcpy(state.mutable_data_ptr<uint8_t>(), &now, sizeof(now));
+  return state.getIntrusivePtr();
+}
+
+void ChipGenerator::set_state(const c10::TensorImpl& state) {
+  if (!philox_) {
+    engine_.unsafeGetGeneratorImpl()->set_state(state);
+    return;
+  }
+  at::detail::check_rng_state(state);
+  philox::Sequence next{0, 0};
+  TORCH_CHECK(state.numel() == sizeof(next) || state.numel() == sizeof(next.seed), "a state of ",
+              state.numel(),
+              " bytes is none of Philox (16: seed and offset); ISTHMUS_HOST_RNG differs from the run that "
+              "saved it.");
+  std::memcpy(&next, state.data(), state.numel());
+  TORCH_CHECK(next.offset % philox::kWords == 0, "the offset of a chip generator is a multiple of 4, got ",
+              next.offset, ".");
+  philox_->set(next);
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> ChipGenerator::graphsafe_get_state() const {
+  auto shared = c10::make_intrusive<ChipGenerator>(device_.index());
+  shared->engine_ = engine_;
+  shared->philox_ = philox_;
+  return shared;
+}
+
+void ChipGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) {
+  const auto* other = dynamic_cast<const ChipGenerator*>(state.get());
+  TORCH_CHECK(other != nullptr, "Expected a 'chip' device type for generator but found '",
+              state ? state->device().str() : std::string("none"), "'");
+  engine_ = other->engine_;
+  philox_ = other->philox_;
 }
 
 ChipGenerator* ChipGenerator::clone_impl() const {
   auto* copy = new ChipGenerator(device_.index());
-  copy->engine_ = engine_.clone();
+  if (philox_) {
+    copy->philox_->set(philox_->get());
+  } else {
+    copy->engine_ = engine_.clone();
+  }
   return copy;
 }
 
@@ -66,18 +160,16 @@ void seed_default_generators(uint64_t seed) {
   Defaults& d = defaults();
   std::lock_guard<std::mutex> lock(d.mutex);
   d.seed = seed;
-  for (at::Generator& generator : d.generators) {
-    if (!generator.defined()) continue;
-    at::Generator engine = engine_of(generator);
-    std::lock_guard<std::mutex> engine_lock(engine.mutex());
-    generator.set_current_seed(seed);
-  }
+  for (at::Generator& generator : d.generators)
+    if (generator.defined()) generator.set_current_seed(seed);
 }
 
-const at::Generator& engine_of(const at::Generator& generator) {
+ChipGenerator& chip_generator(const at::Generator& generator) {
   TORCH_CHECK(generator.device().type() == kChip, "Expected a 'chip' device type for generator but found '",
               generator.device().type(), "'");
-  return static_cast<const ChipGenerator*>(generator.unsafeGetGeneratorImpl())->engine();
+  return *static_cast<ChipGenerator*>(generator.unsafeGetGeneratorImpl());
 }
+
+at::Generator engine_of(const at::Generator& generator) { return chip_generator(generator).engine(); }
 
 }  // namespace isthmus

@@ -1,34 +1,48 @@
-// Random numbers of the chip: CPU's mt19937, so that a seed gives the numbers that it gives on CPU.
+// Random numbers of the chip: CPU's mt19937, so that a seed gives the numbers that it gives on CPU; or Philox
+// (ISTHMUS_HOST_RNG=philox), whose numbers depend on seed and offset only.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <memory>
+
+#include "core/philox.h"
 #include "core/runtime.h"
 
 namespace isthmus {
+
+// Whether ISTHMUS_HOST_RNG asks for Philox. Throws where it asks for what there is not.
+bool philox_is_chosen();
 
 class ChipGenerator final : public c10::GeneratorImpl {
  public:
   explicit ChipGenerator(c10::DeviceIndex device);
 
-  // The engine, as CPU kernels take it. Lock this generator's mutex of its own: kernels lock the engine's.
-  const at::Generator& engine() const { return engine_; }
+  // What CPU kernels draw from: the engine itself, or with Philox one that the next block seeds. Lock this
+  // generator's mutex of its own: kernels lock the engine's.
+  at::Generator engine();
 
-  void set_current_seed(uint64_t seed) override { engine_.set_current_seed(seed); }
-  // The engine has none; 0 is what pickling a generator carries.
-  void set_offset(uint64_t offset) override {
-    TORCH_CHECK(offset == 0, "a chip generator has no offset; set its state.");
-  }
-  uint64_t get_offset() const override { return 0; }
-  uint64_t current_seed() const override { return engine_.current_seed(); }
-  uint64_t seed() override { return engine_.seed(); }
+  // The next words of Philox, which are consumed. Only where it is chosen.
+  philox::Sequence take(uint64_t words) { return philox_->take(words); }
+
+  void set_current_seed(uint64_t seed) override;
+  // In words of Philox, a multiple of 4. mt19937 has none; 0 is what pickling a generator carries.
+  void set_offset(uint64_t offset) override;
+  uint64_t get_offset() const override { return philox_ ? philox_->get().offset : 0; }
+  uint64_t current_seed() const override;
+  uint64_t seed() override;
+  // mt19937: CPU's state; Philox: seed and offset, 8 bytes each, or the seed alone.
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  // A generator that shares its state with this one, and the way back.
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override;
 
  private:
   ChipGenerator* clone_impl() const override;
 
-  at::Generator engine_;
+  at::Generator engine_;                      // undefined with Philox
+  std::shared_ptr<philox::Position> philox_;  // null without
 };
 
 // Generator of the device that operators use when none is given.
@@ -37,7 +51,10 @@ const at::Generator& default_generator(c10::DeviceIndex device);
 // Seeds the default generator of every device, those not made yet included. Does not initialise the driver.
 void seed_default_generators(uint64_t seed);
 
-// The engine of a chip generator, or of the device's default one.
-const at::Generator& engine_of(const at::Generator& generator);
+// Checks that it is a generator of the chip.
+ChipGenerator& chip_generator(const at::Generator& generator);
+
+// What CPU kernels draw from in place of a chip generator.
+at::Generator engine_of(const at::Generator& generator);
 
 }  // namespace isthmus

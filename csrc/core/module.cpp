@@ -7,6 +7,8 @@
 #include "core/generator.h"
 #include "core/runtime.h"
 #include "core/stream_bindings.h"
+#include "core/telemetry.h"
+#include "dispatch/host_alias.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/python_decomposition.h"
 #include "dispatch/registration.h"
@@ -232,8 +234,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("seed_default_generators",
         [](int64_t seed) { seed_default_generators(static_cast<uint64_t>(seed)); });
   bind_device(m);
+  bind_telemetry(m);
   bind_streams(m);
   bind_dispatch(m);
+  bind_host_alias(m);
   bind_collectives(m);
 }
 

@@ -8,7 +8,22 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from isthmus.chip import _utils, amp, cross_entropy, lazy_modules, memory, random, sharing, streams, types
+import torch
+
+from isthmus.chip import (
+    _utils,
+    amp,
+    comm,
+    cross_entropy,
+    lazy_modules,
+    memory,
+    nvtx,
+    profiler,
+    random,
+    sharing,
+    streams,
+    types,
+)
 from isthmus.chip._lazy import (
     _is_in_bad_fork,
     _lazy_call,
@@ -88,6 +103,14 @@ from isthmus.chip.streams import (
     stream,
     stream_priority_range,
 )
+from isthmus.chip.telemetry import (
+    clock_rate,
+    memory_usage,
+    power_draw,
+    telemetry,
+    temperature,
+    utilization,
+)
 from isthmus.chip.types import (
     BFloat16Storage,
     BFloat16Tensor,
@@ -114,6 +137,7 @@ from isthmus.chip.types import (
 )
 
 __all__ = [
+    "AcceleratorError",
     "amp",
     "BFloat16Storage",
     "BFloat16Tensor",
@@ -124,6 +148,8 @@ __all__ = [
     "can_device_access_peer",
     "CharStorage",
     "CharTensor",
+    "clock_rate",
+    "comm",
     "ComplexDoubleStorage",
     "ComplexFloatStorage",
     "cross_entropy",
@@ -179,6 +205,11 @@ __all__ = [
     "memory_reserved",
     "memory_stats",
     "memory_summary",
+    "memory_usage",
+    "nvtx",
+    "OutOfMemoryError",
+    "power_draw",
+    "profiler",
     "random",
     "reset_accumulated_memory_stats",
     "reset_dispatch_stats",
@@ -204,7 +235,10 @@ __all__ = [
     "StreamContext",
     "streams",
     "synchronize",
+    "telemetry",
+    "temperature",
     "types",
+    "utilization",
     "_exchange_device",
     "_get_generator",
     "_is_in_bad_fork",
@@ -216,13 +250,15 @@ __all__ = [
 ]
 
 has_half = True
+AcceleratorError = torch.AcceleratorError
+OutOfMemoryError = torch.OutOfMemoryError
 
 
 def _install() -> None:
     """What belongs to the device outside this module: importable submodules, and sending tensors by copy."""
-    modules: dict[str, ModuleType] = {"amp": amp, "memory": memory, "random": random, "streams": streams}
-    for name, module in modules.items():
-        sys.modules[f"torch.chip.{name}"] = module
+    modules: tuple[ModuleType, ...] = (amp, comm, memory, nvtx, profiler, random, streams)
+    for module in modules:
+        sys.modules[f"torch.chip.{module.__name__.rpartition('.')[2]}"] = module
     sharing.install()
     cross_entropy.install()
     lazy_modules.install()
@@ -232,7 +268,10 @@ def __getattr__(name: str) -> bool:
     # torch.utils.checkpoint reads this attribute, not the function, to see whether there is a state to keep.
     if name == "_initialized":
         return is_initialized()
-    raise AttributeError(f"module 'torch.chip' has no attribute {name!r}")
+    from isthmus.chip import absent
+
+    reason = absent.reason(name)
+    raise AttributeError(f"module 'torch.chip' has no attribute {name!r}" + (f": {reason}" if reason else ""))
 
 
 def _is_compiled() -> bool:

@@ -1,0 +1,87 @@
+"""What the driver measures of the device: utilization, temperature, power, clock.
+
+A quantity that the driver does not measure raises NotImplementedError: there is no number that would be right.
+"""
+
+from __future__ import annotations
+
+import time
+
+from isthmus import _C
+from isthmus.chip._utils import DeviceLike, _index
+
+_SAMPLING_SECONDS = 0.1
+
+
+def telemetry(device: DeviceLike = None) -> dict[str, float | None]:
+    """Every measurement of the device; None where the driver does not measure it.
+
+    Returns:
+        ``temperature_c`` (degrees Celsius), ``power_w`` (watts), ``clock_mhz``, ``compute_utilization`` and
+        ``memory_utilization`` (0 to 1, over the driver's last sampling period), ``link_errors``, ``ecc_corrected``
+        and ``ecc_uncorrected`` (counts since the driver was loaded), ``health`` (0 good, 1 degraded, 2 failed).
+    """
+    return _C.telemetry(_index(device))
+
+
+def utilization(device: DeviceLike = None) -> int:
+    """Percent of the last sampling period in which the device computed.
+
+    Raises:
+        NotImplementedError: the driver does not measure it.
+    """
+    return round(100 * _sampled("compute_utilization", device))
+
+
+def memory_usage(device: DeviceLike = None) -> int:
+    """Percent of the last sampling period in which memory was read or written; of memory in use on the host chip.
+
+    Raises:
+        NotImplementedError: the driver does not measure it.
+    """
+    return round(100 * _sampled("memory_utilization", device))
+
+
+def temperature(device: DeviceLike = None) -> int:
+    """Degrees Celsius.
+
+    Raises:
+        NotImplementedError: the driver does not measure it.
+    """
+    return round(_measured("temperature_c", device))
+
+
+def power_draw(device: DeviceLike = None) -> int:
+    """Milliwatts.
+
+    Raises:
+        NotImplementedError: the driver does not measure it.
+    """
+    return round(1000 * _measured("power_w", device))
+
+
+def clock_rate(device: DeviceLike = None) -> int:
+    """Clock of the compute units in MHz.
+
+    Raises:
+        NotImplementedError: the driver does not measure it.
+    """
+    return round(_measured("clock_mhz", device))
+
+
+def _sampled(name: str, device: DeviceLike) -> float:
+    """A share of time: a driver may know none before it has been asked twice."""
+    if _C.telemetry(_index(device))[name] is None:
+        time.sleep(_SAMPLING_SECONDS)
+    return _measured(name, device)
+
+
+def _measured(name: str, device: DeviceLike) -> float:
+    index = _index(device)
+    value = _C.telemetry(index)[name]
+    if value is None:
+        raise NotImplementedError(
+            f"chip:{index}: the driver {_C.driver()['name']} does not measure {name}; "
+            "torch.chip.telemetry() has what it measures"
+        )
+    return value
