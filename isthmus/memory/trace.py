@@ -1,0 +1,199 @@
+"""A trace: every allocation of a training run, in order, as columns.
+
+A file NAME.trace is a safetensors file compressed with xz. Its tensors are the columns of :class:`Trace`, of one
+length; ``id`` is stored as an age (how many allocations were made since, the newest being 1; 0 for an allocation
+and a step), so that equal steps are equal bytes. Its metadata is ``format`` "isthmus-trace", ``version`` "1", and
+``name``, ``made`` (how), ``model``, ``steps`` (their number).
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.conformance.arrays import make_folder, write_file
+
+ALLOC, FREE, STEP, USE = range(4)  # values of the column `kind`
+FORMAT, VERSION = "isthmus-trace", "1"
+
+_CODES = {"U8": np.uint8, "I16": np.int16, "I32": np.int32, "I64": np.int64}
+_COLUMNS = {"kind": "U8", "id": "I32", "size": "I64", "stream": "I16"}
+_LARGEST = 1 << 31  # bytes of a file that is read, unpacked: 140 million events
+_AGAIN = "make or record the trace again"
+
+Column = np.ndarray[Any, np.dtype[Any]]
+
+
+class TraceError(ValueError):
+    """A trace that cannot be used, or a request about one; the message is one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The events of a run.
+
+    Attributes:
+        kind: uint8; 0 allocation, 1 free, 2 end of an optimizer step, 3 use on another stream than its own.
+        id: int32; of the allocation, numbered from 0 in the order they are made; 0 for a step.
+        size: int64; bytes of an allocation, the stream of a use, 0 otherwise.
+        stream: int16; the stream of an allocation, 0 otherwise.
+        name: of the trace.
+        made: how, such as the command.
+        model: what was trained.
+    """
+
+    kind: Column
+    id: Column
+    size: Column
+    stream: Column
+    name: str
+    made: str
+    model: str
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def steps(self) -> int:
+        """How many optimizer steps end in the trace."""
+        return int(np.count_nonzero(self.kind == STEP))
+
+    @property
+    def sizes(self) -> Column:
+        """int64: bytes of every allocation, by id."""
+        sizes: Column = self.size[self.kind == ALLOC]
+        return sizes
+
+    def live(self) -> Column:
+        """int64, as long as the trace: bytes in use after every event."""
+        change = np.where(self.kind == ALLOC, self.size, 0)
+        freed = self.kind == FREE
+        change[freed] = -self.sizes[self.id[freed]]
+        return np.cumsum(change)
+
+    def live_peaks(self) -> Column:
+        """int64, one a step: most bytes in use at a time."""
+        ends = np.flatnonzero(self.kind == STEP) + 1
+        live = self.live()
+        return np.array([live[start:end].max() for start, end in zip([0, *ends[:-1]], ends, strict=True)])
+
+
+def write(trace: Trace, path: Path) -> int:
+    """Write the file (mode 0640) and return its size in bytes. Raises TraceError for a trace that is no trace."""
+    check(trace, str(path))
+    packed = lzma.compress(encode(trace), preset=9 | lzma.PRESET_EXTREME)
+    make_folder(path.parent)
+    write_file(path, [packed])
+    return len(packed)
+
+
+def read(path: Path) -> Trace:
+    """Read a file and check it. Raises TraceError, OSError."""
+    unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    try:
+        content = unpacker.decompress(path.read_bytes(), max_length=_LARGEST)
+    except lzma.LZMAError as error:
+        raise TraceError(f"{path}: not a trace, or damaged ({error}); {_AGAIN}") from None
+    if not unpacker.eof:
+        why = "larger than 2 GiB unpacked" if len(content) >= _LARGEST else "cut short"
+        raise TraceError(f"{path}: {why}; {_AGAIN}")
+    trace = _decode(content, str(path))
+    check(trace, str(path))
+    return trace
+
+
+def encode(trace: Trace) -> bytes:
+    """The safetensors file, not compressed: the same bytes for the same trace."""
+    columns: dict[str, Column] = {
+        name: np.ascontiguousarray(getattr(trace, name), _CODES[code]) for name, code in _COLUMNS.items()
+    }
+    columns["id"] = _ages(trace.kind, columns["id"])
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": trace.name,
+        "made": trace.made,
+        "model": trace.model,
+        "steps": str(trace.steps),
+    }
+    header: dict[str, Any] = {"__metadata__": metadata}
+    offset = 0
+    # Widest first, so that every column is aligned for whoever maps it.
+    order = sorted(columns, key=lambda name: -columns[name].itemsize)
+    for name in order:
+        end = offset + columns[name].nbytes
+        header[name] = {"dtype": _COLUMNS[name], "shape": [len(trace)], "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(columns[name].tobytes() for name in order)])
+
+
+def _ages(kind: Column, ids: Column) -> Column:
+    """Ids to ages and, being its own inverse, ages to ids; an allocation is numbered by counting."""
+    made = np.cumsum(kind == ALLOC)
+    ages = np.where((kind == FREE) | (kind == USE), made - ids, 0)
+    return ages.astype(np.int32)
+
+
+def _decode(content: bytes, path: str) -> Trace:
+    try:
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        metadata = header.pop("__metadata__")
+        columns = {name: _column(content, 8 + length, header[name], name) for name in _COLUMNS}
+        texts = {key: str(metadata[key]) for key in ("format", "version", "name", "made", "model", "steps")}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TraceError(f"{path}: not a trace ({type(error).__name__}: {error}); {_AGAIN}") from None
+    if (texts["format"], texts["version"]) != (FORMAT, VERSION):
+        found = f"{texts['format']} version {texts['version']}"
+        raise TraceError(f"{path}: {found}, this reads {FORMAT} version {VERSION}; {_AGAIN}")
+    if len({len(column) for column in columns.values()}) != 1:
+        raise TraceError(f"{path}: columns of different lengths; {_AGAIN}")
+    kind = columns["kind"]
+    columns["id"] = np.where(kind == ALLOC, np.cumsum(kind == ALLOC) - 1, _ages(kind, columns["id"]))
+    columns["id"] = columns["id"].astype(np.int32)
+    trace = Trace(**columns, name=texts["name"], made=texts["made"], model=texts["model"])
+    if texts["steps"] != str(trace.steps):
+        raise TraceError(f"{path}: announces {texts['steps']} steps and has {trace.steps}; {_AGAIN}")
+    return trace
+
+
+def _column(content: bytes, start: int, row: dict[str, Any], name: str) -> Column:
+    if row["dtype"] != _COLUMNS[name]:
+        raise ValueError(f"column {name} is {row['dtype']}, not {_COLUMNS[name]}")
+    begin, end = (start + int(offset) for offset in row["data_offsets"])
+    if not start <= begin <= end <= len(content):
+        raise ValueError(f"column {name} is cut short")
+    return np.frombuffer(content[begin:end], _CODES[row["dtype"]])
+
+
+def check(trace: Trace, path: str) -> None:
+    """Raise TraceError, naming the first event that cannot be."""
+    kind, ids = trace.kind, trace.id.astype(np.int64)
+    made = np.cumsum(kind == ALLOC)
+    refers = (kind == FREE) | (kind == USE)
+    _first(path, kind > USE, "has a kind that is not 0, 1, 2 or 3")
+    _first(path, (kind == ALLOC) & (trace.size <= 0), "allocates nothing (a size below 1 byte)")
+    _first(path, (kind == ALLOC) & (ids != made - 1), "has an id that is not the next in order")
+    _first(path, (kind == USE) & ((trace.size < 0) | (trace.size >= 1 << 15)), "uses a stream out of range")
+    _first(path, trace.stream < 0, "has a stream below 0")
+    _first(path, refers & ((ids < 0) | (ids >= made)), "names an allocation that was never made")
+    freed = np.full(int(made[-1]) if len(made) else 0, len(trace), np.int64)
+    frees = np.flatnonzero(kind == FREE)
+    freed[ids[frees][::-1]] = frees[::-1]  # the first free of each
+    events = np.flatnonzero(refers)
+    late = np.zeros(len(trace), bool)
+    late[events] = freed[ids[events]] < events
+    _first(path, late & (kind == FREE), "frees an allocation a second time")
+    _first(path, late & (kind == USE), "uses an allocation after its free")
+
+
+def _first(path: str, wrong: Column, what: str) -> None:
+    if wrong.any():
+        raise TraceError(f"{path}: event {int(np.argmax(wrong))} {what}; {_AGAIN}")
