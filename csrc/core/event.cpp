@@ -3,57 +3,100 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "core/stream_trace.h"
 
 namespace isthmus {
+namespace {
 
-void record_event(void** event, c10::Stream stream, bool timing) {
-  const isthmus_driver& d = driver();
-  if (*event == nullptr) {
-    use_device(stream.device_index());
-    isthmus_event created = nullptr;
-    check(d.event_create(timing ? ISTHMUS_EVENT_TIMING : 0u, &created), "create event");
-    *event = created;
+struct Event {
+  isthmus_event handle;
+  c10::DeviceIndex device;
+  bool timing;
+};
+
+// Events are used again, whether or not their last work is done: a new record replaces it, and who waits for
+// the old one is not disturbed. So a training step creates none, and sets no device for it. Leaked: events
+// may be returned during static destruction.
+class EventPool {
+ public:
+  Event* take(c10::DeviceIndex device, bool timing) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      std::vector<Event*>& free = free_[device][timing ? 1 : 0];
+      if (!free.empty()) {
+        Event* const event = free.back();
+        free.pop_back();
+        return event;
+      }
+    }
+    isthmus_event handle = nullptr;
+    use_device(device);
+    check(driver().event_create(timing ? ISTHMUS_EVENT_TIMING : 0u, &handle), "create event");
+    return new Event{handle, device, timing};
   }
-  check(d.event_record(static_cast<isthmus_event>(*event), stream_handle(stream)), "record event");
+
+  void give(Event* event) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_[event->device][event->timing ? 1 : 0].push_back(event);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Event*> free_[kMaxDevices][2];
+};
+
+EventPool& pool() {
+  static EventPool& instance = *new EventPool;
+  return instance;
 }
 
-void wait_event(void* event, c10::Stream stream) {
-  if (event == nullptr) return;  // never recorded: nothing to wait for
-  const profiler::Call call("chipStreamWaitEvent");
-  check(driver().stream_wait_event(stream_handle(stream), static_cast<isthmus_event>(event)),
-        "wait for event");
+isthmus_event handle_of(void* event) { return static_cast<Event*>(event)->handle; }
+
+void wait_for(isthmus_event event, c10::Stream stream) {
+  check(driver().stream_wait_event(stream_handle(stream), event), "wait for event");
   mark_busy(stream);
 }
 
-bool query_event(void* event) {
-  if (event == nullptr) return true;
-  const isthmus_status status = driver().event_query(static_cast<isthmus_event>(event));
+bool query(isthmus_event event) {
+  const isthmus_status status = driver().event_query(event);
   if (status == ISTHMUS_NOT_READY) return false;
   check(status, "query event");
   return true;
 }
 
+void synchronize(isthmus_event event) { check(driver().event_synchronize(event), "synchronize event"); }
+
+}  // namespace
+
+void record_event(void** event, c10::Stream stream, bool timing) {
+  const isthmus_driver& d = driver();
+  if (*event == nullptr) *event = pool().take(stream.device_index(), timing);
+  check(d.event_record(handle_of(*event), stream_handle(stream)), "record event");
+}
+
+void wait_event(void* event, c10::Stream stream) {
+  if (event != nullptr) wait_for(handle_of(event), stream);  // never recorded: nothing to wait for
+}
+
+bool query_event(void* event) { return event == nullptr || query(handle_of(event)); }
+
 void synchronize_event(void* event) {
-  if (event == nullptr) return;
-  const profiler::Call call("chipEventSynchronize");
-  check(driver().event_synchronize(static_cast<isthmus_event>(event)), "synchronize event");
+  if (event != nullptr) synchronize(handle_of(event));
 }
 
 void destroy_event(void* event) noexcept {
-  if (event != nullptr && !in_bad_fork())
-    static_cast<void>(driver_table()->event_destroy(static_cast<isthmus_event>(event)));
+  if (event != nullptr && !in_bad_fork()) pool().give(static_cast<Event*>(event));
 }
 
 double elapsed_ms(void* start, void* end) {
   TORCH_CHECK(start != nullptr && end != nullptr, "both events must be recorded before their time is asked.");
   double milliseconds = 0;
-  check(driver().event_elapsed(static_cast<isthmus_event>(start), static_cast<isthmus_event>(end),
-                               &milliseconds),
-        "elapsed time");
+  check(driver().event_elapsed(handle_of(start), handle_of(end), &milliseconds), "elapsed time");
   return milliseconds;
 }
 
@@ -80,7 +123,9 @@ SharedEvent::SharedEvent(c10::DeviceIndex device, const std::string& ipc_handle)
   device_ = device;
 }
 
-SharedEvent::~SharedEvent() { destroy_event(event_); }
+SharedEvent::~SharedEvent() {
+  if (event_ != nullptr && !in_bad_fork()) static_cast<void>(driver_table()->event_destroy(event_));
+}
 
 void SharedEvent::make(c10::DeviceIndex device) {
   const isthmus_driver& d = driver_that_shares();
@@ -98,18 +143,19 @@ void SharedEvent::record(c10::Stream stream) {
 }
 
 void SharedEvent::wait(c10::Stream stream) {
-  wait_event(event_, stream);
+  if (event_ == nullptr) return;  // never recorded: nothing to wait for
+  wait_for(event_, stream);
   tell(StreamAction::kWait, event_, stream);
 }
 
 bool SharedEvent::query() {
-  const bool done = query_event(event_);
+  const bool done = event_ == nullptr || isthmus::query(event_);
   if (done) tell(StreamAction::kEventDone, event_, default_stream(0));
   return done;
 }
 
 void SharedEvent::synchronize() {
-  synchronize_event(event_);
+  if (event_ != nullptr) isthmus::synchronize(event_);
   tell(StreamAction::kEventDone, event_, default_stream(0));
 }
 

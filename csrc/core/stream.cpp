@@ -17,7 +17,7 @@ constexpr int kPoolSize = 32;         // streams per device and priority, handed
 constexpr int kMaxStreams = 1 << 14;  // of the whole process
 
 struct Entry {
-  isthmus_stream handle = nullptr;
+  std::atomic<isthmus_stream> handle{nullptr};
   c10::DeviceIndex device = 0;
   bool external = false;
   int priority = ISTHMUS_STREAM_PRIORITY_DEFAULT;
@@ -129,6 +129,7 @@ c10::Stream external_stream(void* native, c10::DeviceIndex device) {
   if (native == nullptr) return default_stream(device);
   Registry& r = registry();
   std::lock_guard<std::mutex> lock(r.mutex);
+  if (r.defaults[device].handle.load() == native) return default_stream(device);
   for (int id = 1; id < r.used; ++id)
     if (r.entries[id].load()->handle == native && r.entries[id].load()->device == device)
       return make_stream(device, id);
@@ -142,23 +143,17 @@ c10::Stream external_stream(void* native, c10::DeviceIndex device) {
 }
 
 isthmus_stream stream_handle(c10::Stream stream) {
-  // The driver knows the default stream as null, of the device current on the thread.
-  if (stream.id() == 0) {
-    use_device(stream.device_index());
-    return nullptr;
+  Entry& e = entry(stream);
+  isthmus_stream handle = e.handle.load(std::memory_order_acquire);
+  if (C10_LIKELY(handle != nullptr) || stream.id() != 0) return handle;
+  // Null is the default stream of the device current on the thread; its handle, where it has one, is good
+  // whatever device is.
+  use_device(stream.device_index());
+  if (ISTHMUS_HAS(driver(), stream_default)) {
+    check(driver().stream_default(&handle), "default stream");
+    e.handle.store(handle, std::memory_order_release);
   }
-  return entry(stream).handle;
-}
-
-c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept {
-  if (handle == nullptr) return 0;
-  const auto& entries = registry().entries;
-  for (int id = 1; id < kMaxStreams; ++id) {
-    const Entry* entry = entries[id].load(std::memory_order_acquire);
-    if (entry == nullptr) break;
-    if (entry->handle == handle && entry->device == device) return id;
-  }
-  return -1;
+  return handle;
 }
 
 void mark_busy(c10::Stream stream) noexcept {

@@ -20,7 +20,7 @@ struct PriorityRange {
 PriorityRange stream_priority_range();
 int stream_priority(c10::Stream stream);
 
-// The driver's handle; null for the default stream.
+// The driver's handle; null for a default stream that has none, whose device is then made current.
 isthmus_stream stream_handle(c10::Stream stream);
 // PyTorch's id of a stream that the driver names; -1 for one that this process did not get from here.
 c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept;
