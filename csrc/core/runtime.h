@@ -21,6 +21,11 @@ void open_driver(const std::string& path, const std::string& name, const std::st
 // The opened driver's table, or null. Never initialises.
 const isthmus_driver* driver_table() noexcept;
 const std::string& driver_path() noexcept;
+// Whether CPU kernels may run on the memory of the opened driver's devices. Never initialises.
+inline bool delegates_to_cpu() noexcept {
+  const isthmus_driver* table = driver_table();
+  return table != nullptr && table->delegate == ISTHMUS_DELEGATE_CPU;
+}
 
 // The table of the initialised driver; initialises it on first use. Throws if there is none, if initialise
 // failed, or in a process forked after it.

@@ -18,8 +18,6 @@
 namespace isthmus {
 namespace {
 
-bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
-
 // Whether the bytes of one are the bytes of the other: what a driver's copy can carry.
 bool bytewise(const at::Tensor& to, const at::Tensor& from) {
   return to.dtype() == from.dtype() && to.sizes() == from.sizes() && to.strides() == from.strides() &&
@@ -108,8 +106,7 @@ void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
 // A CPU tensor over the chip's bytes, or over a copy of them, for either side.
 void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   static const std::string name = "aten::_copy_from";
-  const bool alias = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
-  const auto kind = alias ? Mapping::Kind::kAlias : Mapping::Kind::kCopy;
+  const auto kind = delegates_to_cpu() ? Mapping::Kind::kAlias : Mapping::Kind::kCopy;
   for (const at::Tensor* tensor : {&to, &from})
     if (on_chip(*tensor)) drain(current_stream(tensor->device().index()));
   Mapping to_mapping(kind, name), from_mapping(kind, name);
@@ -136,8 +133,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     return to.numel() == 0 ? to : to.zero_();
   }
   if (non_blocking && copy_asynchronously(to, from)) return to;
-  const bool reachable = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
-  if (reachable) {
+  if (delegates_to_cpu()) {
     copy_on_cpu(to, from);
   } else if (on_chip(to) != on_chip(from)) {
     copy_bytes(to, from);

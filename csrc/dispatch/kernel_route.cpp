@@ -23,8 +23,6 @@
 namespace isthmus {
 namespace {
 
-bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
-
 // As isthmus.opset.schema says it: by type, whatever the name (input_dtype of softmax's gradient), and two by
 // name.
 bool omitted(const c10::Argument& argument) {

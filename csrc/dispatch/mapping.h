@@ -12,6 +12,8 @@
 
 namespace isthmus {
 
+inline bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
+
 class Mapping {
  public:
   enum class Kind { kAlias, kCopy };

@@ -9,6 +9,7 @@
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>
 
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/mapping.h"
 #include "dispatch/registration.h"
@@ -18,19 +19,15 @@
 namespace isthmus {
 namespace {
 
-bool& fallback_allowed() {
-  static bool allowed = true;
-  return allowed;
-}
-
 // What one call on CPU tensors in place of the chip's needs, in the order in which it has to be undone.
 class CpuCall {
  public:
   explicit CpuCall(const std::string& name)
-      : alias_(driver_table()->delegate == ISTHMUS_DELEGATE_CPU),
+      : name_(name),
+        alias_(delegates_to_cpu()),
         mapping_(alias_ ? Mapping::Kind::kAlias : Mapping::Kind::kCopy, name) {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        alias_ || fallback_allowed(), name, " has no route on driver ", driver_table()->name,
+        alias_ || preferences().fallback, name, " has no route on driver ", driver_table()->name,
         ": no library has aten::convolution, and the driver allows no fallback to CPU.");
     TORCH_CHECK_NOT_IMPLEMENTED(alias_ || !strict(), name, " has no route on driver ", driver_table()->name,
                                 " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
@@ -47,6 +44,7 @@ class CpuCall {
     if (!alias_) return function();
     const c10::Stream stream = current_stream(mapping_.device());
     drain(stream);
+    const profiler::Work work(profiler::Kind::kKernel, name_.c_str(), stream);
     memory::PoolScope pool(stream);
     return function();
   }
@@ -54,6 +52,7 @@ class CpuCall {
   at::Tensor result(at::Tensor tensor) { return mapping_.result(std::move(tensor)); }
 
  private:
+  const std::string& name_;
   const bool alias_;
   Mapping mapping_;
 };
@@ -63,8 +62,7 @@ const std::string kConvolutionBackward = "aten::convolution_backward_overrideabl
 
 // Counter of an operator served as the CPU kernels are, by whichever of their two routes the driver allows.
 OperatorCalls& cpu_calls(const std::string& name) {
-  const bool alias = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
-  return operator_calls(name, alias ? Route::kDelegate : Route::kFallback);
+  return operator_calls(name, delegates_to_cpu() ? Route::kDelegate : Route::kFallback);
 }
 
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
@@ -107,10 +105,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
-void register_overrideable(const Preferences& preferences) {
-  fallback_allowed() = preferences.fallback;
+void register_overrideable() {
   for (const std::string& name : {kConvolution, kConvolutionBackward})
-    if (driver_table()->delegate != ISTHMUS_DELEGATE_CPU && !preferences.fallback)
+    if (!delegates_to_cpu() && !preferences().fallback)
       note_route(name, Route::kNone, "a library may have aten::convolution; the driver allows no fallback");
     else
       cpu_calls(name);
@@ -125,9 +122,7 @@ namespace {
 int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& mask, double dropout, bool causal,
                          std::optional<double> scale, bool grouped) {
-  const isthmus_driver* table = isthmus::driver_table();
-  if (table == nullptr || table->delegate != ISTHMUS_DELEGATE_CPU)
-    return static_cast<int64_t>(sdp::SDPBackend::math);
+  if (!isthmus::delegates_to_cpu()) return static_cast<int64_t>(sdp::SDPBackend::math);
   return _fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale, grouped);
 }
 }  // namespace

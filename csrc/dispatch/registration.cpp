@@ -17,20 +17,18 @@ namespace {
 
 using torch::jit::Stack;
 
-// What the driver's description says; written once, before the first overload is registered.
-Preferences& preferences() {
+// Written once, before the first overload is registered.
+Preferences& stored_preferences() noexcept {
   static Preferences instance;
   return instance;
 }
-
-bool delegates() { return driver_table()->delegate == ISTHMUS_DELEGATE_CPU; }
 
 // The routes by CPU's kernel.
 Overload::Routes cpu_routes(const c10::OperatorHandle& op) {
   Overload::Routes routes;
   routes.cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
-  routes.delegate = delegates();
-  routes.fallback = preferences().fallback && !delegates();
+  routes.delegate = delegates_to_cpu();
+  routes.fallback = preferences().fallback && !routes.delegate;
   routes.prefer_delegate = preferences().prefer_delegate;
   routes.reason = routes.delegate   ? "CPU's kernel over the chip's bytes"
                   : routes.fallback ? "CPU's kernel over copies"
@@ -174,9 +172,11 @@ class Registration {
 
 }  // namespace
 
+const Preferences& preferences() noexcept { return stored_preferences(); }
+
 void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
-  preferences() = chosen;
-  register_overrideable(chosen);
+  stored_preferences() = chosen;
+  register_overrideable();
   Registration(std::move(decompositions)).run();
   force_routes_of_environment();
 }

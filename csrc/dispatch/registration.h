@@ -11,11 +11,14 @@ struct Preferences {
   bool fallback = true;          // whether copies to CPU are allowed
 };
 
+// What register_routes() was given; a driver that says nothing before.
+const Preferences& preferences() noexcept;
+
 // On every overload that has a kernel, a CPU kernel or a decomposition and no kernel of ours; once, when the
 // driver is opened and its operator libraries are added.
 void register_routes(const Preferences& preferences, PythonDecompositions decompositions);
 
 // Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_routes().
-void register_overrideable(const Preferences& preferences);
+void register_overrideable();
 
 }  // namespace isthmus
