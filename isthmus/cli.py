@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import sys
 from typing import Annotated, Any
@@ -175,6 +174,8 @@ def ops(
 def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
     import torch
 
+    from isthmus.opset.names import matches
+
     chip: Any = getattr(torch, "chip", None)
     if chip is None or not isthmus.status().registered:
         raise _fail(f"the chip is not registered: {isthmus.status().reason}")
@@ -185,14 +186,8 @@ def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
     return {
         name: entry
         for name, entry in sorted(routes.items())
-        if (not route or entry[0] == route) and _matches(name, pattern)
+        if (not route or entry[0] == route) and matches(name, pattern)
     }
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Whether an overload name such as aten::add.Tensor matches, with or without namespace and overload."""
-    bare = name.partition("::")[2]
-    return any(fnmatch.fnmatchcase(text, pattern) for text in (name, name.partition(".")[0], bare))
 
 
 def _print_table(head: list[str], rows: list[list[str]]) -> None:

@@ -15,6 +15,7 @@ from isthmus.conformance import generate, golden
 from isthmus.opset import dtypes as dt
 from isthmus.opset import generate as regenerate
 from isthmus.opset import reference, rules, torchgen_schemas
+from isthmus.opset.names import matches
 from isthmus.opset.operator import ROUNDED, op
 from isthmus.opset.outside import OUTSIDE, reason
 from isthmus.opset.sampling import Array, Case, Maker, place, quantize
@@ -229,3 +230,12 @@ def test_no_pytorch_is_needed_to_read_the_opset() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 10_000
+
+
+@pytest.mark.parametrize(
+    "pattern", ["aten::add.Tensor", "aten::add", "add.Tensor", "add", "a?d", "*::add.T*"]
+)
+def test_a_pattern_may_leave_out_namespace_and_overload(pattern: str) -> None:
+    assert matches("aten::add.Tensor", pattern) and matches("aten::add.Tensor", "mm", pattern)
+    assert not matches("aten::addmm", pattern)
+    assert not matches("aten::add_.Tensor", "add", "Tensor", "aten") and not matches("aten::add.Tensor")

@@ -18,9 +18,10 @@ from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
 from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, NOT_CLAIMED, CaseResult
-from isthmus.conformance.selection import UsageError, coverage, matches, select
+from isthmus.conformance.selection import UsageError, coverage, select
 from isthmus.doctor import NO_TORCH, has_torch
 from isthmus.drivers import Candidate, find
+from isthmus.opset.names import matches
 from isthmus.opset.tiers import tiers
 
 _CASES_OF_A_JOB = 24
@@ -152,7 +153,9 @@ class Runner:
     def _run_driver_cases(self, run: Run, worker: WorkerProcess) -> None:
         patterns = self._options.operators or ("*",)
         chosen = [
-            c for c in driver_cases() if not self._options.tier and matches(f"driver::{c.function}", patterns)
+            c
+            for c in driver_cases()
+            if not self._options.tier and matches(f"driver::{c.function}", *patterns)
         ]
         functions = {case.name: case.function for case in chosen}
         jobs: Queue[Job] = Queue()
@@ -197,7 +200,7 @@ class Runner:
     def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
         """What was asked for by name and not judged in any case fails."""
         for pattern in self._options.operators:
-            names = {name for name in selected if matches(name, [pattern])} - {r.operator for r in _bad(run)}
+            names = {name for name in selected if matches(name, pattern)} - {r.operator for r in _bad(run)}
             if names & run.judged:
                 continue
             for name in sorted(names):

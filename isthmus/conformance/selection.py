@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 from collections.abc import Iterable, Sequence
 
 from isthmus import opset
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.golden import Reader
+from isthmus.opset.names import matches
 from isthmus.opset.tiers import tiers_of
 
 
@@ -21,13 +21,6 @@ def split(patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in patterns for part in text.split(",") if part.strip())
 
 
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether an overload matches a pattern, with or without namespace and overload name."""
-    bare = name.partition("::")[2]
-    texts = (name, name.partition(".")[0], bare, bare.partition(".")[0])
-    return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns for text in texts)
-
-
 def matching(patterns: Sequence[str], names: Iterable[str]) -> set[str]:
     """Names that match; all of them without patterns.
 
@@ -36,12 +29,12 @@ def matching(patterns: Sequence[str], names: Iterable[str]) -> set[str]:
     """
     among = list(names)
     for pattern in patterns:
-        if not any(matches(name, [pattern]) for name in among):
+        if not any(matches(name, pattern) for name in among):
             hint = f"; did you mean {found}?" if (found := nearest(pattern, among)) else ""
             raise UsageError(
                 f"--operators {pattern}: no such operator{hint}; `isthmus conform list` prints them"
             )
-    return {name for name in among if matches(name, patterns)} if patterns else set(among)
+    return {name for name in among if matches(name, *patterns)} if patterns else set(among)
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
@@ -88,7 +81,7 @@ def coverage(golden: Reader) -> str:
 def _check_data(golden: Reader, patterns: Sequence[str], tier: str, meant: set[str]) -> None:
     remedy = f"{coverage(golden)}; run `isthmus conform generate` without --operators"
     for pattern in patterns:
-        if not any(matches(name, [pattern]) for name in golden.operators):
+        if not any(matches(name, pattern) for name in golden.operators):
             raise UsageError(f"--operators {pattern}: {remedy}")
     lacking = sorted(meant - golden.operators.keys())
     if tier and lacking:

@@ -8,7 +8,6 @@ entry again: nothing stays on the path.
 
 from __future__ import annotations
 
-import fnmatch
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import torch
 from torch._ops import OpOverload
 
 from isthmus.debug.call import Call
+from isthmus.opset.names import matches
 
 KEY = "PrivateUse1"
 # Nothing to compute: views and bare memory are not kernels, and collectives belong to their process group.
@@ -85,13 +85,6 @@ def overloads(pattern: str) -> list[str]:
             f"{pattern}: no operator with a kernel on the chip matches; `isthmus ops` prints them"
         )
     return found
-
-
-def matches(name: str, pattern: str) -> bool:
-    """Whether an overload name such as ``aten::add.Tensor`` matches a pattern (see :func:`overloads`)."""
-    packet = name.partition(".")[0]
-    texts = (name, packet, name.partition("::")[2], packet.partition("::")[2])
-    return any(fnmatch.fnmatchcase(text, pattern) for text in texts)
 
 
 def _all_with_kernel() -> Iterator[str]:
