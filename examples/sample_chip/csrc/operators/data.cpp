@@ -141,7 +141,10 @@ isthmus_status embedding_backward(Context context, In grad, In indices, int64_t 
   });
 }
 
-isthmus_status gather(Context context, In self, int64_t along, In index, bool, Out out) {
+// Each element of out is self's at the same place, but along a dimension where the index says. step(d) is the
+// index's stride along dimension d of out.
+template <class Step>
+isthmus_status pick(Context context, In self, int64_t along, In index, Step&& step, Out out) {
   const int dim = wrap(along, self->ndim);
   const int64_t size = self->ndim == 0 ? 1 : self->shape[dim],
                 stride = self->ndim == 0 ? 0 : self->strides[dim];
@@ -149,10 +152,8 @@ isthmus_status gather(Context context, In self, int64_t along, In index, bool, O
   return all_types(self, [&](auto type) {
     using T = decltype(type);
     std::vector<Loop<3>::Dim> dims;
-    for (int d = 0; d < index->ndim; ++d) {
-      dims.push_back(
-          {index->shape[d], {out->strides[d], index->strides[d], d == dim ? 0 : self->strides[d]}});
-    }
+    for (int d = 0; d < out->ndim; ++d)
+      dims.push_back({out->shape[d], {out->strides[d], step(d), d == dim ? 0 : self->strides[d]}});
     Loop<3>(dims).each([&](const auto& at) {
       data<T>(out)[at[0]] = data<T>(self)[at[2] + data<int64_t>(index)[at[1]] * stride];
     });
@@ -160,24 +161,14 @@ isthmus_status gather(Context context, In self, int64_t along, In index, bool, O
   });
 }
 
+isthmus_status gather(Context context, In self, int64_t along, In index, bool, Out out) {
+  return pick(context, self, along, index, [&](int d) { return index->strides[d]; }, out);
+}
+
 isthmus_status index_select(Context context, In self, int64_t along, In index, Out out) {
   const int dim = wrap(along, self->ndim);
-  const int64_t size = self->ndim == 0 ? 1 : self->shape[dim],
-                stride = self->ndim == 0 ? 0 : self->strides[dim];
-  if (!in_range(index, size)) return refuse(context, "index");
-  return all_types(self, [&](auto type) {
-    using T = decltype(type);
-    std::vector<Loop<3>::Dim> dims;
-    for (int d = 0; d < out->ndim; ++d) {
-      const int64_t step = index->ndim == 0 ? 0 : index->strides[0];
-      dims.push_back(
-          {out->shape[d], {out->strides[d], d == dim ? step : 0, d == dim ? 0 : self->strides[d]}});
-    }
-    Loop<3>(dims).each([&](const auto& at) {
-      data<T>(out)[at[0]] = data<T>(self)[at[2] + data<int64_t>(index)[at[1]] * stride];
-    });
-    return ISTHMUS_OK;
-  });
+  const int64_t stride = index->ndim == 0 ? 0 : index->strides[0];
+  return pick(context, self, along, index, [&](int d) { return d == dim ? stride : 0; }, out);
 }
 
 }  // namespace
