@@ -9,7 +9,7 @@ that is faster than the CPU, and tensors so small that the call itself is the ti
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import log, prod
 from pathlib import Path
@@ -22,9 +22,8 @@ from isthmus.conformance.bench_limits import Limits, Timed
 from isthmus.conformance.calling import KernelError, make_context
 from isthmus.conformance.device import Device
 from isthmus.conformance.golden import Case, Reader
+from isthmus.conformance.libraries_target import LibrariesTarget
 from isthmus.conformance.plan import NotClaimed, Plan
-from isthmus.drivers import Candidate
-from isthmus.drivers.libraries import load
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST
 from isthmus.opset.schema import parse
@@ -66,16 +65,12 @@ class Bench:
     """The operators of a driver's libraries on its first device.
 
     Args:
-        candidate: which driver.
-        libraries: paths that take the place of the driver's own libraries, if there are any.
-
-    Raises:
-        LoaderError: the driver or a library cannot be used.
+        target: an opened device and its libraries.
     """
 
-    def __init__(self, candidate: Candidate, libraries: Sequence[str] = ()) -> None:
-        self.device = Device.open(candidate)
-        self.libraries = [load(path) for path in libraries or candidate.operators]
+    def __init__(self, target: LibrariesTarget) -> None:
+        self.device = target.device
+        self.libraries = target.libraries
 
     def names(self) -> set[str]:
         """Operators that a library has."""

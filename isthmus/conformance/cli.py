@@ -184,6 +184,7 @@ def bench(
     """Time each operator of the libraries against its byte and FLOP limits, measured in the same run."""
     from isthmus.conformance import bench as timing
     from isthmus.conformance import cache
+    from isthmus.conformance.libraries_target import LibrariesTarget
     from isthmus.conformance.progress import Bar, print_table, say
     from isthmus.conformance.run import candidate
     from isthmus.conformance.selection import select, split
@@ -192,7 +193,7 @@ def bench(
         samples = cache.golden(golden, say)
         reader = samples() if callable(samples) else samples
         names = select(reader, split(operators or ()))
-        timer = timing.Bench(candidate(driver), [str(path) for path in library or ()])
+        timer = timing.Bench(LibrariesTarget(candidate(driver), [str(path) for path in library or ()]))
         with Bar("operators") as bar:
             result = timer.run(reader, names, rounds, bar.at)
     print_table(*timing.table(result))

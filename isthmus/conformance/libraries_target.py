@@ -20,6 +20,7 @@ class LibrariesTarget:
 
     Attributes:
         device: the first device.
+        libraries: in the order of preference.
 
     Args:
         candidate: which driver.
@@ -31,7 +32,7 @@ class LibrariesTarget:
 
     def __init__(self, candidate: Candidate, libraries: Sequence[str] = ()) -> None:
         self.device = Device.open(candidate)
-        self._libraries = [load(path) for path in libraries or candidate.operators]
+        self.libraries = [load(path) for path in libraries or candidate.operators]
         self._executor = Executor(self.device)
 
     def describe(self) -> dict[str, Any]:
@@ -53,13 +54,13 @@ class LibrariesTarget:
                         for name, operator in library.operators.items()
                     },
                 }
-                for library in self._libraries
+                for library in self.libraries
             ],
         }
 
     def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         """Each library that has the operator of a case, and what runs the case on it."""
-        for library in self._libraries:
+        for library in self.libraries:
             kernel = library.operators.get(case.operator)
             if kernel is not None:
                 yield library.name, partial(self._executor.run, kernel, schema, case)

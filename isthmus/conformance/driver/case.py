@@ -18,7 +18,10 @@ Check = Callable[[Device], str | None]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 HELD_SECONDS = 5.0  # after which a gate opens by itself, so that a function that waits for it ends
+WAIT_SECONDS = 0.05  # how long a case holds work back that it then lets go
 CANARY = 0xC5
+MIB = 1 << 20
+HOST_FUNCTIONS = "stream_host_function"  # what a gate needs
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

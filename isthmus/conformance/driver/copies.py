@@ -9,6 +9,8 @@ import numpy as np
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     CANARY,
+    HOST_FUNCTIONS,
+    MIB,
     Cases,
     allocated,
     copy_in,
@@ -26,7 +28,7 @@ from isthmus.drivers.interface import CopyKind, Status
 
 CASES = Cases()
 SHAPES = [(offset, size) for offset in (0, 1, 3, 17) for size in (1, 2, 3, 7, 63, 64, 65, 255, 4097)]
-LARGE = (1 << 20) + 3  # beyond what a driver copies by the calling thread
+LARGE = MIB + 3  # beyond what a driver copies by the calling thread
 ROUNDS = 32
 
 
@@ -75,7 +77,7 @@ def copy_of_unknown_kind(device: Device) -> None:
         require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
 
 
-@CASES.case("copy", "stream_host_function")
+@CASES.case("copy", HOST_FUNCTIONS)
 def copy_does_not_wait(device: Device) -> None:
     """copy() does not wait for any stream."""
     with allocated(device, 64) as address, stream_of(device) as stream:
@@ -128,7 +130,7 @@ def copies_in_order(device: Device) -> None:
         require_bytes(seen.copy(), pattern(ROUNDS), "fill, copy, read back, over and over")
 
 
-@CASES.case("copy_async", "stream_host_function")
+@CASES.case("copy_async", HOST_FUNCTIONS)
 def copy_async_only_enqueues(device: Device) -> None:
     """copy_async() only enqueues, and the copy waits for its turn."""
     driver = device.driver
@@ -155,7 +157,7 @@ def fill(device: Device) -> None:
             )
 
 
-@CASES.case("set_async", "stream_host_function")
+@CASES.case("set_async", HOST_FUNCTIONS)
 def fill_only_enqueues(device: Device) -> None:
     """set_async() only enqueues, and the fill waits for its turn."""
     with allocated(device, LARGE) as address, stream_of(device) as stream:

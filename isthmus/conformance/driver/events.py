@@ -10,6 +10,9 @@ import numpy as np
 
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
+    HOST_FUNCTIONS,
+    MIB,
+    WAIT_SECONDS,
     Cases,
     allocated,
     event_of,
@@ -22,10 +25,7 @@ from isthmus.conformance.driver.case import (
 from isthmus.drivers.interface import Status
 
 CASES = Cases()
-MIB = 1 << 20
-HOST_FUNCTIONS = "stream_host_function"
 TIMING = 1  # ISTHMUS_EVENT_TIMING
-WAIT_SECONDS = 0.05
 UNTOUCHED = -7.0
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
+    MIB,
     Cases,
     allocated,
     on_thread,
@@ -22,7 +23,6 @@ from isthmus.drivers.driver import DriverCallError
 from isthmus.drivers.interface import MemoryKind, Status
 
 CASES = Cases()
-MIB = 1 << 20
 ODD_SIZES = (1, 3, 511, 513, 4097, MIB + 1)
 UNTOUCHED = 0x1234
 ATTEMPTS = 5  # other processes may use the device meanwhile

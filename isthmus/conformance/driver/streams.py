@@ -11,6 +11,9 @@ import numpy as np
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import (
     HELD_SECONDS,
+    HOST_FUNCTIONS,
+    MIB,
+    WAIT_SECONDS,
     Cases,
     allocated,
     copy_in,
@@ -28,9 +31,6 @@ from isthmus.conformance.driver.case import (
 from isthmus.drivers.interface import CopyKind, Status
 
 CASES = Cases()
-MIB = 1 << 20
-HOST_FUNCTIONS = "stream_host_function"
-WAIT_SECONDS = 0.05
 
 
 @CASES.case("stream_create")
