@@ -1,7 +1,26 @@
 """What every test shares. The environment is set before anything imports torch."""
 
 import os
+from pathlib import Path
+
+import pytest
 
 # Two devices, so that a mistake about the current device shows.
 os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
 os.environ.setdefault("ISTHMUS_HOST_MEMORY", "2GiB")
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Golden data by hand. A file of tests that needs other data has a fixture of its own."""
+    from conformance_data import write_golden
+
+    return write_golden(tmp_path_factory.mktemp("data") / "golden")
+
+
+@pytest.fixture(scope="session")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An operator library that is right about that data."""
+    from conformance_libraries import write_library
+
+    return write_library(tmp_path_factory.mktemp("library"), "right")

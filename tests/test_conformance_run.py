@@ -12,25 +12,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from conformance_data import write_golden
+from conformance_jobs import chip_with, conform, known_entry
 from conformance_libraries import WRONG, write_library
-
-
-def conform(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``isthmus conform`` in a process of its own."""
-    command = [sys.executable, "-m", "isthmus", "conform", *map(str, arguments)]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
-
-
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_golden(tmp_path_factory.mktemp("data") / "golden")
-
-
-@pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_library(tmp_path_factory.mktemp("library"), "right")
 
 
 @pytest.fixture(scope="module")
@@ -176,27 +159,10 @@ def test_a_library_that_cannot_be_used_is_one_line(tmp_path: Path, golden: Path)
 # ---- Known failures ------------------------------------------------------------------------------------
 
 
-def _chip(folder: Path, library: Path, known: str) -> Path:
-    """A driver.toml of the host chip with a library and known failures."""
-    import isthmus.drivers
-
-    host = Path(isthmus.drivers.__file__).parent / "host" / "libisthmus_host.so"
-    (folder / "known_failures.toml").write_text(known)
-    file = folder / "driver.toml"
-    file.write_text(
-        f'name = "sample"\nlibrary = "{host}"\noperators = ["{library}"]\nknown_failures = "known_failures.toml"\n'
-    )
-    return file
-
-
-def _entry(**keys: str) -> str:
-    return "[[failure]]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items())
-
-
 def test_known_failures_do_not_fail_the_run(tmp_path: Path, golden: Path) -> None:
     library = write_library(tmp_path, "truncates", WRONG["truncates"][0])
-    known = _entry(operator="aten::add*", dtype="bfloat16", reason="the chip truncates")
-    chip = _chip(tmp_path, library, known)
+    known = known_entry(operator="aten::add*", dtype="bfloat16", reason="the chip truncates")
+    chip = chip_with(tmp_path, library, known)
     done = conform("run", "--driver", chip, "--golden", golden, "--output", tmp_path)
     assert done.returncode == 0, done.stdout
     rows = json.loads((tmp_path / "report.json").read_text())["results"]
@@ -207,7 +173,7 @@ def test_known_failures_do_not_fail_the_run(tmp_path: Path, golden: Path) -> Non
 
 @pytest.mark.parametrize("case", ["*", "no-such-case"])
 def test_stale_known_failures_fail_the_run(tmp_path: Path, golden: Path, right: Path, case: str) -> None:
-    chip = _chip(tmp_path, right, _entry(operator="aten::add.Tensor", case=case, reason="long gone"))
+    chip = chip_with(tmp_path, right, known_entry(operator="aten::add.Tensor", case=case, reason="long gone"))
     done = conform("run", "--driver", chip, "--golden", golden)
     assert done.returncode == 1
     assert "stale: " in done.stdout
@@ -217,22 +183,24 @@ def test_stale_known_failures_fail_the_run(tmp_path: Path, golden: Path, right: 
 
 
 def test_entries_for_another_way_to_judge_are_left_out(tmp_path: Path, golden: Path, right: Path) -> None:
-    chip = _chip(tmp_path, right, _entry(operator="aten::add.Tensor", through="pytorch", reason="of PyTorch"))
+    chip = chip_with(
+        tmp_path, right, known_entry(operator="aten::add.Tensor", through="pytorch", reason="of PyTorch")
+    )
     assert conform("run", "--driver", chip, "--golden", golden).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (_entry(operator="aten::add.Tensor"), ["failure 1", "no reason"]),
-        (_entry(operator="aten::add.Tensor", reason=" "), ["no reason"]),
+        (known_entry(operator="aten::add.Tensor"), ["failure 1", "no reason"]),
+        (known_entry(operator="aten::add.Tensor", reason=" "), ["no reason"]),
         (
-            _entry(operator="aten::ad.Tensor", reason="x"),
+            known_entry(operator="aten::ad.Tensor", reason="x"),
             ["no operator 'aten::ad.Tensor'", "aten::add.Tensor"],
         ),
-        (_entry(reason="x"), ["'operator' is missing"]),
-        (_entry(operator="aten::cat", dtpye="int8", reason="x"), ["no such key: dtpye"]),
-        (_entry(operator="aten::cat", through="x", reason="x"), ["kernels or pytorch"]),
+        (known_entry(reason="x"), ["'operator' is missing"]),
+        (known_entry(operator="aten::cat", dtpye="int8", reason="x"), ["no such key: dtpye"]),
+        (known_entry(operator="aten::cat", through="x", reason="x"), ["kernels or pytorch"]),
         ("[[failure", ["known_failures.toml"]),
         ("failures = 1", ["[[failure]]"]),
     ],
@@ -240,7 +208,7 @@ def test_entries_for_another_way_to_judge_are_left_out(tmp_path: Path, golden: P
 def test_a_wrong_file_of_known_failures_is_one_line(
     tmp_path: Path, golden: Path, right: Path, text: str, words: list[str]
 ) -> None:
-    done = conform("run", "--driver", _chip(tmp_path, right, text), "--golden", golden)
+    done = conform("run", "--driver", chip_with(tmp_path, right, text), "--golden", golden)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert all(word in done.stderr for word in words), done.stderr
@@ -286,7 +254,7 @@ def test_without_torch_and_without_data_it_says_where_to_make_them(tmp_path: Pat
 
 def test_a_known_failure_is_not_printed_as_a_failure(tmp_path: Path, golden: Path) -> None:
     library = write_library(tmp_path, "truncates", WRONG["truncates"][0])
-    chip = _chip(tmp_path, library, _entry(operator="aten::add*", reason="it truncates"))
+    chip = chip_with(tmp_path, library, known_entry(operator="aten::add*", reason="it truncates"))
     done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
     assert done.returncode == 0, done.stdout
     assert "FAILED" not in done.stderr + done.stdout

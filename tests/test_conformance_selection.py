@@ -10,23 +10,13 @@ from pathlib import Path
 
 import pytest
 from conformance_data import write_golden
+from conformance_jobs import chip_with, conform, known_entry
 from conformance_libraries import write_library
-from test_conformance_run import _chip, _entry, conform
 
 import isthmus.drivers
 from isthmus.conformance.selection import matching, nearest, split
 
 NO_TORCH = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
-
-
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_golden(tmp_path_factory.mktemp("data") / "golden")
-
-
-@pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_library(tmp_path_factory.mktemp("library"), "right")
 
 
 def _without_torch(*options: object) -> subprocess.CompletedProcess[str]:
@@ -123,7 +113,9 @@ def test_generate_takes_patterns_like_a_run(tmp_path: Path) -> None:
 def test_a_slip_in_the_known_failures_is_one_line(
     tmp_path: Path, golden: Path, right: Path, keys: dict[str, str], words: list[str]
 ) -> None:
-    done = conform("run", "--driver", _chip(tmp_path, right, _entry(**keys, reason="x")), "--golden", golden)
+    done = conform(
+        "run", "--driver", chip_with(tmp_path, right, known_entry(**keys, reason="x")), "--golden", golden
+    )
     assert done.returncode == 2
     assert all(word in done.stderr for word in words), done.stderr
 
@@ -131,14 +123,14 @@ def test_a_slip_in_the_known_failures_is_one_line(
 def test_a_case_that_there_is_none_of_is_stale_in_a_run_of_its_operator(
     tmp_path: Path, golden: Path, right: Path
 ) -> None:
-    chip = _chip(tmp_path, right, _entry(operator="aten::add.Tensor", case="no-such", reason="gone"))
+    chip = chip_with(tmp_path, right, known_entry(operator="aten::add.Tensor", case="no-such", reason="gone"))
     done = conform("run", "--driver", chip, "--golden", golden, "--operators", "add")
     assert done.returncode == 1
     assert "it matches no case" in done.stdout
 
 
 def test_the_report_has_the_description_of_driver_toml(tmp_path: Path, golden: Path, right: Path) -> None:
-    chip = _chip(tmp_path, right, "")
+    chip = chip_with(tmp_path, right, "")
     chip.write_text(chip.read_text() + 'description = "the best chip"\n')
     options = ("--golden", golden, "--operators", "cat", "--output", tmp_path / "a" / "b")
     old = os.umask(0)

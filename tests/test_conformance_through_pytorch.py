@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from conformance_data import HALF_ULP, write_golden
-from test_conformance_run import conform
+from conformance_jobs import conform
 
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor, Writer

@@ -1,0 +1,33 @@
+"""Running ``isthmus conform``, and chips to run it on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import isthmus.drivers
+
+
+def conform(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``isthmus conform`` in a process of its own."""
+    command = [sys.executable, "-m", "isthmus", "conform", *map(str, arguments)]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+
+
+def chip_with(folder: Path, library: Path, known: str) -> Path:
+    """A driver.toml of the host chip with a library and known failures."""
+    host = Path(isthmus.drivers.__file__).parent / "host" / "libisthmus_host.so"
+    (folder / "known_failures.toml").write_text(known)
+    file = folder / "driver.toml"
+    file.write_text(
+        f'name = "sample"\nlibrary = "{host}"\noperators = ["{library}"]\nknown_failures = "known_failures.toml"\n'
+    )
+    return file
+
+
+def known_entry(**keys: str) -> str:
+    """One entry of a file of known failures."""
+    return "[[failure]]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items())
