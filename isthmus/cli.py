@@ -14,6 +14,7 @@ import isthmus
 from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
 from isthmus.launch.run import Job, JobError, separate_program
+from isthmus.memory.cli import app as memory
 
 ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(conform, name="conform")
+app.add_typer(memory, name="memory")
 
 
 debug_cli.add_to(app)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 from isthmus.memory.models import Shape
 from isthmus.memory.recorder import Recorder
@@ -136,11 +135,10 @@ def generate(name: str) -> Trace:
     return record(job, name=name, made=f"isthmus memory trace generate {name}", model=model)
 
 
-def record(job: Job, *, name: str, made: str, model: str, told: Callable[[int], None] | None = None) -> Trace:
+def record(job: Job, *, name: str, made: str, model: str) -> Trace:
     """The trace of a job."""
     recorder = Recorder()
     with recorder:
         training = Training(job, recorder)
         training.run()
-        trace = recorder.trace(name=name, made=made, model=model)
-    return trace
+        return recorder.trace(name=name, made=made, model=model)

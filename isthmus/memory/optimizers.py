@@ -49,7 +49,7 @@ class AdamW:
         roots = torch._foreach_sqrt(second)
         torch._foreach_add_(roots, 1e-8)
         torch._foreach_addcdiv_(masters, first, roots, -1e-4)
-        torch._foreach_copy_(self.parameters, masters)
+        torch._foreach_copy_(list[Tensor](self.parameters), masters)
 
 
 class ShardedAdamW:

@@ -77,10 +77,12 @@ class Trace:
         return np.cumsum(change)
 
     def live_peaks(self) -> Column:
-        """int64, one a step: most bytes in use at a time."""
-        ends = np.flatnonzero(self.kind == STEP) + 1
+        """int64, one a step: most bytes in use at a time, from the step before on."""
+        ends = np.flatnonzero(self.kind == STEP)
         live = self.live()
-        return np.array([live[start:end].max() for start, end in zip([0, *ends[:-1]], ends, strict=True)])
+        return np.array(
+            [live[start : end + 1].max() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        )
 
 
 def write(trace: Trace, path: Path) -> int:

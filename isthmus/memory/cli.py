@@ -1,0 +1,129 @@
+"""``isthmus memory``: traces of allocations, and allocators over them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="What training allocates, and how well an allocator serves it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+trace_app = typer.Typer(
+    help="Make, record or show traces of allocations.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(trace_app, name="trace")
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Errors of the user's end in one line and exit code 1."""
+    from isthmus.memory.trace import TraceError
+
+    try:
+        yield
+    except (TraceError, OSError) as error:
+        print(f"isthmus: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+@trace_app.command()
+def generate(
+    name: Annotated[
+        str, typer.Argument(help="Of a published trace, or all; without it they are listed.")
+    ] = "",
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("traces"),
+) -> None:
+    """Make a published trace: a training step of a large model under FakeTensorMode, without memory."""
+    from isthmus.memory import catalogue
+    from isthmus.memory.trace import write
+
+    with _one_line():
+        if not name:
+            for each, (model, _) in catalogue.JOBS.items():
+                print(f"{each:26}{model}")
+            return
+        for each in catalogue.names() if name == "all" else [name]:
+            trace = catalogue.generate(each)
+            path = output / f"{each}.trace"
+            size = write(trace, path)
+            print(f"{path}: {len(trace)} events in {trace.steps} steps, {size} bytes", flush=True)
+
+
+@trace_app.command()
+def show(file: Annotated[Path, typer.Argument(help="Trace.")]) -> None:
+    """Print what is in a trace: events, live peak of each step, sizes and lifetimes."""
+    from isthmus.memory.table import describe
+    from isthmus.memory.trace import read
+
+    with _one_line():
+        print(describe(read(file)))
+
+
+@app.command()
+def replay(
+    files: Annotated[list[Path], typer.Argument(help="Traces.", show_default=False)],
+    allocator: Annotated[
+        str,
+        typer.Option(
+            help="Allocators, such as planned,torch,bf; all if not given. Options of one behind a slash: "
+            "torch/expandable_segments:True.",
+            show_default=False,
+        ),
+    ] = "",
+    conf: Annotated[
+        str, typer.Option(help="Options of all, as in PYTORCH_ALLOC_CONF: max_split_size_mb:512.")
+    ] = "",
+    capacity: Annotated[str, typer.Option(help="Memory of the device, such as 80GiB.")] = "1TiB",
+    rounds: Annotated[int, typer.Option(min=1, help="The fastest of so many rounds counts.")] = 5,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Draw the address space over time: .png, .svg or .html; one trace only."),
+    ] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures, in bytes and nanoseconds.")
+    ] = None,
+) -> None:
+    """Run allocators over traces: reserved and live peak, fragmentation, time, calls of the driver."""
+    from isthmus.conformance.arrays import make_folder, write_file
+    from isthmus.memory import picture as pictures
+    from isthmus.memory import replay as engine
+    from isthmus.memory.table import aligned, columns
+    from isthmus.memory.trace import TraceError, read
+
+    with _one_line():
+        if picture and len(files) > 1:
+            raise TraceError(f"--picture {picture}: a picture shows one trace, not {len(files)}; give one")
+        names = _separate(allocator) or engine.policies()
+        limit = engine.parse_size(capacity)
+        outcomes = []
+        for file in files:
+            trace = read(file)
+            outcomes += engine.replay(trace, names, conf, limit, rounds)
+        print(aligned(columns(outcomes)))
+        if as_json:
+            make_folder(as_json.parent)
+            rows = [outcome.row() for outcome in outcomes]
+            write_file(as_json, [json.dumps(rows, indent=2).encode(), b"\n"])
+        if picture:
+            pictures.draw(
+                picture, trace, [engine.spans(trace, name, conf, limit) for name in names], outcomes
+            )
+
+
+def _separate(names: str) -> list[str]:
+    """At commas, except where what follows is an option (key:value) of the allocator before."""
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in names.split(","))):
+        if found and ":" in part and "/" not in part and "/" in found[-1]:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return list(dict.fromkeys(found))

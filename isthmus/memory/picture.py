@@ -1,0 +1,146 @@
+"""The address space over time: one panel for each allocator, in a PNG, an SVG or an HTML page.
+
+Blocks are coloured by lifetime, from one event (yellow) to the whole trace (violet). White is memory that is held
+and not used, grey is not held. Addresses that were never held are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.conformance.arrays import make_folder, write_file
+from isthmus.memory.replay import Outcome, Spans
+from isthmus.memory.table import columns
+from isthmus.memory.trace import STEP, Trace, TraceError
+
+_WIDTH, _HEIGHT = 1400, 700  # of a panel's raster
+_GREY, _WHITE = (0.82, 0.82, 0.82), (1.0, 1.0, 1.0)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def draw(path: Path, trace: Trace, panels: Sequence[Spans], outcomes: Sequence[Outcome] = ()) -> None:
+    """Write the picture (mode 0640); the name's ending says which kind.
+
+    Args:
+        path: ends in .png, .svg or .html.
+        trace: what was replayed.
+        panels: where the allocators put its blocks.
+        outcomes: the table on an HTML page.
+
+    Raises:
+        TraceError: another ending, or no matplotlib.
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in ("png", "svg", "html"):
+        raise TraceError(f"--picture {path}: give a name that ends in .png, .svg or .html")
+    image = _figure(trace, panels, "png" if kind == "html" else kind)
+    make_folder(path.parent)
+    write_file(path, [_page(trace, image, outcomes) if kind == "html" else image])
+
+
+def _figure(trace: Trace, panels: Sequence[Spans], kind: str) -> bytes:
+    try:
+        import matplotlib
+    except ImportError:
+        raise TraceError("a picture needs matplotlib; do `pip install matplotlib`") from None
+    from matplotlib.figure import Figure  # not pyplot: it keeps figures and picks a window system
+
+    colours = matplotlib.colormaps["plasma_r"]
+    figure = Figure(figsize=(12, 0.6 + 4.4 * len(panels)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    heights = [int(_Addresses(spans).total) for spans in panels]
+    for axis, spans in zip(axes, panels, strict=True):
+        _panel(axis, trace, spans, max(heights), colours)
+    axes[0].set_title(f"{trace.name}: {trace.model}", fontsize=9)
+    axes[-1].set_xlabel("event (dashed: end of a step)")
+    out = io.BytesIO()
+    matplotlib.rcParams["svg.hashsalt"] = "isthmus"
+    figure.savefig(out, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def _panel(axis: Any, trace: Trace, spans: Spans, height: int, colours: Any) -> None:
+    axis.imshow(
+        raster(trace, spans, height, colours),
+        origin="lower",
+        aspect="auto",
+        interpolation="none",
+        extent=(0, len(trace), 0, height / (1 << 30)),
+    )
+    for end in np.flatnonzero(trace.kind == STEP):
+        axis.axvline(end, color="black", linewidth=0.5, linestyle="--")
+    axis.set_ylabel(f"{spans.allocator}\naddress, GiB")
+
+
+def raster(trace: Trace, spans: Spans, height: int, colours: Any) -> Array:
+    """float [700, 1400, 3]: the panel's colours, from low addresses up to height bytes."""
+    pixels = np.empty((_HEIGHT, _WIDTH, 3))
+    pixels[:] = _GREY
+    addresses = _Addresses(spans)
+    events, size = len(trace), max(height, 1)
+
+    def fill(rows: Array, colour: Array) -> None:
+        start = rows[:, 0] * _WIDTH // events
+        end = -(-rows[:, 1] * _WIDTH // events)
+        place = addresses.compact(rows[:, 2])
+        low = place * _HEIGHT // size
+        high = -(-(place + rows[:, 3]) * _HEIGHT // size)
+        for x0, x1, y0, y1, each in zip(start, end, low, high, colour, strict=True):
+            pixels[y0:y1, x0 : max(x1, x0 + 1)] = each
+
+    fill(spans.segments, np.broadcast_to(np.array(_WHITE), (len(spans.segments), 3)))
+    lifetime = np.log(np.maximum(spans.blocks[:, 1] - spans.blocks[:, 0], 1)) / np.log(max(events, 2))
+    # The shortest first: a pixel shows the longest of those that share it.
+    order = np.argsort(lifetime, kind="stable")
+    fill(spans.blocks[order], colours(lifetime[order])[:, :3])
+    return pixels
+
+
+class _Addresses:
+    """Addresses moved together, so that those which no segment ever had take no room."""
+
+    def __init__(self, spans: Spans) -> None:
+        rows = spans.segments[np.argsort(spans.segments[:, 2], kind="stable")]
+        starts, ends = rows[:, 2], np.maximum.accumulate(rows[:, 2] + rows[:, 3])
+        fresh = np.ones(len(rows), bool)
+        fresh[1:] = starts[1:] > ends[:-1]
+        self.starts = starts[fresh]
+        lengths = ends[np.append(np.flatnonzero(fresh)[1:] - 1, len(rows) - 1)] - self.starts
+        self.places = np.cumsum(lengths) - lengths
+        self.total = int(lengths.sum())
+
+    def compact(self, addresses: Array) -> Array:
+        """Where the addresses are shown, in bytes from 0."""
+        run = np.searchsorted(self.starts, addresses, side="right") - 1
+        placed: Array = self.places[run] + addresses - self.starts[run]
+        return placed
+
+
+def _page(trace: Trace, image: bytes, outcomes: Sequence[Outcome]) -> bytes:
+    lines = columns(outcomes)
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in lines[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>\n" for line in lines[1:]
+    )
+    text = f"""<!doctype html>
+<meta charset="utf-8">
+<title>{html.escape(trace.name)}</title>
+<style>body {{ font-family: sans-serif; margin: 2em }} td, th {{ padding: 0 1em 0 0; text-align: left }}
+img {{ max-width: 100% }}</style>
+<h1>{html.escape(trace.name)}</h1>
+<p>{html.escape(trace.model)}. {len(trace)} events in {trace.steps} steps; made by: {html.escape(trace.made)}.</p>
+<table><tr>{head}</tr>
+{body}</table>
+<p>Coloured: blocks in use, by lifetime, from yellow (one event) to violet (the whole trace). White: held, not used.
+Grey: not held.</p>
+<img alt="address space over time" src="data:image/png;base64,{base64.b64encode(image).decode()}">
+"""
+    return text.encode()

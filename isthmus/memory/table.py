@@ -1,0 +1,94 @@
+"""What a replay prints, and what ``isthmus memory trace show`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.memory.replay import Outcome
+from isthmus.memory.trace import ALLOC, FREE, USE, Trace
+
+_GIB = 1 << 30
+_HEAD = (
+    "trace|allocator|live GiB|reserved|step 1: reserved/live|then: reserved/live|fragmentation|"
+    "ns/event|driver calls"
+).split("|")
+
+
+def columns(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """Lines of cells, the head first."""
+    return [list(_HEAD), *(_cells(outcome) for outcome in outcomes)]
+
+
+def _cells(outcome: Outcome) -> list[str]:
+    if outcome.out_of_memory >= 0:
+        failed = f"out of memory at event {outcome.out_of_memory}"
+        return [outcome.trace, outcome.allocator, failed, *["-"] * (len(_HEAD) - 3)]
+    return [
+        outcome.trace,
+        outcome.allocator,
+        f"{outcome.live_peak / _GIB:.2f}",
+        f"{outcome.reserved_peak / _GIB:.2f}",
+        f"{outcome.ratio_first:.4f}",
+        f"{outcome.ratio:.4f}",
+        f"{100 * outcome.fragmentation:.2f} %",
+        f"{outcome.best:.1f}",
+        f"{outcome.growths} + {outcome.releases}",
+    ]
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Cells as text, in columns."""
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def describe(trace: Trace) -> str:
+    """What is in a trace: events, live peak of each step, sizes and lifetimes."""
+    counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
+    streams = len(np.unique(trace.stream[trace.kind == ALLOC]))
+    peaks = ", ".join(f"{peak / _GIB:.2f}" for peak in trace.live_peaks())
+    return "\n".join(
+        [
+            f"{trace.name}: {trace.model}",
+            f"made by: {trace.made}",
+            f"{len(trace)} events: {counts[ALLOC]} allocations, {counts[FREE]} frees, "
+            f"{counts[USE]} uses on another stream, {trace.steps} steps; allocations on {streams} "
+            f"stream{'' if streams == 1 else 's'}",
+            f"live peak of each step, GiB: {peaks}",
+            "",
+            aligned(_histogram(trace)),
+        ]
+    )
+
+
+def _histogram(trace: Trace) -> list[list[str]]:
+    sizes = trace.sizes
+    made = np.flatnonzero(trace.kind == ALLOC)
+    freed = np.flatnonzero(trace.kind == FREE)
+    end = np.full(len(sizes), len(trace))
+    end[trace.id[freed]] = freed
+    lifetime = end - made
+    lines = [["size", "allocations", "distinct sizes", "GiB in all", "median lifetime, events"]]
+    limits = [1 << shift for shift in (9, 12, 16, 20, 24, 26, 28, 30)]
+    texts = ["512 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB"]
+    for low, high, text in zip(
+        [0, *limits], [*limits, 1 << 62], [f"up to {t}" for t in texts] + ["more"], strict=True
+    ):
+        these = (sizes > low) & (sizes <= high)
+        if these.any():
+            distinct, total = len(np.unique(sizes[these])), sizes[these].sum() / _GIB
+            lines.append(
+                [
+                    text,
+                    str(these.sum()),
+                    str(distinct),
+                    f"{total:.2f}",
+                    f"{int(np.median(lifetime[these]))}",
+                ]
+            )
+    return lines
