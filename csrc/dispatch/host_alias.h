@@ -1,0 +1,32 @@
+// CPU tensors and chip tensors over the same bytes that outlive a call, for code which a compiler made for
+// the CPU (isthmus/graph). Mapping (mapping.h) is for one operator and holds its arguments; these hold only
+// storages, so that compiled code can release an argument as soon as it is done with it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+#include <pybind11/pybind11.h>
+
+namespace isthmus {
+
+// Makes CPU tensors over the bytes of chip tensors. Those of one maker share storages as the originals do.
+class HostAliases {
+ public:
+  // The CPU tensor keeps the chip storage alive. CPU tensors come back as they are.
+  at::Tensor alias(const at::Tensor& tensor);
+
+ private:
+  c10::Storage storage_of(const c10::Storage& original);
+
+  c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 8> storages_;
+};
+
+// The chip tensor with the bytes of a CPU tensor: of its original if it is an alias; in place if the bytes
+// are the chip's (PoolScope), whose CPU tensors become aliases; else a copy on the device.
+at::Tensor chip_tensor(const at::Tensor& host, c10::DeviceIndex device);
+
+// call_on_host, as_host and as_chip in isthmus._C.
+void bind_host_alias(pybind11::module_& m);
+
+}  // namespace isthmus
