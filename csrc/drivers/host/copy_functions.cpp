@@ -1,6 +1,7 @@
 // Copies and fills. Device addresses are checked when a call is made and again when a stream reaches it.
 #include <cstring>
 
+#include "activity.h"
 #include "device.h"
 #include "error.h"
 #include "parts.h"
@@ -78,6 +79,19 @@ void perform(const Copy& copy) {
   std::memmove(host_address(copy.to, copy.bytes), host_address(copy.from, copy.bytes), copy.bytes);
 }
 
+// As profiles of CUDA name it.
+const char* name_of(const Copy& copy) {
+  if (copy.from.device == nullptr) return "Memcpy HtoD";
+  if (copy.to.device == nullptr) return "Memcpy DtoH";
+  return copy.to.device == copy.from.device ? "Memcpy DtoD" : "Memcpy PtoP";
+}
+
+// The copy as work of a stream.
+auto work_of(const Copy& copy, const Stream& stream) {
+  return activity::recorded(ISTHMUS_ACTIVITY_COPY, name_of(copy), stream, copy.bytes,
+                            [copy] { perform(copy); });
+}
+
 void require_device_of(const Stream& stream, int32_t device, const char* function) {
   if (stream.device() != device) {
     fail(ISTHMUS_INVALID_ARGUMENT,
@@ -96,7 +110,10 @@ void enqueue(Stream& stream, size_t bytes, bool wait, Work work) {
 
 isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
   return call([&] {
-    if (bytes != 0) perform(make_copy(to, from, bytes, kind, "copy"));
+    if (bytes == 0) return ISTHMUS_OK;
+    const Copy copy = make_copy(to, from, bytes, kind, "copy");
+    Device& device = *(copy.to.device != nullptr ? copy.to : copy.from).device;
+    work_of(copy, device.default_stream())();
     return ISTHMUS_OK;
   });
 }
@@ -112,7 +129,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
     require_device_of(stream, device_side.device->index(), "copy_async");
     // Pageable memory may be gone as soon as the caller goes on.
     const bool pageable = other_side.device == nullptr && !runtime().pinned.covers(other_side.address, bytes);
-    enqueue(stream, bytes, pageable, [copy] { perform(copy); });
+    enqueue(stream, bytes, pageable, work_of(copy, stream));
     return ISTHMUS_OK;
   });
 }
@@ -132,7 +149,7 @@ isthmus_status copy_peer_async(void* to, int32_t to_device, const void* from, in
            to, copy.to.device->index(), to_device, from, copy.from.device->index(), from_device);
     }
     if (stream.device() != to_device) require_device_of(stream, from_device, "copy_peer_async");
-    enqueue(stream, bytes, false, [copy] { perform(copy); });
+    enqueue(stream, bytes, false, work_of(copy, stream));
     return ISTHMUS_OK;
   });
 }
@@ -143,7 +160,8 @@ isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_str
     if (bytes == 0) return ISTHMUS_OK;
     const Place place = device_place(pointer, bytes, "set_async", "pointer");
     require_device_of(stream, place.device->index(), "set_async");
-    enqueue(stream, bytes, false, [=] { std::memset(host_address(place, bytes), value, bytes); });
+    const auto work = [=] { std::memset(host_address(place, bytes), value, bytes); };
+    enqueue(stream, bytes, false, activity::recorded(ISTHMUS_ACTIVITY_SET, "Memset", stream, bytes, work));
     return ISTHMUS_OK;
   });
 }

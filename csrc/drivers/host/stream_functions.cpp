@@ -1,5 +1,6 @@
 // Streams. The host chip runs streams as the operating system schedules their threads, so priorities have no
 // effect.
+#include "activity.h"
 #include "device.h"
 #include "error.h"
 #include "event.h"
@@ -80,7 +81,9 @@ isthmus_status stream_wrap(void* native, isthmus_stream* stream) {
 isthmus_status stream_host_function(isthmus_stream handle, isthmus_host_function function, void* user_data) {
   return call([&] {
     if (function == nullptr) fail(ISTHMUS_INVALID_ARGUMENT, "stream_host_function: function is null");
-    stream_of(handle).submit([=] { function(user_data); });
+    Stream& stream = stream_of(handle);
+    stream.submit(activity::recorded(ISTHMUS_ACTIVITY_KERNEL, "host function", stream, 0,
+                                     [=] { function(user_data); }));
     return ISTHMUS_OK;
   });
 }

@@ -1,0 +1,50 @@
+// Activity records: what streams did and when, while somebody asks for it. Otherwise a span costs one relaxed
+// load.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "driver.h"
+
+namespace isthmus::host {
+
+class Stream;
+
+namespace activity {
+
+namespace detail {
+extern std::atomic<bool> recording;
+}
+
+inline bool recording() noexcept { return detail::recording.load(std::memory_order_relaxed); }
+
+// What activity_push_correlation() last set on this thread.
+uint64_t correlation() noexcept;
+
+// The time from its construction to its end becomes a record. name has to be a literal.
+class Span {
+ public:
+  Span(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes,
+       uint64_t correlation);
+  ~Span();
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  isthmus_activity record_{};
+};
+
+// The work with a span around it, for a stream that runs it later. Made on the thread that enqueues it.
+template <typename Work>
+auto recorded(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes, Work work) {
+  return [=, &stream, correlation = correlation()] {
+    if (__builtin_expect(!recording(), 1)) return work();
+    const Span span(kind, name, stream, bytes, correlation);
+    work();
+  };
+}
+
+}  // namespace activity
+}  // namespace isthmus::host
