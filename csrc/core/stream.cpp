@@ -156,6 +156,16 @@ isthmus_stream stream_handle(c10::Stream stream) {
   return handle;
 }
 
+c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept {
+  Registry& r = registry();
+  for (int id = 1; handle != nullptr && id < kMaxStreams; ++id) {
+    const Entry* found = r.entries[id].load(std::memory_order_acquire);
+    if (found == nullptr) break;
+    if (found->handle.load(std::memory_order_relaxed) == handle && found->device == device) return id;
+  }
+  return 0;
+}
+
 void mark_busy(c10::Stream stream) noexcept {
   entry(stream).submitted.fetch_add(1, std::memory_order_release);
 }
