@@ -13,6 +13,7 @@
 #include "dispatch/python_decomposition.h"
 #include "dispatch/registration.h"
 #include "dispatch/routes.h"
+#include "memory/bindings.h"
 #include "memory/memory.h"
 
 namespace py = pybind11;
@@ -79,16 +80,6 @@ std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex device) {
   use_device(device);
   check(driver().device_memory(&free_bytes, &total_bytes), "memory of device");
   return {free_bytes, total_bytes};
-}
-
-py::dict host_memory_stats() {
-  const memory::HostStats stats = memory::host_stats();
-  py::dict result;
-  result["allocated_bytes"] = stats.allocated_bytes;
-  result["reserved_bytes"] = stats.reserved_bytes;
-  result["allocations"] = stats.allocations;
-  result["reused"] = stats.reused;
-  return result;
 }
 
 py::dict dispatch_statistics() {
@@ -226,9 +217,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("init", [] { driver(); }, Release());
   m.def("is_initialized", &driver_initialized);
   m.def("in_bad_fork", &in_bad_fork);
-  m.def("host_memory_stats", &host_memory_stats);
-  m.def("host_empty_cache", &memory::host_empty_cache, Release());
-  m.def("host_view_blocks", &memory::host_view_blocks);
   m.def("default_generator",
         [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); });
   m.def("seed_default_generators",
@@ -239,6 +227,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   bind_dispatch(m);
   bind_host_alias(m);
   bind_collectives(m);
+  bind_memory(m);
 }
 
 }  // namespace isthmus

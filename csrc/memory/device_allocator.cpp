@@ -48,10 +48,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
   bool initialized() override { return driver_initialized(); }
 
   void emptyCache(c10::MempoolId_t) override {
-    for (int device = 0; device < kMaxDevices; ++device) {
-      if (DeviceMemory* memory = used_device_memory(static_cast<c10::DeviceIndex>(device)))
-        memory->empty_cache();
-    }
+    for_each_device_memory([](DeviceMemory& memory) { memory.empty_cache(); });
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
@@ -81,6 +78,9 @@ class ChipAllocator final : public c10::DeviceAllocator {
     stats.num_ooms = calls.out_of_memory;
     stats.num_device_alloc = calls.allocated;
     stats.num_device_free = calls.freed;
+    stats.num_sync_all_streams = calls.synchronized;
+    stats.oversize_allocations = to_stat(pool.oversize_allocations);
+    stats.oversize_segments = to_stat(pool.oversize_segments);
     return stats;
   }
 
@@ -118,10 +118,7 @@ c10::DataPtr allocate(size_t bytes, c10::Stream stream) {
 
 int64_t host_view_blocks() {
   int64_t count = 0;
-  for (int device = 0; device < kMaxDevices; ++device) {
-    DeviceMemory* const memory = used_device_memory(static_cast<c10::DeviceIndex>(device));
-    if (memory != nullptr) count += memory->host_views();
-  }
+  for_each_device_memory([&count](DeviceMemory& memory) { count += memory.host_views(); });
   return count;
 }
 

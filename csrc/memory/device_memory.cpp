@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/stream.h"
+#include "memory/choice.h"
 
 namespace isthmus::memory {
 namespace {
@@ -38,57 +40,101 @@ DeviceMemory::DeviceMemory(c10::DeviceIndex device, const Window* window)
     : device_(kChip, device),
       has_window_(window != nullptr),
       host_offset_(has_window_ ? static_cast<ptrdiff_t>(window->host_base - window->device_base) : 0),
-      pool_(this, has_window_ ? window->table() : BlockTable{}) {}
+      policy_name_(chosen_policy(device)),
+      context_{this, has_window_ ? window->table() : BlockTable{}, chosen_options(device), &statistics_},
+      policy_(make_policy(policy_name_, context_)),
+      keeps_(policy_->keeps()),
+      total_(free_and_total(device).second) {}
 
-// The cheapest means first: finished work, merged bins, a new segment, then everything that is cached.
+// The cheapest means first: finished work, merged blocks, the driver, then everything that is cached.
 Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
   if (bytes > kRequestLimit) throw_out_of_memory(bytes);
   collect_finished(/*wait=*/false);
-  if (Block* block = take_again(stream, bytes, /*flush_all=*/false)) return block;
-  const size_t size = BlockPool::round_size(bytes);
-  const size_t segment = BlockPool::segment_size(size);
-  if (Block* block = grow(stream, bytes, segment)) return block;
+  if (Block* block = take_again(stream, bytes, /*all=*/false)) return block;
+  size_t asked = 0;
+  if (Block* block = grow(stream, bytes, &asked)) return block;
 
   {
     std::lock_guard<SpinLock> guard(lock_);
     ++calls_.retries;
   }
   collect_finished(/*wait=*/true);
-  if (Block* block = take_again(stream, bytes, /*flush_all=*/true)) return block;
-  release_segments();
-  if (Block* block = grow(stream, bytes, segment)) return block;
-  // A segment made for this block alone may still fit where a shared one does not.
-  if (segment > size) {
-    if (Block* block = grow(stream, bytes, size)) return block;
+  if (Block* block = take_again(stream, bytes, /*all=*/true)) return block;
+  for (const size_t need : {asked, size_t{0}}) {
+    release_ranges(need);
+    if (Block* block = grow(stream, bytes, &asked)) return block;
   }
   {
     std::lock_guard<SpinLock> guard(lock_);
-    if (Block* block = pool_.take_large(pool_.of_stream(stream), bytes)) return block;
+    if (Block* block = policy().take_any(stream, bytes)) return block;
   }
   throw_out_of_memory(bytes);
 }
 
-Block* DeviceMemory::take_again(int64_t stream, size_t bytes, bool flush_all) {
+Block* DeviceMemory::take_again(int64_t stream, size_t bytes, bool all) {
   std::lock_guard<SpinLock> guard(lock_);
-  StreamBlocks& blocks = pool_.of_stream(stream);
-  if (flush_all) {
-    pool_.flush_bins();
-  } else if (bytes <= kSmallLimit) {
-    if (Block* block = pool_.take(blocks, bytes)) return block;
-    pool_.flush_bins_if_many(blocks);
-  }
-  return pool_.take(blocks, bytes);
+  if (Block* block = policy().take(stream, bytes)) return block;
+  policy().compact(stream, all);
+  return policy().take(stream, bytes);
 }
 
-Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t segment) {
+// What the driver gives for the request, or nothing; *asked is what would have been enough.
+Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
+  collect_garbage(bytes);
+  // Nobody else may map or unmap at the addresses that a lane's growth names.
+  std::unique_lock<std::mutex> one_at_a_time(reclaim_, std::defer_lock);
+  if (context_.options.expandable) one_at_a_time.lock();
+  Policy* policy;
+  Growth growth;
+  {
+    std::lock_guard<SpinLock> guard(lock_);
+    policy = &this->policy();
+    growth = policy->growth(stream, bytes);
+  }
+  *asked = growth.minimum;
+  // A segment made for this block alone may still fit where a shared one does not.
+  for (const size_t size : {growth.bytes, growth.minimum}) {
+    void* const pointer = size > 0 ? from_driver(*policy, growth, size) : nullptr;
+    if (pointer != nullptr) {
+      std::lock_guard<SpinLock> guard(lock_);
+      ++calls_.allocated;
+      return policy->add(stream, growth, pointer, size, bytes);
+    }
+    if (growth.minimum == growth.bytes) break;
+  }
+  return nullptr;
+}
+
+void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t bytes) {
+  if (!allowed(bytes)) return nullptr;
   use_device(device_.index());
+  if (growth.lane >= 0) return lanes_.map(policy, growth, context_.options.lane_bytes);
   void* pointer = nullptr;
-  const isthmus_status status = driver().memory_allocate(segment, &pointer);
+  const isthmus_status status = driver().memory_allocate(bytes, &pointer);
   if (status == ISTHMUS_OUT_OF_MEMORY) return nullptr;
   check(status, "memory_allocate");
+  return pointer;
+}
+
+// Whether the process may reserve so much more.
+bool DeviceMemory::allowed(size_t bytes) {
   std::lock_guard<SpinLock> guard(lock_);
-  ++calls_.allocated;
-  return pool_.add_segment(pool_.of_stream(stream), pointer, segment, bytes);
+  if (fraction_ >= 1) return true;
+  const auto limit = static_cast<int64_t>(fraction_ * static_cast<double>(total_));
+  return statistics_.reserved_bytes.all.current + static_cast<int64_t>(bytes) <= limit;
+}
+
+// With garbage_collection_threshold: before reserving beyond that share of the limit, unused segments go.
+void DeviceMemory::collect_garbage(size_t bytes) {
+  const double threshold = context_.options.collection_threshold;
+  if (threshold <= 0) return;
+  double excess;
+  {
+    std::lock_guard<SpinLock> guard(lock_);
+    const double limit = threshold * fraction_ * static_cast<double>(total_);
+    excess = static_cast<double>(statistics_.reserved_bytes.all.current) + static_cast<double>(bytes) - limit;
+  }
+  if (excess > 0) release_ranges(static_cast<size_t>(excess));
 }
 
 void DeviceMemory::record(Block* block, c10::Stream stream) {
@@ -98,20 +144,41 @@ void DeviceMemory::record(Block* block, c10::Stream stream) {
   block->recorded.store(true, std::memory_order_relaxed);
 }
 
+void DeviceMemory::mark_communication(int64_t stream) {
+  std::lock_guard<SpinLock> guard(lock_);
+  if (std::find(communication_.begin(), communication_.end(), stream) == communication_.end())
+    communication_.push_back(stream);
+}
+
 void DeviceMemory::release_recorded(Block* block) noexcept {
   std::vector<c10::Stream> streams;
+  bool is_communication = false;
   {
     std::lock_guard<SpinLock> guard(lock_);
     const auto found = recorded_.find(block);
     streams = std::move(found->second);
     recorded_.erase(found);
     block->recorded.store(false, std::memory_order_relaxed);
+    for (const c10::Stream stream : streams)
+      is_communication |=
+          stream.device() == device_ &&
+          std::find(communication_.begin(), communication_.end(), stream.id()) != communication_.end();
   }
   std::vector<StreamUse> uses = record_uses(streams);
   std::lock_guard<SpinLock> guard(lock_);
-  if (uses.empty()) return pool_.give(block);
-  pool_.wait_begin(block);
-  waiting_.push_back({block, std::move(uses)});
+  if (uses.empty() && !is_communication) return block->home->policy->give(block);
+  block->home->policy->wait_begin(block);
+  if (uses.empty()) return block->home->policy->wait_done(block, keeps_);
+  waiting_.push_back({block, std::move(uses), is_communication});
+}
+
+// Of an allocator that keeps nothing: what was just returned goes to the driver.
+void DeviceMemory::release_unkept() noexcept {
+  try {
+    if (!in_bad_fork()) release_ranges(0);
+  } catch (const std::exception&) {
+    // The device has failed, and its next user is told so.
+  }
 }
 
 void DeviceMemory::collect_finished(bool wait) {
@@ -122,69 +189,147 @@ void DeviceMemory::collect_finished(bool wait) {
     waiting.swap(waiting_);
   }
   std::deque<Waiting> unfinished;
-  std::vector<Block*> finished;
-  for (Waiting& entry : waiting) {
-    if (uses_done(entry.uses, wait)) {
-      finished.push_back(entry.block);
-    } else {
-      unfinished.push_back(std::move(entry));
-    }
-  }
+  std::vector<Waiting> finished;
+  for (Waiting& entry : waiting)
+    uses_done(entry.uses, wait) ? finished.push_back(std::move(entry))
+                                : unfinished.push_back(std::move(entry));
+
   std::lock_guard<SpinLock> guard(lock_);
-  for (Block* block : finished) pool_.wait_done(block);
-  for (Waiting& entry : unfinished) waiting_.push_front(std::move(entry));
+  for (const Waiting& entry : finished)
+    entry.block->home->policy->wait_done(entry.block, entry.is_communication && keeps_);
+  while (!unfinished.empty()) {
+    waiting_.push_front(std::move(unfinished.back()));
+    unfinished.pop_back();
+  }
 }
 
-void DeviceMemory::release_segments() {
+// Gives the driver back at least need bytes of what is free, if there is so much; 0: all.
+void DeviceMemory::release_ranges(size_t need) {
   std::lock_guard<std::mutex> one_at_a_time(reclaim_);
-  std::vector<void*> segments;
+  std::vector<std::pair<Policy*, Range>> ranges;
   {
     std::lock_guard<SpinLock> guard(lock_);
-    pool_.flush_bins();
-    segments = pool_.remove_free_segments();
-    calls_.freed += static_cast<int64_t>(segments.size());
+    size_t removed = 0;
+    for_each_policy([&](Policy& policy, int64_t) {
+      if (need > 0 && removed >= need) return;
+      policy.compact(0, /*all=*/true);
+      for (const Range& range : policy.remove_free(need > 0 ? need - removed : 0)) {
+        ranges.emplace_back(&policy, range);
+        removed += range.bytes;
+      }
+    });
+    calls_.freed += static_cast<int64_t>(ranges.size());
+    calls_.synchronized += ranges.empty() ? 0 : 1;
   }
-  if (segments.empty()) return;
+  if (ranges.empty()) return;
   // A block is returned while its own stream may still work on it; the driver must not take it before.
   synchronize_device(device_.index());
-  for (void* segment : segments) check(driver().memory_free(segment), "memory_free");
+  for (const auto& [policy, range] : ranges) {
+    if (range.lane >= 0) {
+      lanes_.unmap(*policy, range);
+    } else {
+      check(driver().memory_free(range.pointer), "memory_free");
+    }
+  }
 }
 
 void DeviceMemory::empty_cache() {
   collect_finished(/*wait=*/true);
-  release_segments();
+  release_ranges(0);
+  std::lock_guard<SpinLock> guard(lock_);
+  for (auto it = pools_.begin(); it != pools_.end();) {
+    bool is_empty = it->second.users == 0;
+    it->second.policy->for_each_block([&is_empty](const Block&) { is_empty = false; });
+    it = is_empty ? pools_.erase(it) : std::next(it);
+  }
+}
+
+void DeviceMemory::step() {
+  Policy::Spare spare;
+  {
+    std::lock_guard<SpinLock> guard(lock_);
+    spare = policy_->step();
+  }
+  if (spare.release_first) release_ranges(0);
+  if (spare.bytes == 0) return;
+  void* const pointer = from_driver(*policy_, {spare.bytes, spare.bytes}, spare.bytes);
+  if (pointer == nullptr) return;
+  std::lock_guard<SpinLock> guard(lock_);
+  ++calls_.allocated;
+  policy_->add_spare(spare, pointer);
+}
+
+void DeviceMemory::set_fraction(double fraction) {
+  TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "fraction of a device's memory: ", fraction,
+                    " is not in (0, 1]");
+  std::lock_guard<SpinLock> guard(lock_);
+  fraction_ = fraction;
+}
+
+double DeviceMemory::fraction() {
+  std::lock_guard<SpinLock> guard(lock_);
+  return fraction_;
+}
+
+// ---- private pools
+
+namespace detail {
+__thread int64_t pool_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden"))) = 0;
+}
+
+Policy& DeviceMemory::private_policy(int64_t id) {
+  const auto found = pools_.find(id);
+  return found == pools_.end() ? *policy_ : *found->second.policy;  // of another device
+}
+
+int64_t DeviceMemory::new_pool() {
+  std::lock_guard<SpinLock> guard(lock_);
+  const int64_t id = next_pool_++ * kMaxDevices + device_.index();
+  pools_[id].policy = make_policy(policy_name_, context_);
+  return id;
+}
+
+void DeviceMemory::use_pool(int64_t id, int64_t users) {
+  std::lock_guard<SpinLock> guard(lock_);
+  const auto found = pools_.find(id);
+  TORCH_CHECK(found != pools_.end(), "chip ", int{device_.index()}, " has no memory pool ", id);
+  found->second.users += users;
 }
 
 void DeviceMemory::throw_out_of_memory(size_t bytes) {
   const auto [free_bytes, total_bytes] = free_and_total(device_.index());
   int64_t reserved, active;
   size_t largest;
+  double share;
   {
     std::lock_guard<SpinLock> guard(lock_);
     ++calls_.out_of_memory;
-    reserved = pool_.statistics().reserved_bytes.all.current;
-    active = pool_.statistics().active_bytes.all.current;
-    largest = pool_.largest_free();
+    reserved = statistics_.reserved_bytes.all.current;
+    active = statistics_.active_bytes.all.current;
+    largest = policy().largest_free();
+    share = fraction_;
   }
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
                                    static_cast<size_t>(reserved), device_);
   const uint64_t unit = unit_for(total_bytes), asked_unit = unit_for(bytes);
   const bool is_host = std::string(driver().name) == "host";
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
-                   with_unit(bytes, asked_unit), ", ", with_unit(free_bytes, unit), " free of ",
-                   with_unit(total_bytes, unit), " (reserved ",
-                   in_unit(static_cast<uint64_t>(reserved), unit), ", of which ",
-                   in_unit(static_cast<uint64_t>(reserved - active), unit), " unused); largest free block ",
-                   with_unit(largest, unit), ". ",
-                   is_host ? "Set ISTHMUS_HOST_MEMORY or lower the micro-batch." : "Lower the micro-batch.");
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
+      with_unit(bytes, asked_unit), ", ", with_unit(free_bytes, unit), " free of ",
+      with_unit(total_bytes, unit), " (reserved ", in_unit(static_cast<uint64_t>(reserved), unit),
+      ", of which ", in_unit(static_cast<uint64_t>(reserved - active), unit), " unused); largest free block ",
+      with_unit(largest, unit), ". ", share < 1 ? "This process may have " : "",
+      share < 1 ? with_unit(static_cast<uint64_t>(share * static_cast<double>(total_bytes)), unit) : "",
+      share < 1 ? " (set_per_process_memory_fraction). " : "",
+      is_host ? "Set ISTHMUS_HOST_MEMORY or lower the micro-batch." : "Lower the micro-batch.");
 }
 
 void DeviceMemory::report(void* pointer, int64_t bytes) {
   int64_t allocated, reserved;
   {
     std::lock_guard<SpinLock> guard(lock_);
-    allocated = pool_.statistics().allocated_bytes.all.current;
-    reserved = pool_.statistics().reserved_bytes.all.current;
+    allocated = statistics_.allocated_bytes.all.current;
+    reserved = statistics_.reserved_bytes.all.current;
   }
   c10::reportMemoryUsageToProfiler(pointer, bytes, static_cast<size_t>(allocated),
                                    static_cast<size_t>(reserved), device_);
@@ -193,23 +338,28 @@ void DeviceMemory::report(void* pointer, int64_t bytes) {
 PoolStatistics DeviceMemory::statistics(DriverCalls* calls) {
   std::lock_guard<SpinLock> guard(lock_);
   *calls = calls_;
-  return pool_.statistics();
+  return statistics_;
 }
 
 void DeviceMemory::reset_peaks() {
   std::lock_guard<SpinLock> guard(lock_);
-  pool_.statistics().for_each_counter([](Counter& counter) { counter.reset_peak(); });
+  statistics_.for_each_counter([](Counter& counter) { counter.reset_peak(); });
 }
 
 void DeviceMemory::reset_accumulated() {
   std::lock_guard<SpinLock> guard(lock_);
-  pool_.statistics().for_each_counter([](Counter& counter) { counter.reset_accumulated(); });
+  statistics_.for_each_counter([](Counter& counter) { counter.reset_accumulated(); });
   calls_.retries = calls_.out_of_memory = 0;
 }
 
 int64_t DeviceMemory::host_views() {
   std::lock_guard<SpinLock> guard(lock_);
-  return pool_.count_host_views();
+  int64_t count = 0;
+  for_each_policy([&count](const Policy& policy, int64_t) {
+    policy.for_each_block(
+        [&count](const Block& block) { count += block.host_view.load(std::memory_order_relaxed) ? 1 : 0; });
+  });
+  return count;
 }
 
 void release_block(void* block) noexcept {
@@ -226,19 +376,12 @@ std::atomic<DeviceMemory*> device_memories[kMaxDevices];
 
 namespace {
 
-template <typename Function>
-void for_each_memory(Function function) {
-  for (auto& slot : detail::device_memories) {
-    if (DeviceMemory* memory = slot.load()) function(*memory);
-  }
-}
-
 void before_fork() {
-  for_each_memory([](DeviceMemory& memory) { memory.fork_lock(); });
+  for_each_device_memory([](DeviceMemory& memory) { memory.fork_lock(); });
 }
 
 void after_fork_in_parent() {
-  for_each_memory([](DeviceMemory& memory) { memory.fork_unlock(); });
+  for_each_device_memory([](DeviceMemory& memory) { memory.fork_unlock(); });
 }
 
 // The child may return blocks it inherited, but must not hand any out: parent and child would share them.

@@ -1,16 +1,18 @@
-// One device's memory: a BlockPool behind a lock, fed with segments by the driver.
+// One device's memory: a policy behind a lock, fed by the driver.
 #pragma once
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
 
 #include <deque>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "core/runtime.h"
-#include "memory/block_pool.h"
+#include "memory/lanes.h"
+#include "memory/policy.h"
 #include "memory/spin_lock.h"
 #include "memory/stream_use.h"
 #include "memory/window.h"
@@ -18,8 +20,19 @@
 namespace isthmus::memory {
 
 struct DriverCalls {
-  int64_t retries = 0, out_of_memory = 0, allocated = 0, freed = 0;
+  int64_t retries = 0, out_of_memory = 0, allocated = 0, freed = 0, synchronized = 0;
 };
+
+// Blocks of a MemPool: requests of threads that use the pool are served from a policy of their own.
+struct PrivatePool {
+  std::unique_ptr<Policy> policy;
+  int64_t users = 1;  // MemPool objects, and threads inside of it
+};
+
+namespace detail {
+// The pool that this thread allocates from; 0 is the common one.
+extern __thread int64_t pool_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+}  // namespace detail
 
 // Thread-safe. lock_ is never held while the driver is called; reclaim_ is, and only by threads that are out
 // of memory or look for finished work, so that one's segments in transit are not another's shortage.
@@ -29,14 +42,13 @@ class DeviceMemory {
 
   // Throws c10::OutOfMemoryError after all other means. bytes > 0.
   Block* allocate(int64_t stream, size_t bytes) {
-    Block* block;
-    {
+    Block* block = nullptr;
+    if (C10_LIKELY(bytes <= kRequestLimit)) {
       std::lock_guard<SpinLock> guard(lock_);
-      block = bytes <= kRequestLimit ? pool_.take(pool_.of_stream(stream), bytes) : nullptr;
+      block = policy().take(stream, bytes);
     }
     if (C10_UNLIKELY(block == nullptr)) block = allocate_slow(stream, bytes);
-    if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
-      report(block->pointer, static_cast<int64_t>(block->size));
+    if (C10_UNLIKELY(watched())) report(block->pointer, static_cast<int64_t>(block->size));
     return block;
   }
 
@@ -47,18 +59,42 @@ class DeviceMemory {
       release_recorded(block);
     } else {
       std::lock_guard<SpinLock> guard(lock_);
-      pool_.give(block);
+      block->home->policy->give(block);
     }
-    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report(pointer, -size);
+    if (C10_UNLIKELY(!keeps_)) release_unkept();
+    if (C10_UNLIKELY(watched())) report(pointer, -size);
   }
 
+  // Says that stream works on the block, so that it is reused only after that work.
   void record(Block* block, c10::Stream stream);
+  // Says that the stream carries communication: blocks that it has used are reused after all others.
+  void mark_communication(int64_t stream);
   void empty_cache();
+  // The boundary between two training steps.
+  void step();
+
+  // Of the device's memory, what this process may reserve; 1 at first.
+  void set_fraction(double fraction);
+  double fraction();
+
+  // Private pools; an id is never 0. retire_pool: its blocks go back to the driver once they are returned.
+  int64_t new_pool();
+  void use_pool(int64_t id, int64_t users);
 
   PoolStatistics statistics(DriverCalls* calls);
   void reset_peaks();
   void reset_accumulated();
   int64_t host_views();
+  const std::string& policy_name() const { return policy_name_; }
+
+  // Calls function(block, pool id) for every block while nothing changes.
+  template <typename Function>
+  void for_each_block(Function function) {
+    std::lock_guard<SpinLock> guard(lock_);
+    for_each_policy([&function](Policy& policy, int64_t pool) {
+      policy.for_each_block([&](Block& block) { function(block, pool); });
+    });
+  }
 
   c10::Device device() const { return device_; }
   bool has_window() const { return has_window_; }
@@ -72,28 +108,55 @@ class DeviceMemory {
   struct Waiting {
     Block* block;
     std::vector<StreamUse> uses;
+    bool is_communication;
   };
 
+  static bool watched() { return c10::memoryProfilingEnabled(); }
+
+  Policy& policy() {
+    return C10_LIKELY(detail::pool_of_thread == 0) ? *policy_ : private_policy(detail::pool_of_thread);
+  }
+  Policy& private_policy(int64_t id);
+  template <typename Function>
+  void for_each_policy(Function function) {
+    function(*policy_, int64_t{0});
+    for (auto& [id, pool] : pools_) function(*pool.policy, id);
+  }
+
   Block* allocate_slow(int64_t stream, size_t bytes);
-  Block* take_again(int64_t stream, size_t bytes, bool flush_all);
-  Block* grow(int64_t stream, size_t bytes, size_t segment);
+  Block* take_again(int64_t stream, size_t bytes, bool all);
+  Block* grow(int64_t stream, size_t bytes, size_t* asked);
+  void* from_driver(Policy& policy, const Growth& growth, size_t bytes);
+  bool allowed(size_t bytes);
+  void collect_garbage(size_t bytes);
   void release_recorded(Block* block) noexcept;
+  void release_unkept() noexcept;
   void collect_finished(bool wait);
-  void release_segments();
+  void release_ranges(size_t need);
   [[noreturn]] void throw_out_of_memory(size_t bytes);
   void report(void* pointer, int64_t bytes);
 
   const c10::Device device_;
   const bool has_window_;
   const ptrdiff_t host_offset_;
+  const std::string policy_name_;
 
   SpinLock lock_;  // guards the rest
-  BlockPool pool_;
+  PoolStatistics statistics_;
+  PolicyContext context_;
+  std::unique_ptr<Policy> policy_;
+  const bool keeps_;
+  std::map<int64_t, PrivatePool> pools_;
+  int64_t next_pool_ = 1;
   DriverCalls calls_;
   std::unordered_map<Block*, std::vector<c10::Stream>> recorded_;
   std::deque<Waiting> waiting_;
+  std::vector<int64_t> communication_;  // streams
+  double fraction_ = 1;
 
   std::mutex reclaim_;
+  Lanes lanes_;
+  const uint64_t total_;
 };
 
 namespace detail {
@@ -115,6 +178,17 @@ inline DeviceMemory* used_device_memory(c10::DeviceIndex device) {
   return static_cast<unsigned>(device) < unsigned{kMaxDevices} ? detail::device_memories[device].load()
                                                                : nullptr;
 }
+
+template <typename Function>
+void for_each_device_memory(Function function) {
+  for (int device = 0; device < kMaxDevices; ++device) {
+    if (DeviceMemory* memory = detail::device_memories[device].load()) function(*memory);
+  }
+}
+
+// The allocator of a device that has not been used yet, before ISTHMUS_ALLOCATOR and ISTHMUS_ALLOC_CONF.
+// device < 0: of all. Throws c10::ValueError for unknown names and c10::Error when the device is in use.
+void choose_policy(int device, const std::string& name, const std::string& options);
 
 // The deleter of chip DataPtrs; the context is the Block.
 void release_block(void* block) noexcept;

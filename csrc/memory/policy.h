@@ -34,13 +34,13 @@ struct Growth {
 
 // In the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
 struct PolicyOptions {
-  size_t max_split = ~size_t{0};                // larger blocks are never split
-  size_t max_rounding = size_t{20} << 20;       // what such a block may be larger than its request
-  std::array<size_t, 16> divisions{};           // of [2^20+i, 2^21+i) into so many steps; 0: none
-  bool expandable = false;                      // the owner has virtual memory and the user wants it
-  size_t mapping_granule = size_t{2} << 20;     // of that memory
-  size_t lane_bytes = 0;                        // of addresses that the owner reserves for a lane
-  double collection_threshold = 0;              // share of the limit above which unused segments go back
+  size_t max_split = ~size_t{0};             // larger blocks are never split
+  size_t max_rounding = size_t{20} << 20;    // what such a block may be larger than its request
+  std::array<size_t, 16> divisions{};        // of [2^20+i, 2^21+i) into so many steps; 0: none
+  bool expandable = false;                   // the owner has virtual memory and the user wants it
+  size_t mapping_granule = size_t{2} << 20;  // of that memory
+  size_t lane_bytes = 0;                     // of addresses that the owner reserves for a lane
+  double collection_threshold = 0;           // share of the limit above which unused segments go back
 };
 
 // Of "key:value,key:[value,...]". Keys that only other devices know are ignored unless is_ours.

@@ -14,12 +14,20 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 // Of other devices, in the variable that all share.
 const std::set<std::string>& foreign_keys() {
-  static const auto* const keys = new std::set<std::string>{
-      "backend", "pinned_use_cuda_host_register", "pinned_num_register_threads", "pinned_reserve_segment_size_mb",
-      "pinned_use_background_threads", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc",
-      "graph_capture_record_stream_reuse", "per_process_memory_fraction", "large_segment_size_mb",
-      "pinned_max_round_threshold_mb", "pinned_max_cached_size_mb", "throw_on_cudamalloc_oom",
-      "pinned_use_hip_host_register"};
+  static const auto* const keys = new std::set<std::string>{"backend",
+                                                            "pinned_use_cuda_host_register",
+                                                            "pinned_num_register_threads",
+                                                            "pinned_reserve_segment_size_mb",
+                                                            "pinned_use_background_threads",
+                                                            "release_lock_on_cudamalloc",
+                                                            "release_lock_on_hipmalloc",
+                                                            "graph_capture_record_stream_reuse",
+                                                            "per_process_memory_fraction",
+                                                            "large_segment_size_mb",
+                                                            "pinned_max_round_threshold_mb",
+                                                            "pinned_max_cached_size_mb",
+                                                            "throw_on_cudamalloc_oom",
+                                                            "pinned_use_hip_host_register"};
   return *keys;
 }
 

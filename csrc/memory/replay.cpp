@@ -51,7 +51,10 @@ class Replay {
  public:
   Replay(const std::string& policy, const PolicyOptions& options, size_t capacity, const Trace& trace,
          bool with_spans)
-      : trace_(trace), with_spans_(with_spans), driver_(capacity), blocks_(static_cast<size_t>(trace.ids)),
+      : trace_(trace),
+        with_spans_(with_spans),
+        driver_(capacity),
+        blocks_(static_cast<size_t>(trace.ids)),
         sizes_(static_cast<size_t>(trace.ids)) {
     PolicyOptions with_lanes = options;
     with_lanes.lane_bytes = capacity;
@@ -69,10 +72,16 @@ class Replay {
             return finish(start);
           }
           break;
-        case EventKind::kFree: release(); break;
-        case EventKind::kStep: step(); break;
-        case EventKind::kUse: break;  // whoever frees it later waits; nothing to account for here
-        default: TORCH_CHECK_VALUE(false, "event ", event_, " is of no known kind");
+        case EventKind::kFree:
+          release();
+          break;
+        case EventKind::kStep:
+          step();
+          break;
+        case EventKind::kUse:
+          break;  // whoever frees it later waits; nothing to account for here
+        default:
+          TORCH_CHECK_VALUE(false, "event ", event_, " is of no known kind");
       }
     }
     return finish(start);
@@ -83,9 +92,8 @@ class Replay {
     result_.seconds = std::chrono::duration<double>(Clock::now() - start - driver_time_).count();
     (steps_ == 0 ? result_.live_first : result_.live) =
         std::max(steps_ == 0 ? result_.live_first : result_.live, peak_live_);
-    (steps_ == 0 ? result_.reserved_first : result_.reserved) =
-        std::max(steps_ == 0 ? result_.reserved_first : result_.reserved,
-                 statistics_.reserved_bytes.all.peak);
+    (steps_ == 0 ? result_.reserved_first : result_.reserved) = std::max(
+        steps_ == 0 ? result_.reserved_first : result_.reserved, statistics_.reserved_bytes.all.peak);
     if (with_spans_) close_spans();
     return std::move(result_);
   }
@@ -238,7 +246,8 @@ class Replay {
     for (size_t index = 0; index < blocks_.size(); ++index)
       if (blocks_[index] != nullptr) add_span(index);
     for (const auto& [pointer, opened] : open_segments_)
-      add_segment_span(static_cast<char*>(pointer), static_cast<char*>(pointer) + opened.second, opened.first);
+      add_segment_span(static_cast<char*>(pointer), static_cast<char*>(pointer) + opened.second,
+                       opened.first);
   }
 
   static constexpr size_t kLane = size_t{1} << 42;  // addresses cost nothing here

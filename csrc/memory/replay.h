@@ -14,8 +14,8 @@ enum class EventKind : uint8_t { kAllocate, kFree, kStep, kUse };  // kUse: by t
 struct Trace {
   size_t count = 0;
   const uint8_t* kind = nullptr;
-  const int32_t* id = nullptr;     // dense from 0; an id is used once
-  const int64_t* size = nullptr;   // bytes
+  const int32_t* id = nullptr;    // dense from 0; an id is used once
+  const int64_t* size = nullptr;  // bytes
   const int16_t* stream = nullptr;
   int32_t ids = 0;
 };

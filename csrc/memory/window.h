@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "memory/block_pool.h"
+#include "memory/block.h"
 
 namespace isthmus::memory {
 

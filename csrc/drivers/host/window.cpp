@@ -13,8 +13,8 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kFileShare = 2;    // of the capacity: room for fragmentation
-constexpr uint64_t kWindowShare = 8;  // of the capacity: the file, then addresses for virtual memory
+constexpr uint64_t kFileShare = 2;     // of the capacity: room for fragmentation
+constexpr uint64_t kWindowShare = 64;  // of the capacity: the file, then addresses for virtual memory
 
 char* reserve_addresses(int32_t device, uint64_t bytes) {
   constexpr uint64_t kAlignment = Window::kGranularity;
@@ -44,9 +44,9 @@ Window::Window(int32_t device, uint64_t capacity, bool strict)
   map(0, 0, file_bytes_);
 }
 
-void Window::map(uint64_t offset, uint64_t file_offset, uint64_t bytes) {
+void Window::map_file(uint64_t offset, int descriptor, uint64_t file_offset, uint64_t bytes) {
   void* mapped = mmap(host_base_ + offset, bytes, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor_, static_cast<off_t>(file_offset));
+                      MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor, static_cast<off_t>(file_offset));
   if (mapped == MAP_FAILED) {
     fail(ISTHMUS_OUT_OF_MEMORY,
          "chip %d: cannot map %s of memory: %s; raise vm.max_map_count or lower the use", device_,

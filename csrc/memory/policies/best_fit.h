@@ -1,5 +1,5 @@
-// "bf": best fit, as TensorFlow's BFC. The smallest free block that is large enough serves, small requests and
-// large ones from the same regions; it is split if that spares half of it or 128 MiB. Regions double each
+// "bf": best fit, as TensorFlow's BFC. The smallest free block that is large enough serves, small requests
+// and large ones from the same regions; it is split if that spares half of it or 128 MiB. Regions double each
 // time. (Bins by power of two would find the same block: the tree is ordered by size.)
 #pragma once
 
@@ -11,8 +11,7 @@ namespace isthmus::memory {
 
 class BestFitPolicy final : public TreePolicy {
  public:
-  explicit BestFitPolicy(const PolicyContext& context)
-      : TreePolicy(context, /*with_bins=*/false) {}
+  explicit BestFitPolicy(const PolicyContext& context) : TreePolicy(context, /*with_bins=*/false) {}
 
   Growth growth(int64_t /*stream*/, size_t requested) override {
     const size_t minimum = round_to(requested, kRegionRound);

@@ -1,6 +1,6 @@
-// "bs": size buckets, eight for each power of two. A block serves only its own bucket and is neither split nor
-// merged, so a request costs a few instructions and wastes at most an eighth; memory once of one size never
-// serves another. Blocks up to 1 MiB are cut from segments of 2 MiB.
+// "bs": size buckets, eight for each power of two. A block serves only its own bucket and is neither split
+// nor merged, so a request costs a few instructions and wastes at most an eighth; memory once of one size
+// never serves another. Blocks up to 1 MiB are cut from segments of 2 MiB.
 #pragma once
 
 #include <array>

@@ -7,8 +7,7 @@ namespace isthmus::memory {
 
 class PlannedPolicy final : public TreePolicy {
  public:
-  explicit PlannedPolicy(const PolicyContext& context)
-      : TreePolicy(context, /*with_bins=*/true) {}
+  explicit PlannedPolicy(const PolicyContext& context) : TreePolicy(context, /*with_bins=*/true) {}
 };
 
 }  // namespace isthmus::memory

@@ -78,7 +78,8 @@ Block* TorchPolicy::place(int64_t stream, Range range, size_t requested) {
   TreePool& blocks = pool(stream);
   if (lane.base == nullptr) {
     lane.base = static_cast<char*>(range.pointer);
-    make_hole(lane, new_block(blocks, range.pointer, options_.lane_bytes / lane.unit * lane.unit, lane.small));
+    make_hole(lane,
+              new_block(blocks, range.pointer, options_.lane_bytes / lane.unit * lane.unit, lane.small));
     count_segment(lane.small, range.bytes);
   } else {
     count_reserved(lane.small, static_cast<int64_t>(range.bytes));

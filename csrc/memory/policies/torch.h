@@ -10,8 +10,7 @@ namespace isthmus::memory {
 
 class TorchPolicy final : public TreePolicy {
  public:
-  explicit TorchPolicy(const PolicyContext& context)
-      : TreePolicy(context, /*with_bins=*/false) {}
+  explicit TorchPolicy(const PolicyContext& context) : TreePolicy(context, /*with_bins=*/false) {}
 
   Growth growth(int64_t stream, size_t requested) override;
   std::vector<Range> remove_free(size_t need) override;

@@ -1,0 +1,10 @@
+// What isthmus.chip.memory and isthmus.memory call.
+#pragma once
+
+namespace pybind11 {
+class module_;
+}
+
+namespace isthmus {
+void bind_memory(pybind11::module_& m);
+}

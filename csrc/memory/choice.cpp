@@ -1,0 +1,126 @@
+#include "memory/choice.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "core/runtime.h"
+#include "memory/device_memory.h"
+
+namespace isthmus::memory {
+namespace {
+
+constexpr const char* kDefault = "planned";
+constexpr const char* kVariable = "ISTHMUS_ALLOCATOR";
+constexpr int kAll = -1;
+
+struct Choice {
+  std::string name, options;
+};
+
+struct Choices {
+  std::mutex mutex;
+  std::map<int, Choice> by_device;
+};
+
+Choices& choices() {
+  static auto* const instance = new Choices;
+  return *instance;
+}
+
+void check_name(const std::string& name, const std::string& where) {
+  const auto& names = policy_names();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  std::string all;
+  for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
+  TORCH_CHECK_VALUE(false, where, ": no allocator is called '", name, "'; there are ", all);
+}
+
+// The last entry that speaks of the device, or of all devices.
+std::string of_variable(c10::DeviceIndex device) {
+  const char* text = std::getenv(kVariable);
+  std::string rest = text == nullptr ? "" : text, found = kDefault;
+  bool is_exact = false;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string entry = rest.substr(0, comma);
+    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    const size_t equals = entry.find('=');
+    const std::string name = equals == std::string::npos ? entry : entry.substr(equals + 1);
+    check_name(name, kVariable);
+    if (equals == std::string::npos) {
+      if (!is_exact) found = name;
+      continue;
+    }
+    std::string which = entry.substr(0, equals);
+    if (which.rfind("chip:", 0) == 0) which = which.substr(5);
+    TORCH_CHECK_VALUE(!which.empty() && which.find_first_not_of("0123456789") == std::string::npos, kVariable,
+                      ": '", entry.substr(0, equals), "' is no device; write chip:0=torch,planned");
+    if (std::stoi(which) != device) continue;
+    found = name;
+    is_exact = true;
+  }
+  return found;
+}
+
+Choice made(c10::DeviceIndex device) {
+  Choices& all = choices();
+  std::lock_guard<std::mutex> guard(all.mutex);
+  for (const int key : {int{device}, kAll}) {
+    const auto found = all.by_device.find(key);
+    if (found != all.by_device.end()) return found->second;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string chosen_policy(c10::DeviceIndex device) {
+  const std::string name = made(device).name;
+  return name.empty() ? of_variable(device) : name;
+}
+
+PolicyOptions chosen_options(c10::DeviceIndex device) {
+  PolicyOptions options;
+  const std::string own = made(device).options;
+  const char* ours = std::getenv("ISTHMUS_ALLOC_CONF");
+  const char* shared = std::getenv("PYTORCH_ALLOC_CONF");
+  if (!own.empty()) {
+    options = parse_options(own, /*is_ours=*/true);
+  } else if (ours != nullptr && *ours != '\0') {
+    options = parse_options(ours, /*is_ours=*/true);
+  } else if (shared != nullptr) {
+    options = parse_options(shared, /*is_ours=*/false);
+  }
+  if (!options.expandable) return options;
+  use_device(device);
+  if (!ISTHMUS_HAS(driver(), virtual_granularity)) {
+    TORCH_WARN_ONCE("chip: expandable_segments is ignored: driver '", driver().name,
+                    "' has no virtual memory");
+    options.expandable = false;
+    return options;
+  }
+  check(driver().virtual_granularity(&options.mapping_granule), "virtual_granularity");
+  uint64_t free_bytes = 0, total_bytes = 0;
+  check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");
+  options.lane_bytes = round_to(total_bytes, round_to(size_t{20} << 20, options.mapping_granule));
+  return options;
+}
+
+void choose_policy(int device, const std::string& name, const std::string& options) {
+  if (!name.empty()) check_name(name, "allocator");
+  parse_options(options, /*is_ours=*/true);
+  for (int each = 0; each < kMaxDevices; ++each) {
+    TORCH_CHECK((device != kAll && device != each) ||
+                    used_device_memory(static_cast<c10::DeviceIndex>(each)) == nullptr,
+                "chip ", each, " has allocated memory already; choose its allocator before the first tensor");
+  }
+  Choices& all = choices();
+  std::lock_guard<std::mutex> guard(all.mutex);
+  all.by_device[device] = {name, options};
+}
+
+}  // namespace isthmus::memory

@@ -1,0 +1,17 @@
+// Which policy a device's memory has, and with which options.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+#include "memory/policy.h"
+
+namespace isthmus::memory {
+
+// Of choose_policy(), else of ISTHMUS_ALLOCATOR: "torch", or "chip:1=torch,planned".
+std::string chosen_policy(c10::DeviceIndex device);
+// Of choose_policy(), else of ISTHMUS_ALLOC_CONF, else of PYTORCH_ALLOC_CONF.
+PolicyOptions chosen_options(c10::DeviceIndex device);
+
+}  // namespace isthmus::memory

@@ -1,0 +1,53 @@
+#include "memory/lanes.h"
+
+#include "core/runtime.h"
+
+namespace isthmus::memory {
+namespace {
+
+// One unit of memory at pointer; false if the device has none. Its handle ends with the mapping.
+bool map_unit(char* pointer, size_t unit) {
+  isthmus_memory_handle handle = nullptr;
+  const isthmus_status status = driver().virtual_create(unit, &handle);
+  if (status == ISTHMUS_OUT_OF_MEMORY) return false;
+  check(status, "virtual_create");
+  const isthmus_status mapped = driver().virtual_map(pointer, unit, handle, ISTHMUS_VIRTUAL_READ_WRITE);
+  check(driver().virtual_destroy(handle), "virtual_destroy");
+  if (mapped == ISTHMUS_OUT_OF_MEMORY) return false;
+  check(mapped, "virtual_map");
+  return true;
+}
+
+void unmap_units(char* pointer, size_t bytes) {
+  if (bytes > 0) check(driver().virtual_unmap(pointer, bytes), "virtual_unmap");
+}
+
+}  // namespace
+
+void* Lanes::map(const Policy& policy, const Growth& growth, size_t lane_bytes) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  Lane& lane = lanes_[{&policy, growth.lane}];
+  if (lane.base == nullptr) {
+    void* base = nullptr;
+    const isthmus_status status = driver().virtual_reserve(lane_bytes, &base);
+    if (status == ISTHMUS_OUT_OF_MEMORY) return nullptr;
+    check(status, "virtual_reserve");
+    lane = {static_cast<char*>(base), growth.unit};
+  }
+  char* const pointer = lane.base + growth.offset;
+  for (size_t done = 0; done < growth.bytes; done += growth.unit) {
+    if (map_unit(pointer + done, growth.unit)) continue;
+    unmap_units(pointer, done);
+    return nullptr;
+  }
+  return pointer;
+}
+
+void Lanes::unmap(const Policy& policy, const Range& range) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  const Lane& lane = lanes_.at({&policy, range.lane});
+  for (size_t done = 0; done < range.bytes; done += lane.unit)
+    unmap_units(static_cast<char*>(range.pointer) + done, lane.unit);
+}
+
+}  // namespace isthmus::memory
