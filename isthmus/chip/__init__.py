@@ -268,10 +268,10 @@ def __getattr__(name: str) -> bool:
     # torch.utils.checkpoint reads this attribute, not the function, to see whether there is a state to keep.
     if name == "_initialized":
         return is_initialized()
-    from isthmus.chip import absent
+    from isthmus.chip.absent import reason  # not `from isthmus.chip`, which would ask here again
 
-    reason = absent.reason(name)
-    raise AttributeError(f"module 'torch.chip' has no attribute {name!r}" + (f": {reason}" if reason else ""))
+    why = reason(name)
+    raise AttributeError(f"module 'torch.chip' has no attribute {name!r}" + (f": {why}" if why else ""))
 
 
 def _is_compiled() -> bool:
