@@ -127,7 +127,7 @@ def spans(trace: Trace, allocator: str, conf: str = "", capacity: int = NO_LIMIT
 
 def policies() -> list[str]:
     """Names of the allocators, the default first. Raises TraceError where the core is not built."""
-    return list(_core().replay_policies())
+    return list(_core().allocators())
 
 
 def parse_size(text: str) -> int:
