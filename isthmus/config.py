@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -77,6 +77,11 @@ class Settings(BaseSettings):
         "device memory faults outside kernels, is poisoned when fresh; streams are delayed",
     )
     host_delegate: Switch = _option(True, "host chip", "0: pretend that the CPU cannot address the memory")
+    host_rng: Literal["mt19937", "philox"] = _option(
+        "mt19937",
+        "import torch",
+        "random numbers: mt19937 gives CPU's after the same seed, philox numbers of seed and offset only",
+    )
     debug: str = _option(
         "", "isthmus.debug", "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)"
     )

@@ -47,6 +47,7 @@ from isthmus.chip.device import (
     get_device_properties,
     is_available,
     is_bf16_supported,
+    is_tf32_supported,
     set_device,
     synchronize,
 )
@@ -192,6 +193,7 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "lazy_modules",
     "LongStorage",
     "LongTensor",

@@ -96,6 +96,11 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return including_emulation or get_device_properties().supports_bfloat16
 
 
+def is_tf32_supported() -> bool:
+    """False: float32 is computed as float32."""
+    return False
+
+
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
     """Whether copies between the two devices go directly, without host memory in between."""
     first, second = _index(device), _index(peer_device)
