@@ -7,6 +7,7 @@
 
 #include <map>
 #include <tuple>
+#include <unordered_set>
 
 #include "core/profiler.h"
 
@@ -31,6 +32,10 @@ ActivityType type_of(Kind kind) noexcept {
     default:
       return ActivityType::CONCURRENT_KERNEL;
   }
+}
+
+bool on_host(const Record& record) noexcept {
+  return record.kind == Kind::kCall || record.kind == Kind::kDriver;
 }
 
 // Names reach the trace as they are, inside quotes.
@@ -70,11 +75,13 @@ class Session final : public libkineto::IActivityProfilerSession {
                     int64_t start_ns, int64_t end_ns) override {
     buffer_->span = libkineto::TraceSpan(start_ns, end_ns, "chip");
     Annotations annotations;
+    for (const Record& record : records_)
+      if (!on_host(record)) launched_.insert(record.launch);
     for (const Record& record : records_) {
       if (record.start_ns < start_ns || record.start_ns > end_ns) continue;
       if (types_.count(type_of(record.kind)) == 0 && record.kind != Kind::kSynchronize) continue;
       log(record, linked, logger);
-      if (record.kind != Kind::kCall && record.kind != Kind::kDriver) cover(record, annotations);
+      if (!on_host(record)) cover(record, annotations);
     }
     if (types_.count(ActivityType::GPU_USER_ANNOTATION) != 0) log(annotations, linked, logger);
     for (const auto& [device, streams] : streams_)
@@ -118,6 +125,7 @@ class Session final : public libkineto::IActivityProfilerSession {
 
   const std::set<ActivityType> types_;
   std::vector<Record> records_;
+  std::unordered_set<uint32_t> launched_;         // launches of which there is work
   std::map<int32_t, std::set<int64_t>> streams_;  // rows of each device
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
 };
@@ -135,21 +143,21 @@ void Session::cover(const Record& record, Annotations& annotations) {
 void Session::log(const Record& record, const libkineto::getLinkedActivityCallback& linked,
                   libkineto::ActivityLogger& logger) {
   GenericTraceActivity& activity = append(type_of(record.kind), record.name);
-  const bool on_host = record.kind == Kind::kCall || record.kind == Kind::kDriver;
+  const bool host = on_host(record);
   activity.startTime = record.start_ns;
   activity.endTime = record.end_ns;
-  activity.device = on_host ? libkineto::processId() : record.device;
-  activity.resource = on_host ? record.thread : static_cast<int32_t>(record.stream);
+  activity.device = host ? libkineto::processId() : record.device;
+  activity.resource = host ? record.thread : static_cast<int32_t>(record.stream);
   activity.threadId = record.thread;
   activity.id = static_cast<int32_t>(record.launch);
   if (record.operator_id != 0) activity.linked = linked(static_cast<int32_t>(record.operator_id));
-  if (record.launch != 0) {
+  if (record.launch != 0) activity.addMetadata("correlation", record.launch);
+  if (record.launch != 0 && launched_.count(record.launch) != 0) {  // an arrow needs both ends
     activity.flow.id = record.launch;
     activity.flow.type = libkineto::kLinkAsyncCpuGpu;
-    activity.flow.start = on_host;
-    activity.addMetadata("correlation", record.launch);
+    activity.flow.start = host;
   }
-  if (!on_host) {
+  if (!host) {
     activity.addMetadata("device", record.device);
     activity.addMetadata("stream", record.stream);
   }

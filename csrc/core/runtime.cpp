@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "core/profiler.h"
 #include "loader/loader.h"
 
 namespace isthmus {
@@ -137,6 +138,7 @@ void restore_device(c10::DeviceIndex device) noexcept { tls_device = device; }
 
 void use_device(c10::DeviceIndex device) {
   if (C10_LIKELY(device == tls_driver_device)) return;
+  const profiler::Call call("chipSetDevice");
   check(driver().device_set(device), "set device");
   state().set_device_calls.fetch_add(1, std::memory_order_relaxed);
   tls_driver_device = device;

@@ -8,6 +8,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include <optional>
+
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/kernel_route.h"
 #include "dispatch/mapping.h"
@@ -24,6 +27,28 @@ bool bytewise(const at::Tensor& to, const at::Tensor& from) {
          to.is_non_overlapping_and_dense() && to.is_neg() == from.is_neg() && to.is_conj() == from.is_conj();
 }
 
+const char* copy_name(const at::Tensor& to, const at::Tensor& from) noexcept {
+  if (!on_chip(from)) return "Memcpy HtoD";
+  return on_chip(to) ? "Memcpy DtoD" : "Memcpy DtoH";
+}
+
+// A driver's copy in a profile.
+profiler::Work watch(const at::Tensor& to, const at::Tensor& from, c10::Stream stream) {
+  using profiler::Work;
+  return Work(profiler::Kind::kCopy, copy_name(to, from), stream, Work::By::kDriver, to.nbytes());
+}
+
+// A copy by the CPU: on the chip, one that changes dtype or strides is a kernel there.
+void watch_on_cpu(std::optional<profiler::Work>& work, const at::Tensor& to, const at::Tensor& from) {
+  if (C10_LIKELY(!profiler::recording())) return;
+  using profiler::Work;
+  const c10::Stream stream = current_stream((on_chip(to) ? to : from).device().index());
+  if (on_chip(to) && on_chip(from) && !bytewise(to, from))
+    work.emplace(profiler::Kind::kKernel, "aten::copy_", stream);
+  else
+    work.emplace(profiler::Kind::kCopy, copy_name(to, from), stream, Work::By::kThread, to.nbytes());
+}
+
 // Enqueues a copy between pinned host memory and the chip; false if it has to be done otherwise.
 bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
@@ -31,6 +56,7 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   if (!memory::is_pinned(host.const_data_ptr())) return false;
   const c10::Stream stream = current_stream((on_chip(to) ? to : from).device().index());
   const isthmus_stream handle = stream_handle(stream);
+  const profiler::Work work = watch(to, from, stream);
   check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
                             on_chip(to) ? ISTHMUS_HOST_TO_DEVICE : ISTHMUS_DEVICE_TO_HOST, handle),
         "asynchronous copy");
@@ -69,6 +95,7 @@ bool copy_within(const at::Tensor& to, const at::Tensor& from) {
   if (!bytewise(to, from)) return false;
   const c10::Stream stream = current_stream(to.device().index());
   use_device(to.device().index());
+  const profiler::Work work = watch(to, from, stream);
   check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
                             ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
         "copy on the device");
@@ -91,6 +118,7 @@ void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
   synchronize_stream(current_stream(from.device().index()));
   const isthmus_stream handle = stream_handle(stream);
   if (ISTHMUS_HAS(driver(), copy_peer_async)) {
+    const profiler::Work work = watch(to, source, stream);
     check(driver().copy_peer_async(to.mutable_data_ptr(), to.device().index(), source.const_data_ptr(),
                                    source.device().index(), to.nbytes(), handle),
           "copy between devices");
@@ -114,6 +142,8 @@ void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   const bool together = on_chip(to) && on_chip(from) && to.device() == from.device();
   at::Tensor cpu_to = to_mapping.argument(to, true, true);
   const at::Tensor cpu_from = (together ? to_mapping : from_mapping).argument(from, false, true);
+  std::optional<profiler::Work> work;
+  if (kind == Mapping::Kind::kAlias) watch_on_cpu(work, to, from);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   cpu_to.copy_(cpu_from);
   to_mapping.finish_arguments();

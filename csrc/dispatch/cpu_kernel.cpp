@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "core/generator.h"
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/routes.h"
@@ -118,6 +119,7 @@ void CpuKernel::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& 
   }
   const c10::Stream stream = current_stream(mapping.device());
   drain(stream);
+  const profiler::Work work(profiler::Kind::kKernel, name_.c_str(), stream);
   memory::PoolScope pool(stream);
   op.redispatchBoxed(cpu, stack);
 }

@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include "core/profiler.h"
 #include "memory/memory.h"
 
 namespace isthmus {
@@ -170,6 +171,9 @@ bool KernelArguments::value(const c10::IValue& value) {
 bool KernelArguments::call(const std::string& name, c10::Stream stream, uint64_t seed) {
   use_device(stream.device_index());
   if (on_host_) drain(stream);
+  using profiler::Work;
+  const Work work(profiler::Kind::kKernel, name.c_str(), stream,
+                  on_host_ ? Work::By::kThread : Work::By::kDriver);
   CallState state{stream, on_host_, {}, {}, {}};
   isthmus_context context{sizeof(isthmus_context),
                           stream.device_index(),

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/routes.h"
 #include "memory/memory.h"
@@ -39,6 +40,7 @@ void read_device(void* to, const void* from, size_t bytes, c10::DeviceIndex devi
   if (bytes == 0) return;
   synchronize_stream(current_stream(device));
   use_device(device);
+  const profiler::Call call("chipMemcpy");
   check(driver().copy(to, from, bytes, ISTHMUS_DEVICE_TO_HOST), "copy to host");
 }
 
@@ -46,6 +48,7 @@ void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex dev
   if (bytes == 0) return;
   synchronize_stream(current_stream(device));
   use_device(device);
+  const profiler::Call call("chipMemcpy");
   check(driver().copy(to, from, bytes, ISTHMUS_HOST_TO_DEVICE), "copy to device");
 }
 
