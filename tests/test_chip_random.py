@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from children import output
@@ -146,3 +148,108 @@ def test_extreme_seeds_are_those_of_the_cpu(seed):
     torch.manual_seed(seed)
     assert torch.equal(torch.rand(3, device="chip").cpu(), torch.rand(3))
     assert torch.chip.initial_seed() == torch.initial_seed()
+
+
+def test_generators_share_a_state():
+    first = torch.Generator(device="chip").manual_seed(5)
+    shared = first.graphsafe_get_state()
+    expected = torch.rand(6, generator=torch.Generator().manual_seed(5))
+    drawn = [torch.rand(3, device="chip", generator=generator).cpu() for generator in (first, shared)]
+    assert torch.equal(torch.cat(drawn), torch.cat([expected[:3], expected[3:]]))
+
+
+def test_a_generator_takes_the_state_of_another():
+    first = torch.Generator(device="chip").manual_seed(5)
+    second = torch.Generator(device="chip").manual_seed(6)
+    second.graphsafe_set_state(first.graphsafe_get_state())
+    assert second.initial_seed() == 5
+    second.manual_seed(7)
+    assert first.initial_seed() == 7
+    with pytest.raises(RuntimeError, match="'chip'"):
+        second.graphsafe_set_state(torch.Generator())
+
+
+def test_a_clone_is_on_its_own():
+    first = torch.Generator(device="chip").manual_seed(5)
+    copy = first.clone_state()
+    copy.manual_seed(6)
+    assert first.initial_seed() == 5
+
+
+def test_offset_of_the_default_generator():
+    generator = torch.Generator(device="chip")
+    assert generator.get_offset() == 0
+    with pytest.raises(RuntimeError, match="has no offset"):
+        generator.set_offset(4)
+
+
+def test_generator_survives_pickling():
+    generator = torch.Generator(device="chip").manual_seed(5)
+    torch.rand(3, device="chip", generator=generator)
+    copy = pickle.loads(pickle.dumps(generator))
+    assert copy.device == generator.device
+    expected = torch.rand(3, device="chip", generator=generator)
+    assert torch.equal(torch.rand(3, device="chip", generator=copy).cpu(), expected.cpu())
+
+
+def test_state_of_the_wrong_kind_is_refused():
+    with pytest.raises(TypeError, match="ByteTensor"):
+        torch.chip.set_rng_state(torch.zeros(4))
+    with pytest.raises(RuntimeError, match="state"):
+        torch.chip.set_rng_state(torch.zeros(4, dtype=torch.uint8))
+
+
+def test_fork_rng_of_some_devices():
+    torch.manual_seed(1)
+    with torch.random.fork_rng(devices=[1], device_type="chip"):
+        torch.manual_seed(2)
+        inside = torch.rand(3, device="chip:0").cpu()
+    torch.manual_seed(2)
+    assert torch.equal(torch.rand(3, device="chip:0").cpu(), inside)
+    torch.manual_seed(1)
+    expected = torch.rand(3, device="chip:1").cpu()
+    torch.manual_seed(1)
+    with torch.random.fork_rng(devices=[1], device_type="chip"):
+        torch.rand(3, device="chip:1")
+    assert torch.equal(torch.rand(3, device="chip:1").cpu(), expected)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("preserve", [True, False])
+def test_checkpoint_keeps_the_numbers_that_follow(reentrant, preserve):
+    def block(y):
+        return torch.nn.functional.dropout(y * 2, 0.5)
+
+    def run(recompute):
+        torch.manual_seed(3)
+        x = torch.ones(64, device="chip", requires_grad=True)
+        out = (
+            torch.utils.checkpoint.checkpoint(block, x, use_reentrant=reentrant, preserve_rng_state=preserve)
+            if recompute
+            else block(x)
+        )
+        out.sum().backward()
+        return x.grad.cpu(), torch.rand(4, device="chip").cpu()
+
+    plain, recomputed = run(False), run(True)
+    assert torch.equal(plain[0], recomputed[0]) == preserve
+    assert torch.equal(plain[1], recomputed[1]) == preserve
+
+
+class _Noise(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(2)
+
+
+def test_workers_of_a_loader_draw_as_without_the_chip():
+    torch.manual_seed(9)
+    torch.rand(1, device="chip")  # the chip's numbers are not the loader's
+    loader = torch.utils.data.DataLoader(_Noise(), num_workers=2, batch_size=2)
+    first = torch.cat(list(loader)).chip()
+    torch.manual_seed(9)
+    second = torch.cat(list(loader)).chip()
+    assert torch.equal(first.cpu(), second.cpu())
+    assert len({tuple(row) for row in first.tolist()}) == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,5 +35,16 @@ class GradScaler(torch.amp.GradScaler):
         super().__init__("chip", *args, **kwargs)
 
 
-custom_fwd = functools.partial(torch.amp.custom_fwd, device_type="chip")
-custom_bwd = functools.partial(torch.amp.custom_bwd, device_type="chip")
+def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtype | None = None) -> Any:
+    """``torch.amp.custom_fwd(device_type="chip")``: a decorator of an autograd function's ``forward``.
+
+    Args:
+        fwd: the method; None where the decorator is called with arguments.
+        cast_inputs: dtype that floating-point inputs on the chip are cast to, autocast being off inside.
+    """
+    return torch.amp.custom_fwd(fwd, device_type="chip", cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Callable[..., Any] | None = None) -> Any:
+    """``torch.amp.custom_bwd(device_type="chip")``: a decorator of ``backward``, run in forward's autocast state."""
+    return torch.amp.custom_bwd(bwd, device_type="chip")
