@@ -1,7 +1,7 @@
 """The C++ core (csrc/). Everything here is for isthmus.chip; user code calls torch.chip."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch._C._distributed_c10d import Backend, Store
@@ -66,6 +66,31 @@ def external_stream(handle: int, device: int) -> tuple[int, int, int]: ...
 def set_stream(stream_id: int, device_index: int, device_type: int) -> None: ...
 def stream_priority_range() -> tuple[int, int]:
     """(lowest, highest); highest <= lowest, as in CUDA."""
+
+def stream_priority(stream_id: int, device_index: int) -> int: ...
+def listen_to_streams(function: Callable[[str, int, int, int], None] | None) -> None:
+    """Call function(action, what, stream id, device index) at what is asked of streams and events, on any thread.
+
+    Actions: "record" and "wait" (what: an event), "event_done", "stream_done", "device_done" (the host has seen it),
+    "memory_used" (what: an address that the stream uses). None ends it. One listener at a time.
+    """
+
+class SharedEvent:
+    """An event that processes share. The second form opens another process's."""
+
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(self, device: int, handle: bytes) -> None: ...
+    def record(self, stream_id: int, device_index: int) -> None: ...
+    def wait(self, stream_id: int, device_index: int) -> None: ...
+    def query(self) -> bool: ...
+    def synchronize(self) -> None: ...
+    def ipc_handle(self) -> bytes: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def native_handle(self) -> int: ...
 
 # ---- memory; statistics and empty_cache come through torch.accelerator
 def host_memory_stats() -> dict[str, int]:

@@ -158,12 +158,14 @@ isthmus_stream stream_handle(c10::Stream stream) {
 
 c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept {
   Registry& r = registry();
-  for (int id = 1; handle != nullptr && id < kMaxStreams; ++id) {
+  if (device < 0 || device >= kMaxDevices) return -1;
+  if (handle == nullptr || r.defaults[device].handle.load(std::memory_order_relaxed) == handle) return 0;
+  for (int id = 1; id < kMaxStreams; ++id) {
     const Entry* found = r.entries[id].load(std::memory_order_acquire);
     if (found == nullptr) break;
     if (found->handle.load(std::memory_order_relaxed) == handle && found->device == device) return id;
   }
-  return 0;
+  return -1;
 }
 
 void mark_busy(c10::Stream stream) noexcept {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +16,8 @@ class Stream(torch.Stream):
 
     Args:
         device: device or index; the current device by default.
-        priority: lower numbers run first, where the driver has priorities (:func:`stream_priority_range`).
+        priority: lower numbers run first, where the driver has priorities (:func:`stream_priority_range`); one out of
+            range becomes the nearest that is in it.
 
     Usable as a context manager, which makes it current.
     """
@@ -26,15 +28,34 @@ class Stream(torch.Stream):
             triple = _as_triple(_C.new_stream(_index_or_current(device), priority))
         return super().__new__(cls, **triple)
 
+    @property
+    def priority(self) -> int:
+        """The priority that it was made with, within the range; 0 for a default or external stream."""
+        return _C.stream_priority(self.stream_id, self.device_index)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """(lowest, highest) priority number."""
+        return _C.stream_priority_range()
+
+    def wait_event(self, event: torch.Event | SharedEvent) -> None:
+        """Make later work of this stream wait for the work that the event's last record captured."""
+        event.wait(self)
+
     def wait_stream(self, stream: torch.Stream) -> None:
         """Make later work of this stream wait for the work that stream has now."""
         self.wait_event(stream.record_event())
 
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+    def record_event(self, event: Any = None) -> Any:
         """Record event, or a new one, behind the work that this stream has now, and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """For ctypes: the driver's handle."""
+        return ctypes.c_void_p(self.native_handle)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<torch.chip.Stream device={self.device} id={self.stream_id:#x}>"
@@ -56,10 +77,65 @@ class ExternalStream(Stream):
         return stream
 
 
+class SharedEvent:
+    """An event that other processes can wait for and record: what ``Event(interprocess=True)`` gives.
+
+    It has no timing. A process hands :meth:`ipc_handle` to another, which opens it with
+    :meth:`Event.from_ipc_handle` while the first still has the event.
+    """
+
+    def __init__(self, event: _C.SharedEvent | None = None) -> None:
+        self._event = _C.SharedEvent() if event is None else event
+
+    @property
+    def device(self) -> torch.device:
+        """Its device; without index until it is first recorded or exported."""
+        index = self._event.device
+        return torch.device("chip", index) if index >= 0 else torch.device("chip")
+
+    @property
+    def event_id(self) -> int:
+        """The driver's handle, 0 until it is first recorded or exported."""
+        return self._event.native_handle
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Capture the work that the stream has now; the current one by default."""
+        stream = current_stream() if stream is None else stream
+        self._event.record(stream.stream_id, stream.device_index)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Make later work of the stream, the current one by default, wait for the captured work."""
+        stream = current_stream() if stream is None else stream
+        self._event.wait(stream.stream_id, stream.device_index)
+
+    def query(self) -> bool:
+        """Whether the captured work is done; True if nothing was recorded."""
+        return self._event.query()
+
+    def synchronize(self) -> None:
+        """Wait for the captured work, of whichever process."""
+        self._event.synchronize()
+
+    def elapsed_time(self, end_event: object) -> float:
+        """Refused: ValueError."""
+        raise ValueError(
+            "an event made with interprocess=True has no timing; time with enable_timing=True alone"
+        )
+
+    def ipc_handle(self) -> bytes:
+        """What another process opens it by. An event that was not recorded yet becomes the current device's."""
+        return self._event.ipc_handle()
+
+    def __repr__(self) -> str:
+        return f"<torch.chip.Event interprocess device={self.device}>"
+
+
 class _EventMeta(type):
     """``isinstance(e, torch.chip.Event)``: an event of the chip."""
 
     def __instancecheck__(cls, instance: object) -> bool:
+        if isinstance(instance, SharedEvent):
+            return True
         return isinstance(instance, torch.Event) and instance.device.type == "chip"
 
 
@@ -69,8 +145,11 @@ class Event(torch.Event, metaclass=_EventMeta):
     Args:
         enable_timing: :meth:`elapsed_time` (milliseconds) may be asked.
         blocking: accepted; a wait on the host always sleeps.
-        interprocess: accepted by PyTorch, which has no export of events yet.
+        interprocess: other processes may use it (:class:`SharedEvent`).
         external: accepted; it has a meaning only in graph capture.
+
+    Raises:
+        ValueError: both enable_timing and interprocess.
     """
 
     def __new__(
@@ -81,7 +160,24 @@ class Event(torch.Event, metaclass=_EventMeta):
         external: bool = False,
     ) -> Any:
         """A ``torch.Event``: elapsed_time and record_event of PyTorch take that very type and no subclass."""
-        return torch.Event("chip", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        if not interprocess:
+            return torch.Event("chip", enable_timing=enable_timing, blocking=blocking)
+        if enable_timing:
+            raise ValueError("an event with interprocess=True has no timing; leave enable_timing=True out")
+        return SharedEvent()
+
+    @classmethod
+    def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> Any:
+        """Another process's event.
+
+        Args:
+            device: the device that it is of.
+            handle: what its :meth:`~SharedEvent.ipc_handle` gave.
+
+        Raises:
+            RuntimeError: the process has ended or let go of the event, or the driver cannot share events.
+        """
+        return SharedEvent(_C.SharedEvent(_index(device), bytes(handle)))
 
 
 class StreamContext:
@@ -150,6 +246,21 @@ def stream_priority_range() -> tuple[int, int]:
 def is_current_stream_capturing() -> bool:
     """False: the chip has no graph capture."""
     return False
+
+
+def set_stream_check(check: bool | Literal["warn"]) -> None:
+    """Watch, in operators of this thread, that streams share memory in order (ISTHMUS_STREAM_CHECK).
+
+    An operator that reads memory while one on another stream may still be writing it, or writes it while one may
+    still be using it, raises ``isthmus.debug.streams.StreamOrderError`` before it runs, which names both operators
+    and both lines of the program. For debugging: it makes every operator slower.
+
+    Args:
+        check: True raises, "warn" warns once for each pair of lines, False ends it, and with it all cost.
+    """
+    from isthmus.debug import streams  # only where it is asked for: a tool stands above this layer
+
+    streams.check(bool(check), raises=check != "warn")
 
 
 def _index_or_current(device: DeviceLike) -> int:

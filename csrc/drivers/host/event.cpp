@@ -2,8 +2,11 @@
 
 #include <time.h>
 
+#include <utility>
+
 #include "driver.h"
 #include "error.h"
+#include "shared_event.h"
 #include "stream.h"
 
 namespace isthmus::host {
@@ -14,6 +17,20 @@ int64_t now_ns() noexcept {
   clock_gettime(CLOCK_MONOTONIC, &time);
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
+
+// The last record of a shared event, of whichever process.
+class SharedRecord final : public Awaited {
+ public:
+  SharedRecord(std::shared_ptr<SharedEvent> event, uint64_t ticket)
+      : event_(std::move(event)), ticket_(ticket) {}
+
+  const Stream* stream() const override { return nullptr; }
+  void wait() override { event_->wait(ticket_); }
+
+ private:
+  const std::shared_ptr<SharedEvent> event_;
+  const uint64_t ticket_;
+};
 
 }  // namespace
 
@@ -28,7 +45,15 @@ void Record::wait() {
   completed_.wait(lock, [&] { return done(); });
 }
 
+Event::Event(uint32_t flags)
+    : flags_(flags),
+      shared_((flags & ISTHMUS_EVENT_SHARED) != 0 ? std::make_shared<SharedEvent>() : nullptr) {}
+
+Event::Event(std::shared_ptr<SharedEvent> shared)
+    : flags_(ISTHMUS_EVENT_SHARED), shared_(std::move(shared)) {}
+
 void Event::record(Stream& stream) {
+  if (shared_ != nullptr) return record_shared(stream);
   // Held over submit(), so that the last record() by time is the last by the stream's order too.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stream.idle()) {
@@ -41,7 +66,20 @@ void Event::record(Stream& stream) {
   record_ = std::move(record);
 }
 
-std::shared_ptr<Record> Event::pending() {
+void Event::record_shared(Stream& stream) {
+  const uint64_t ticket = shared_->start();
+  if (stream.idle()) {
+    shared_->finish(ticket);
+  } else {
+    stream.submit([shared = shared_, ticket] { shared->finish(ticket); });
+  }
+}
+
+std::shared_ptr<Awaited> Event::pending() {
+  if (shared_ != nullptr) {
+    const uint64_t ticket = shared_->pending();
+    return ticket != 0 ? std::make_shared<SharedRecord>(shared_, ticket) : nullptr;
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   return record_ != nullptr && !record_->done() ? record_ : nullptr;
 }

@@ -9,19 +9,29 @@
 
 namespace isthmus::host {
 
+class SharedEvent;
 class Stream;
+
+// Work captured by an event that was not done yet.
+class Awaited {
+ public:
+  virtual ~Awaited() = default;
+  // The stream that it is on; null where another process recorded it.
+  virtual const Stream* stream() const = 0;
+  virtual void wait() = 0;
+};
 
 // One recording of an event. Streams that wait for it keep it, so the event may be recorded anew or
 // destroyed.
-class Record {
+class Record final : public Awaited {
  public:
   explicit Record(const Stream* stream) : stream_(stream) {}
 
-  const Stream* stream() const { return stream_; }
+  const Stream* stream() const override { return stream_; }
   bool done() const noexcept { return time_ns_.load(std::memory_order_acquire) != 0; }
   int64_t time_ns() const noexcept { return time_ns_.load(std::memory_order_acquire); }
   void complete();
-  void wait();
+  void wait() override;
 
  private:
   const Stream* const stream_;
@@ -32,17 +42,23 @@ class Record {
 
 class Event {
  public:
-  explicit Event(uint32_t flags) : flags_(flags) {}
+  explicit Event(uint32_t flags);
+  explicit Event(std::shared_ptr<SharedEvent> shared);
 
   void record(Stream& stream);
   // What the last record() captured; null if that is done already or there was none.
-  std::shared_ptr<Record> pending();
+  std::shared_ptr<Awaited> pending();
+  // Null unless it was made to be shared.
+  SharedEvent* shared() const { return shared_.get(); }
   void require_timing(const char* argument) const;
   // When the captured work was done. Throws Failure if it is not, or if there was no record().
   int64_t time_ns(const char* argument);
 
  private:
+  void record_shared(Stream& stream);
+
   const uint32_t flags_;
+  const std::shared_ptr<SharedEvent> shared_;
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Record> record_;
   int64_t time_ns_ = 0;  // of a record that was done at once, and so needs no Record

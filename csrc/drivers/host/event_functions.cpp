@@ -1,4 +1,5 @@
 // Events.
+#include "activity.h"
 #include "device.h"
 #include "error.h"
 #include "event.h"
@@ -21,10 +22,10 @@ isthmus_status event_create(uint32_t flags, isthmus_event* event) {
       fail(ISTHMUS_INVALID_ARGUMENT, "event_create: flags 0x%x have unknown bits; use ISTHMUS_EVENT_*",
            flags);
     }
-    if ((flags & ISTHMUS_EVENT_SHARED) != 0) {
+    if (flags == (ISTHMUS_EVENT_TIMING | ISTHMUS_EVENT_SHARED)) {
       fail(ISTHMUS_UNSUPPORTED,
-           "event_create: the host chip does not share events between processes; "
-           "leave ISTHMUS_EVENT_SHARED out");
+           "event_create: an event that processes share has no timing; leave ISTHMUS_EVENT_TIMING or "
+           "ISTHMUS_EVENT_SHARED out");
     }
     *event = reinterpret_cast<isthmus_event>(new Event(flags));
     return ISTHMUS_OK;
@@ -77,7 +78,8 @@ isthmus_status stream_wait_event(isthmus_stream handle, isthmus_event event) {
     const auto record = event_of(event, "stream_wait_event").pending();
     // A stream never needs to wait for its own past.
     if (record == nullptr || record->stream() == &stream) return ISTHMUS_OK;
-    stream.submit([record] { record->wait(); });
+    stream.submit(activity::recorded(ISTHMUS_ACTIVITY_SYNCHRONIZE, "Stream Wait Event", stream, 0,
+                                     [record] { record->wait(); }));
     return ISTHMUS_OK;
   });
 }

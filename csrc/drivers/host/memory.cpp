@@ -44,7 +44,7 @@ bool DeviceMemory::covers(const void* pointer, size_t bytes) {
     const uint64_t within = offset - begin;
     if (within < allocation.requested) return bytes <= allocation.requested - within;
   }
-  return mapped_without_gap(offset, bytes);
+  return mapped_without_gap(offset, bytes) || imported(offset, bytes);
 }
 
 bool DeviceMemory::mapped_without_gap(uint64_t offset, uint64_t bytes) const {

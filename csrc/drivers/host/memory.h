@@ -10,6 +10,7 @@
 #include "driver.h"
 #include "ledger.h"
 #include "ranges.h"
+#include "sharing.h"
 #include "window.h"
 
 // Physical memory made by virtual_create().
@@ -46,6 +47,12 @@ class DeviceMemory {
   void map(void* pointer, size_t bytes, isthmus_memory_handle handle);
   void unmap(void* pointer, size_t bytes);
 
+  // The part of the device's file that an allocation is.
+  SharedPart shared_part(const void* pointer);
+  // Shows a part of another process's file, which counts against that process's share of the capacity.
+  void* import(int descriptor, uint64_t file_offset, uint64_t bytes);
+  void close_import(void* pointer);
+
   // Gives up this process's share of the capacity.
   void leave();
 
@@ -58,12 +65,18 @@ class DeviceMemory {
     isthmus_memory_handle handle;
   };
 
+  struct Import {
+    uint64_t bytes;
+    uint64_t begin, reserved;  // addresses, from the offset in the window
+  };
+
   uint64_t take_memory(uint64_t bytes, uint64_t alignment, const char* purpose);
   void give_memory(uint64_t offset, uint64_t bytes);
   void poison(uint64_t offset, uint64_t bytes);
   void drop_if_unused(isthmus_memory_handle handle);
   uint64_t reserved_range(const void* pointer, size_t bytes, const char* function);
   bool mapped_without_gap(uint64_t offset, uint64_t bytes) const;
+  bool imported(uint64_t offset, uint64_t bytes) const;
 
   const int32_t device_;
   const uint64_t capacity_;
@@ -76,6 +89,7 @@ class DeviceMemory {
   std::map<uint64_t, Allocation> allocations_;  // by offset
   std::map<uint64_t, uint64_t> reservations_;   // offset -> bytes
   std::map<uint64_t, Mapping> mappings_;        // by offset
+  std::map<uint64_t, Import> imports_;          // by offset
   std::map<isthmus_memory_handle, std::unique_ptr<isthmus_memory_handle_t>> handles_;
 };
 

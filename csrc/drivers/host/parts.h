@@ -11,6 +11,8 @@ void add_host_window(isthmus_driver& table);          // memory_functions.cpp
 void add_copy_functions(isthmus_driver& table);       // copy_functions.cpp
 void add_stream_functions(isthmus_driver& table);     // stream_functions.cpp
 void add_event_functions(isthmus_driver& table);      // event_functions.cpp
+void add_sharing_functions(isthmus_driver& table);    // sharing_functions.cpp
+void add_activity_functions(isthmus_driver& table);   // activity_functions.cpp
 void add_telemetry_functions(isthmus_driver& table);  // telemetry_functions.cpp
 
 }  // namespace isthmus::host

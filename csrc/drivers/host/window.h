@@ -24,6 +24,7 @@ class Window {
 
   char* device_base() const { return device_base_; }
   char* host_base() const { return host_base_; }
+  int descriptor() const { return descriptor_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t file_bytes() const { return file_bytes_; }
 
@@ -37,7 +38,11 @@ class Window {
   char* host_address(uint64_t offset) const { return host_base_ + offset; }
 
   // Makes [offset, offset + bytes) show the file from file_offset on.
-  void map(uint64_t offset, uint64_t file_offset, uint64_t bytes);
+  void map(uint64_t offset, uint64_t file_offset, uint64_t bytes) {
+    map_file(offset, descriptor_, file_offset, bytes);
+  }
+  // The same of any file.
+  void map_file(uint64_t offset, int descriptor, uint64_t file_offset, uint64_t bytes);
   // Makes it address space with nothing behind it.
   void unmap(uint64_t offset, uint64_t bytes);
   // Returns to the system the file's pages that freed bytes lie on, except those that reach outside unused.

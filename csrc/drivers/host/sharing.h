@@ -1,0 +1,47 @@
+// What one process hands to another: which memory file of which process, and which part of it.
+//
+// The other opens the file through /proc, which the kernel allows to processes of the same user in the same
+// process namespace while the first one lives; as with CUDA, the maker must outlive the opening.
+#pragma once
+
+#include <cstdint>
+
+#include "driver.h"
+
+namespace isthmus::host {
+
+// An open file; closed at the end.
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File();
+  File(File&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+  File& operator=(File&&) = delete;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+struct SharedPart {
+  enum Kind : uint32_t { kMemory = 1, kEvent = 2 };
+
+  Kind kind;
+  int32_t descriptor;  // in the process that made it
+  uint64_t offset, bytes;
+};
+
+// The part, whose file this process has open.
+void write_handle(const SharedPart& part, isthmus_ipc_handle* handle);
+
+// Opens the file of a handle that another process, or this one, wrote; throws Failure if it is not a handle
+// of that kind or its maker is gone.
+File open_handle(const isthmus_ipc_handle& handle, SharedPart::Kind kind, SharedPart* part);
+
+// False for a process that has ended, waited for by its parent or not.
+bool process_is_alive(int32_t pid) noexcept;
+
+}  // namespace isthmus::host

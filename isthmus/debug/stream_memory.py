@@ -1,0 +1,223 @@
+"""What was last done with each piece of memory, and on which stream."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from isthmus.debug.origin import Origin
+from isthmus.debug.stream_clocks import Clocks, StreamKey
+
+_LARGEST_MASK = 1 << 28  # elements; larger regions are compared by their ends alone
+_LOOK_FOR_DEAD = 4096
+
+
+class Region(NamedTuple):
+    """The bytes of a tensor in its storage.
+
+    Attributes:
+        first: byte where it begins.
+        end: byte behind the last one.
+        itemsize: bytes of an element.
+        shape: of the tensor.
+        strides: in elements.
+    """
+
+    first: int
+    end: int
+    itemsize: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Region:
+        """Region of a tensor with at least one element."""
+        shape, strides, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
+        first = int(tensor.storage_offset()) * item
+        last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        return cls(first, first + (last + 1) * item, item, shape, strides)
+
+    def overlaps(self, other: Region) -> bool:
+        """Whether they have a byte in common; interleaved columns do not."""
+        if self.first >= other.end or other.first >= self.end:
+            return False
+        if self.is_dense() and other.is_dense():
+            return True
+        first, end = max(self.first, other.first), min(self.end, other.end)
+        if end - first > _LARGEST_MASK:
+            return True
+        return bool((self._mask(first, end) & other._mask(first, end)).any())
+
+    def covers(self, other: Region) -> bool:
+        """Whether it has every byte of the other; False where that takes time to see."""
+        return self == other or (self.first <= other.first and other.end <= self.end and self.is_dense())
+
+    def is_dense(self) -> bool:
+        """Whether it has every byte from its first to its end."""
+        return (self.end - self.first) // self.itemsize <= int(np.prod(self.shape, dtype=np.int64))
+
+    def _mask(self, first: int, end: int) -> np.ndarray:
+        mask = np.zeros(self.end - self.first, np.bool_)
+        strides = (*(s * self.itemsize for s in self.strides), 1)
+        np.lib.stride_tricks.as_strided(mask, (*self.shape, self.itemsize), strides)[...] = True
+        return mask[first - self.first : end - self.first]
+
+
+class Access(NamedTuple):
+    """One use of memory by one operator.
+
+    Attributes:
+        operator: overload, ``aten::add.Tensor``.
+        argument: its name in the schema.
+        writes: whether it writes.
+        stream: on which it ran.
+        number: of the work, as :class:`Clocks` counts.
+        origin: the line of the program.
+        region: which bytes.
+        freed: whether the tensor has been freed since, and the memory belongs to another one.
+    """
+
+    operator: str
+    argument: str
+    writes: bool
+    stream: StreamKey
+    number: int
+    origin: Origin
+    region: Region
+    freed: bool = False
+
+
+@dataclass(eq=False)
+class Memory:
+    """One storage.
+
+    Attributes:
+        alive: tells whether it still exists; keeps its identity from being used again.
+        address: of its first byte.
+        nbytes: of it.
+        maker: stream that it was allocated for; None if it was made before it was seen.
+        users: streams that record_stream() named.
+        accesses: the last of each kind, stream and region.
+    """
+
+    alive: StorageWeakRef
+    address: int
+    nbytes: int
+    maker: StreamKey | None
+    users: set[StreamKey] = field(default_factory=set)
+    accesses: list[Access] = field(default_factory=list)
+
+    def conflict(self, new: Access, later: StreamKey | None, clocks: Clocks) -> Access | None:
+        """An earlier access that the new one must come after and does not.
+
+        Args:
+            new: the access to come.
+            later: its stream; None: the host.
+            clocks: what is known.
+        """
+        for old in self.accesses:
+            if not (new.writes or old.writes) or clocks.is_before(old.stream, old.number, later):
+                continue
+            if old.freed or old.region.overlaps(new.region):
+                return old
+        return None
+
+    def add(self, new: Access) -> None:
+        """Remember an access, and forget those that whoever comes after this one comes after too."""
+
+        def is_kept(old: Access) -> bool:
+            if not new.region.covers(old.region) or old.freed:
+                return True
+            return not (new.writes or (not old.writes and old.stream == new.stream))
+
+        self.accesses = [old for old in self.accesses if is_kept(old)]
+        self.accesses.append(new)
+
+    def left_behind(self, clocks: Clocks) -> Iterator[Access]:
+        """Accesses that the allocator does not wait for before it gives the freed memory to its maker's stream."""
+        if self.maker is None:
+            return
+        for access in self.accesses:
+            if access.stream not in self.users and not clocks.is_before(
+                access.stream, access.number, self.maker
+            ):
+                yield access._replace(freed=True)
+
+
+class Memories:
+    """Every storage that was seen, by identity and by address."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._by_identity: dict[int, Memory] = {}
+        self._by_address: list[tuple[int, int]] = []  # address, identity
+        self._look_at = _LOOK_FOR_DEAD
+
+    def known(self, tensor: torch.Tensor) -> Memory | None:
+        """The memory of a tensor, if it was seen before."""
+        storage = tensor.untyped_storage()
+        found = self._by_identity.get(storage._cdata)
+        if found is not None and found.address != storage.data_ptr():  # it was resized
+            self._drop(storage._cdata)
+            return None
+        return found
+
+    def of(self, tensor: torch.Tensor, maker: StreamKey | None) -> Memory:
+        """The memory of a tensor.
+
+        Args:
+            tensor: with at least one byte.
+            maker: stream that it was allocated for if it was not seen before; None if that is unknown.
+        """
+        found = self.known(tensor)
+        if found is not None:
+            return found
+        if len(self._by_identity) >= self._look_at:
+            self._forget_dead()
+        storage = tensor.untyped_storage()
+        made = Memory(StorageWeakRef(storage), storage.data_ptr(), storage.nbytes(), maker)
+        made.accesses = list(self._take_over(made.address, made.address + made.nbytes))
+        self._by_identity[storage._cdata] = made
+        insort(self._by_address, (made.address, storage._cdata))
+        return made
+
+    def at(self, address: int) -> Memory | None:
+        """The living memory that holds an address."""
+        index = bisect_left(self._by_address, (address + 1, 0))
+        for _, identity in reversed(self._by_address[:index]):
+            memory = self._by_identity[identity]
+            if not memory.alive.expired():
+                return memory if address < memory.address + memory.nbytes else None
+        return None
+
+    def _take_over(self, first: int, end: int) -> Iterable[Access]:
+        """What freed memory at these addresses was used for that may not be done; it is forgotten there."""
+        left: list[Access] = []
+        index = bisect_left(self._by_address, (first, 0))
+        # One that begins before may reach in; living ones never overlap a new one.
+        begin = max(0, index - 1)
+        for address, identity in self._by_address[begin:]:
+            if address >= end:
+                break
+            memory = self._by_identity[identity]
+            if address + memory.nbytes > first and memory.alive.expired():
+                left += memory.left_behind(self._clocks)
+                self._drop(identity)
+        return left
+
+    def _drop(self, identity: int) -> None:
+        memory = self._by_identity.pop(identity)
+        del self._by_address[bisect_left(self._by_address, (memory.address, identity))]
+
+    def _forget_dead(self) -> None:
+        """Forget freed memory that nothing can be wrong with."""
+        for identity, memory in list(self._by_identity.items()):
+            if memory.alive.expired() and not any(memory.left_behind(self._clocks)):
+                self._drop(identity)
+        self._look_at = 2 * len(self._by_identity) + _LOOK_FOR_DEAD

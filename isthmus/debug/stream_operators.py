@@ -1,0 +1,97 @@
+"""What an operator does with memory, by its schema: what it reads, what it writes, what the host waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+
+from isthmus.debug.call import tensors_of, written
+
+# Collectives run on streams of their process group and are ordered by their Work, which no operator shows.
+_NAMESPACES_LEFT_OUT = frozenset(
+    ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
+)
+# They look at or change what describes a tensor, not its bytes.
+_DESCRIPTIONS = frozenset(
+    """aten::resize_ aten::resize_as_ aten::set_ aten::set_data aten::is_pinned aten::is_same_size aten::is_set_to
+    aten::_has_compatible_shallow_copy_type aten::_has_same_storage_numel aten::_version aten::result_type
+    aten::_efficientzerotensor""".split()
+)
+_BARE = ("aten::empty", "aten::new_empty", "aten::_empty")
+_TRANSFERS = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
+
+
+class Effect(NamedTuple):
+    """What an overload does with memory.
+
+    Attributes:
+        name: of the overload.
+        arguments: name and whether it is written, of every argument that may hold tensors, by position.
+        skipped: it touches no bytes.
+        reads: it reads its arguments; a factory such as ``zeros_like`` does not.
+        fills: it writes what it returns; ``empty`` does not.
+        transfers: it may copy between host and device.
+        answers_host: the host waits for its result: a number, or a shape that depends on data.
+    """
+
+    name: str
+    arguments: dict[int, tuple[str, bool]]
+    skipped: bool
+    reads: bool
+    fills: bool
+    transfers: bool
+    answers_host: bool
+
+
+@cache
+def effect(op: OpOverload) -> Effect:
+    """The effect of an overload."""
+    schema = op._schema
+    base = schema.name
+    names = written(op)
+    arguments = {
+        index: (argument.name, argument.name in names)
+        for index, argument in enumerate(schema.arguments)
+        if "Tensor" in str(argument.type)
+    }
+    is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    is_factory = base.endswith("_like") or base.startswith("aten::new_")
+    return Effect(
+        name=base + (f".{schema.overload_name}" if schema.overload_name else ""),
+        arguments=arguments,
+        skipped=is_view or base in _DESCRIPTIONS or base.partition("::")[0] in _NAMESPACES_LEFT_OUT,
+        reads=not is_factory,
+        fills=not base.startswith(_BARE),
+        transfers=base in _TRANSFERS,
+        answers_host=torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags,
+    )
+
+
+def tensors(
+    effect: Effect, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """Name, tensor and whether it is written, of every tensor with elements among the arguments."""
+    declared = op._schema.arguments
+    for index, (name, writes) in effect.arguments.items():
+        if index < len(args):
+            value = args[index]
+        elif declared[index].name in kwargs:
+            value = kwargs[declared[index].name]
+        else:
+            continue
+        for _, tensor in tensors_of(name, value):
+            if tensor.numel() > 0:
+                yield name, tensor, writes
+
+
+def results(returned: Any) -> Iterator[torch.Tensor]:
+    """Tensors with elements among the results."""
+    values = returned if isinstance(returned, (tuple, list)) else (returned,)
+    for value in values:
+        for _, tensor in tensors_of("", value):
+            if tensor.numel() > 0:
+                yield tensor
