@@ -52,6 +52,7 @@ def describe(trace: Trace) -> str:
     counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
     streams = len(np.unique(trace.stream[trace.kind == ALLOC]))
     peaks = ", ".join(f"{peak / _GIB:.2f}" for peak in trace.live_peaks())
+    separate = f"; streams apart {trace.separate_peak() / _GIB:.2f}" if streams > 1 else ""
     return "\n".join(
         [
             f"{trace.name}: {trace.model}",
@@ -59,7 +60,7 @@ def describe(trace: Trace) -> str:
             f"{len(trace)} events: {counts[ALLOC]} allocations, {counts[FREE]} frees, "
             f"{counts[USE]} uses on another stream, {trace.steps} steps; allocations on {streams} "
             f"stream{'' if streams == 1 else 's'}",
-            f"live peak of each step, GiB: {peaks}",
+            f"live peak of each step, GiB: {peaks}{separate}",
             "",
             aligned(_histogram(trace)),
         ]

@@ -69,11 +69,15 @@ class Trace:
         sizes: Column = self.size[self.kind == ALLOC]
         return sizes
 
-    def live(self) -> Column:
-        """int64, as long as the trace: bytes in use after every event."""
+    def live(self, stream: int | None = None) -> Column:
+        """int64, as long as the trace: bytes in use after every event, of one stream or all."""
         change = np.where(self.kind == ALLOC, self.size, 0)
-        freed = self.kind == FREE
+        freed = np.flatnonzero(self.kind == FREE)
         change[freed] = -self.sizes[self.id[freed]]
+        if stream is not None:
+            owner = self.stream.copy()
+            owner[freed] = self.stream[self.kind == ALLOC][self.id[freed]]
+            change[owner != stream] = 0
         return np.cumsum(change)
 
     def live_peaks(self) -> Column:
@@ -83,6 +87,10 @@ class Trace:
         return np.array(
             [live[start : end + 1].max() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         )
+
+    def separate_peak(self) -> int:
+        """Sum of the streams' live peaks: what an allocator needs that never moves memory between streams."""
+        return sum(int(self.live(stream).max()) for stream in np.unique(self.stream[self.kind == ALLOC]))
 
 
 def write(trace: Trace, path: Path) -> int:
@@ -97,10 +105,13 @@ def write(trace: Trace, path: Path) -> int:
 def read(path: Path) -> Trace:
     """Read a file and check it. Raises TraceError, OSError."""
     unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    packed = path.read_bytes()
+    if packed[:6] != b"\xfd7zXZ\0"[: len(packed)]:  # a few bytes more are needed before lzma would notice
+        raise TraceError(f"{path}: not a trace; {_AGAIN}")
     try:
-        content = unpacker.decompress(path.read_bytes(), max_length=_LARGEST)
+        content = unpacker.decompress(packed, max_length=_LARGEST)
     except lzma.LZMAError as error:
-        raise TraceError(f"{path}: not a trace, or damaged ({error}); {_AGAIN}") from None
+        raise TraceError(f"{path}: damaged ({error}); {_AGAIN}") from None
     if not unpacker.eof:
         why = "larger than 2 GiB unpacked" if len(content) >= _LARGEST else "cut short"
         raise TraceError(f"{path}: {why}; {_AGAIN}")
