@@ -15,6 +15,7 @@ from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
 from isthmus.launch.run import Job, JobError, separate_program
 from isthmus.memory.cli import app as memory
+from isthmus.profile.cli import app as profile
 
 ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(conform, name="conform")
 app.add_typer(memory, name="memory")
+app.add_typer(profile, name="profile")
 
 
 debug_cli.add_to(app)

@@ -1,0 +1,1 @@
+"""Reading profiles: the Chrome traces that ``torch.profiler`` writes on any accelerator."""

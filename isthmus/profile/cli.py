@@ -1,0 +1,78 @@
+"""``isthmus profile``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Read profiles: Chrome traces that torch.profiler wrote, on any accelerator.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Trace = Annotated[Path, typer.Argument(help="trace.json or trace.json.gz", show_default=False)]
+Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file instead.")]
+Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
+
+
+def _fail(error: Exception) -> typer.Exit:
+    print(f"isthmus: {error}", file=sys.stderr)
+    return typer.Exit(1)
+
+
+def _show(title: str, sections: list, html: Path | None) -> None:
+    from isthmus.profile import report
+
+    if html is None:
+        print(report.as_text(title, sections))
+        return
+    try:
+        report.write_page(html, title, sections)
+    except OSError as error:
+        raise _fail(OSError(f"{html}: {error.strerror}; give a file in a folder that exists")) from None
+    print(html)
+
+
+@app.command()
+def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
+    """The hottest operators and kernels, where the device idles, and how often the runtime was called."""
+    from isthmus.profile import hot as analysis
+    from isthmus.profile.trace import ProfileError, read
+
+    try:
+        found = analysis.analyse(read(trace))
+    except ProfileError as error:
+        raise _fail(error) from None
+    _show(f"Profile of {trace.name}", analysis.sections(found, top), html)
+
+
+@app.command()
+def diff(
+    a: Trace,
+    b: Trace,
+    only: Annotated[
+        str, typer.Option(help="Only operators that match, such as 'aten::linalg_vector_norm'.")
+    ] = "*",
+    html: Html = None,
+    top: Top = 20,
+) -> None:
+    """Two traces: calls, times, differences and ratios; what is new and what is gone."""
+    from isthmus.profile import diff as comparison
+    from isthmus.profile import hot as analysis
+    from isthmus.profile.trace import ProfileError, read
+
+    try:
+        before, after = analysis.analyse(read(a)), analysis.analyse(read(b))
+    except ProfileError as error:
+        raise _fail(error) from None
+    if only != "*" and not comparison.pairs(before.operators, after.operators, only):
+        raise _fail(
+            ProfileError(
+                f"--only {only}: neither trace has such an operator; `isthmus profile hot` lists them"
+            )
+        )
+    _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)
