@@ -36,20 +36,27 @@ bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
 
 }  // namespace
 
-void read_device(void* to, const void* from, size_t bytes, c10::DeviceIndex device) {
+namespace {
+
+// On the stream rather than beside it: a stream names its device, so none has to be made current.
+void copy_and_wait(void* to, const void* from, size_t bytes, isthmus_copy_kind kind, c10::DeviceIndex device,
+                   const char* what) {
   if (bytes == 0) return;
-  synchronize_stream(current_stream(device));
-  use_device(device);
+  const c10::Stream stream = current_stream(device);
   const profiler::Call call("chipMemcpy");
-  check(driver().copy(to, from, bytes, ISTHMUS_DEVICE_TO_HOST), "copy to host");
+  check(driver().copy_async(to, from, bytes, kind, stream_handle(stream)), what);
+  mark_busy(stream);
+  synchronize_stream(stream);
+}
+
+}  // namespace
+
+void read_device(void* to, const void* from, size_t bytes, c10::DeviceIndex device) {
+  copy_and_wait(to, from, bytes, ISTHMUS_DEVICE_TO_HOST, device, "copy to host");
 }
 
 void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex device) {
-  if (bytes == 0) return;
-  synchronize_stream(current_stream(device));
-  use_device(device);
-  const profiler::Call call("chipMemcpy");
-  check(driver().copy(to, from, bytes, ISTHMUS_HOST_TO_DEVICE), "copy to device");
+  copy_and_wait(to, from, bytes, ISTHMUS_HOST_TO_DEVICE, device, "copy to device");
 }
 
 Mapping::~Mapping() {
