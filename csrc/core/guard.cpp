@@ -11,6 +11,13 @@
 namespace isthmus {
 namespace {
 
+// Quantized, packed and opaque dtypes are names of bits that no kernel of PyTorch converts.
+constexpr uint64_t dtypes(int first, int last) { return (uint64_t{2} << last) - (uint64_t{1} << first); }
+constexpr uint64_t kOpaqueDtypes =
+    dtypes(c10::kIndex_QInt8, c10::kIndex_QInt32) | dtypes(c10::kIndex_QUInt4x2, c10::kIndex_Bits16) |
+    dtypes(c10::kIndex_UInt1, c10::kIndex_UInt7) | dtypes(c10::kIndex_Int1, c10::kIndex_Int7) |
+    dtypes(c10::kIndex_Float4_e2m1fn_x2, c10::kIndex_Float4_e2m1fn_x2);
+
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kChip; }
@@ -86,7 +93,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return elapsed_ms(start, end);
   }
 
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }  // every dtype
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits &= ~kOpaqueDtypes;
+    return capability;
+  }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     memory::device_allocator().recordStream(data, stream);

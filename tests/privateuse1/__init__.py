@@ -1,0 +1,25 @@
+"""PyTorch's own tests of a PrivateUse1 device, restated for the chip; inventory.py says where each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+COVERED: set[str] = set()
+
+
+def covers(file: str, *names: str) -> Callable[[Test], Test]:
+    """Mark a test as the counterpart of upstream tests.
+
+    Args:
+        file: upstream's file without ``test_`` and ``.py``, a key of ``inventory.UPSTREAM``.
+        names: its test methods.
+    """
+
+    def mark(test: Test) -> Test:
+        COVERED.update(f"{file}.{name}" for name in names)
+        return test
+
+    return mark

@@ -1,0 +1,141 @@
+"""torch.Stream on the chip."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+import torch
+
+from privateuse1 import covers
+
+
+@pytest.fixture(autouse=True)
+def _default_streams():
+    yield
+    for index in (1, 0):
+        torch.chip.set_stream(torch.chip.default_stream(index))
+
+
+def current() -> torch.Stream:
+    return torch.accelerator.current_stream()
+
+
+@covers("streams", "test_stream_create", "test_stream_repr")
+def test_a_stream_knows_its_device():
+    assert torch.Stream(device="chip").device_index == torch.chip.current_device()
+    for stream in (torch.Stream(device="chip:1"), torch.Stream(1)):
+        assert stream.device == torch.device("chip:1")
+        assert stream.device_index == 1
+        assert "device_type=chip, device_index=1" in repr(stream)
+
+
+@covers("streams", "test_stream_create", "test_stream_equality")
+@covers("accelerator", "test_stream_compare_with_non_stream")
+def test_equality():
+    first, second = torch.Stream(device="chip:0"), torch.Stream(device="chip:0")
+    same = torch.Stream(
+        stream_id=first.stream_id, device_index=first.device_index, device_type=first.device_type
+    )
+    assert operator.eq(first, same) and not operator.ne(first, same)
+    assert first != second
+    for other in (42, "stream", 3.14, None, object()):
+        assert not operator.eq(first, other)
+    assert first in [same, "a"]
+
+
+@covers("streams", "test_stream_context", "test_stream_context_exception_restore")
+@covers("accelerator", "test_multi_device_stream_context_manager", "test_stream_context_manager")
+def test_context_of_another_device_is_restored():
+    before = [torch.accelerator.current_stream(index) for index in (0, 1)]
+    with pytest.raises(ValueError, match="forced"), torch.Stream(device="chip:1") as stream:
+        assert torch.accelerator.current_device_index() == 1
+        assert current() == stream
+        assert torch.accelerator.current_stream(0) == before[0]
+        raise ValueError("forced")
+    assert torch.accelerator.current_device_index() == 0
+    assert [torch.accelerator.current_stream(index) for index in (0, 1)] == before
+
+
+@covers("streams", "test_stream_context_nested")
+@covers("accelerator", "test_stream_context_manager_reentrance")
+def test_contexts_nest_and_are_reentrant():
+    before = current()
+    first, second = torch.Stream(device="chip:0"), torch.Stream(device="chip:0")
+    with first, first:
+        assert current() == first
+    assert current() == before
+    with first:
+        with second:
+            with first:
+                assert current() == first
+            assert current() == second
+        assert current() == first
+    assert current() == before
+
+
+@covers("streams", "test_stream_switch", "test_stream_multiple_devices")
+@covers("event", "test_stream_compatibility")
+def test_set_stream_makes_its_device_current():
+    first, second = torch.Stream(device="chip:0"), torch.Stream(device="chip:1")
+    torch.accelerator.set_stream(first)
+    assert current() == first
+    torch.accelerator.set_stream(second)
+    assert current() == second
+    assert torch.accelerator.current_device_index() == 1
+    assert torch.accelerator.current_stream(0) == first
+
+
+@covers("streams", "test_stream_synchronize", "test_stream_record_event")
+@covers("openreg", "test_stream_synchronize")
+def test_synchronize_finishes_what_is_recorded():
+    stream = torch.Stream(device="chip:1")
+    assert stream.query()
+    event = torch.Event()
+    event.record(stream)
+    recorded = stream.record_event()
+    stream.synchronize()
+    assert stream.query() and event.query() and recorded.query()
+    assert recorded.device == torch.device("chip:1")
+
+
+@covers("streams", "test_stream_wait_stream", "test_stream_wait_event")
+@covers("openreg", "test_stream_wait_stream", "test_stream_wait_event")
+def test_a_stream_waits_for_another():
+    source = torch.arange(1 << 18, dtype=torch.float32).pin_memory()
+    first, second = torch.Stream(device="chip:0"), torch.Stream(device="chip:0")
+    with first:
+        there = source.to("chip", non_blocking=True)
+    second.wait_stream(first)
+    second.wait_event(first.record_event())
+    with second:
+        back = there.to("cpu", non_blocking=True)
+    second.synchronize()
+    assert torch.equal(back, source)
+    torch.Stream(device="chip:1").wait_stream(first)
+
+
+@covers("accelerator", "test_current_stream_query")
+def test_current_stream_of_a_device():
+    stream = current()
+    for device in (stream.device, stream.device.index, str(stream.device)):
+        assert torch.accelerator.current_stream(device) == stream
+    with pytest.raises(ValueError, match="doesn't match the current accelerator"):
+        torch.accelerator.current_stream(torch.device("cpu"))
+
+
+@covers("accelerator", "test_generic_stream_behavior")
+def test_work_on_generic_streams():
+    first, second = torch.Stream(), torch.Stream()
+    a, b = torch.randn(1000), torch.randn(1000)
+    torch.accelerator.set_stream(second)
+    there = [x.to("chip", non_blocking=True) for x in (a, b)]
+    torch.accelerator.set_stream(first)
+    event = torch.Event()
+    event.record(second)
+    event.synchronize()
+    total = there[0] + there[1]
+    event.record(second)
+    torch.accelerator.synchronize()
+    assert event.query()
+    assert torch.equal(total.cpu(), a + b)
