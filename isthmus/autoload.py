@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from isthmus import drivers
 
 DISABLED = ("none", "0")
+_TOOLS = ("ISTHMUS_DEBUG", "ISTHMUS_DEBUG_CALLS", "ISTHMUS_STREAM_CHECK")
 
 
 class Status(NamedTuple):
@@ -75,7 +76,7 @@ def load() -> None:
         if asked and asked not in DISABLED:
             print(f"isthmus: ISTHMUS_DRIVER={asked} is not used: {outcome.reason}", file=sys.stderr)
     _status = outcome._replace(seconds=time.perf_counter() - start)
-    if outcome.registered and ("ISTHMUS_DEBUG" in os.environ or "ISTHMUS_DEBUG_CALLS" in os.environ):
+    if outcome.registered and any(name in os.environ for name in _TOOLS):
         from isthmus.debug import environment
 
         environment.start()

@@ -33,6 +33,12 @@ def _size(value: str) -> str:
     raise ValueError("not a size; set it to bytes or a number with KiB, MiB, GiB, for example 8GiB")
 
 
+def _stream_check(value: str) -> str:
+    if value in ("", "0", "1", "warn"):
+        return value
+    raise ValueError("not a mode of the check; set it to 0, 1 or warn")
+
+
 Size = Annotated[str, AfterValidator(_size)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
@@ -68,9 +74,7 @@ class Settings(BaseSettings):
     host_devices: int | None = _option(
         None, "host chip", "number of devices; empty: one, or one for each local rank", ge=0
     )
-    host_memory: Size = _option(
-        "", "host chip", "memory of one device: 8GiB, 512MiB, or bytes; empty: 8GiB"
-    )
+    host_memory: Size = _option("", "host chip", "memory of one device: 8GiB, 512MiB, or bytes; empty: 8GiB")
     host_strict: Switch = _option(
         False,
         "host chip",
@@ -83,9 +87,14 @@ class Settings(BaseSettings):
         "random numbers: mt19937 gives CPU's after the same seed, philox numbers of seed and offset only",
     )
     debug: str = _option(
-        "", "isthmus.debug", "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)"
+        "",
+        "isthmus.debug",
+        "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)",
     )
     debug_folder: str = _option("", "isthmus.debug", "where the tools write; empty: isthmus-debug")
+    stream_check: Annotated[str, AfterValidator(_stream_check)] = _option(
+        "", "isthmus.debug", "1: unordered use of memory by two streams raises; warn: it warns"
+    )
     debug_calls: str = _option("", "isthmus.debug", "set by isthmus bisect: folder for the operators called")
     build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")
 

@@ -101,9 +101,11 @@ from isthmus.chip.streams import (
     get_stream_from_external,
     is_current_stream_capturing,
     set_stream,
+    set_stream_check,
     stream,
     stream_priority_range,
 )
+from isthmus.chip.sync_debug import get_sync_debug_mode, set_sync_debug_mode
 from isthmus.chip.telemetry import (
     clock_rate,
     memory_usage,
@@ -180,6 +182,7 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_stream_from_external",
+    "get_sync_debug_mode",
     "HalfStorage",
     "HalfTensor",
     "has_half",
@@ -224,6 +227,8 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
+    "set_stream_check",
     "sharing",
     "kernel_choices",
     "set_route",
