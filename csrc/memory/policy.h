@@ -104,7 +104,11 @@ class Policy {
   // Merges what is kept apart for speed. `all`: whatever it costs; else only when much is kept.
   virtual void compact(int64_t /*stream*/, bool /*all*/) {}
   // The last resort before out of memory: a block that keeps more than the request needs.
-  virtual Block* take_any(int64_t /*stream*/, size_t /*requested*/) { return nullptr; }
+  Block* take_any(int64_t stream, size_t requested) {
+    Block* block = find_any(stream, requested);
+    if (block != nullptr) count_use(block, requested);
+    return block;
+  }
   // Takes out free ranges that the driver can have back, at least `need` bytes if there are so many; 0: all.
   // Compact first.
   virtual std::vector<Range> remove_free(size_t need) = 0;
@@ -134,6 +138,7 @@ class Policy {
  protected:
   // A free block, taken out of its list: of at least requested bytes, or null. State kUsed.
   virtual Block* find(int64_t stream, size_t requested) = 0;
+  virtual Block* find_any(int64_t /*stream*/, size_t /*requested*/) { return nullptr; }
   // Takes a block back into the lists.
   virtual void put(Block* block) = 0;
   // Fresh memory: returns the block to use; what is left is free.

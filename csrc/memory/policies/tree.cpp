@@ -48,7 +48,7 @@ Block* TreePolicy::find(int64_t stream, size_t requested) {
   return carve(is_small(size) ? blocks.small : blocks.large, size);
 }
 
-Block* TreePolicy::take_any(int64_t stream, size_t requested) {
+Block* TreePolicy::find_any(int64_t stream, size_t requested) {
   const size_t size = round_size(requested);
   return is_small(size) ? carve(pool(stream).large, size) : nullptr;
 }

@@ -31,12 +31,12 @@ class TreePolicy : public Policy {
 
   Growth growth(int64_t stream, size_t requested) override;
   void compact(int64_t stream, bool all) override;
-  Block* take_any(int64_t stream, size_t requested) override;
   std::vector<Range> remove_free(size_t need) override;
   size_t largest_free() const override;
 
  protected:
   Block* find(int64_t stream, size_t requested) override;
+  Block* find_any(int64_t stream, size_t requested) override;
   void put(Block* block) override;
   Block* place(int64_t stream, Range range, size_t requested) override;
 
