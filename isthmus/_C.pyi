@@ -142,6 +142,11 @@ def set_tracing(tracing: bool) -> None:
 def set_strict(strict: bool) -> None:
     """Whether the fallback route raises (ISTHMUS_STRICT)."""
 
+def sync_debug_mode() -> int:
+    """0 off, 1 warn, 2 error: what happens where an operator makes the host wait for the chip."""
+
+def set_sync_debug_mode(mode: int) -> None: ...
+
 # ---- compiled code
 def call_on_host(function: Callable[[list[Any]], Any], inputs: list[Any], device: int) -> list[Any]:
     """Call code that was compiled for the CPU on tensors of chip:device.

@@ -115,6 +115,56 @@ def test_telemetry_of_no_device():
         torch.chip.telemetry(7)
 
 
+# ---- waits of the host
+
+
+@pytest.fixture
+def watched():
+    yield torch.chip.set_sync_debug_mode
+    torch.chip.set_sync_debug_mode("default")
+
+
+WAITS = {
+    "item": lambda x: x[0].item(),
+    "a copy from the chip": lambda x: x.cpu(),
+    "a copy to the chip": lambda x: torch.ones(3).chip(),
+    "nonzero": lambda x: x.nonzero(),
+    "masked_select": lambda x: torch.masked_select(x, x > 0),
+    "by a mask": lambda x: x[x > 0],
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_waits_are_told_of(watched, what: str):
+    x = torch.ones(3, device="chip")
+    watched("error")
+    assert torch.chip.get_sync_debug_mode() == 2
+    with pytest.raises(RuntimeError, match=f"{what}.*makes the host wait"):
+        WAITS[what](x)
+    watched(1)
+    with pytest.warns(UserWarning, match="makes the host wait"):
+        WAITS[what](x)
+    watched(0)
+    WAITS[what](x)
+
+
+def test_a_training_step_without_waits(watched):
+    layer = torch.nn.Linear(4, 4).chip()
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+    x = torch.ones(2, 4, device="chip")
+    pinned = torch.ones(2, 4).pin_memory()
+    watched("error")
+    layer(x[torch.arange(2, device="chip")] + pinned.to("chip", non_blocking=True)).sum().backward()
+    optimizer.step()
+    torch.chip.synchronize()
+
+
+def test_unknown_mode_is_refused(watched):
+    for mode in ("loud", 3, None):
+        with pytest.raises(ValueError, match="'default', 'warn' or 'error'"):
+            watched(mode)
+
+
 # ---- ranges and the profiler's switch
 
 

@@ -13,6 +13,7 @@
 #include "dispatch/python_decomposition.h"
 #include "dispatch/registration.h"
 #include "dispatch/routes.h"
+#include "dispatch/sync_debug.h"
 #include "memory/bindings.h"
 #include "memory/memory.h"
 
@@ -201,6 +202,9 @@ void bind_dispatch(py::module_& m) {
   });
   m.def("routes", &routes);
   m.def("set_strict", &set_strict);
+  m.def("sync_debug_mode", [] { return static_cast<int>(detail::sync_debug_mode.load()); });
+  m.def("set_sync_debug_mode",
+        [](int mode) { detail::sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "dispatch/mapping.h"
 #include "dispatch/resize.h"
 #include "dispatch/routes.h"
+#include "dispatch/sync_debug.h"
 #include "memory/memory.h"
 
 namespace isthmus {
@@ -163,6 +164,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     return to.numel() == 0 ? to : to.zero_();
   }
   if (non_blocking && copy_asynchronously(to, from)) return to;
+  if (on_chip(to) != on_chip(from)) waits(on_chip(to) ? "a copy to the chip" : "a copy from the chip");
   if (delegates_to_cpu()) {
     copy_on_cpu(to, from);
   } else if (on_chip(to) != on_chip(from)) {

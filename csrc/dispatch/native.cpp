@@ -19,6 +19,7 @@
 #include "core/stream.h"
 #include "dispatch/mapping.h"
 #include "dispatch/routes.h"
+#include "dispatch/sync_debug.h"
 #include "memory/memory.h"
 
 namespace isthmus {
@@ -138,6 +139,7 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 // The value of a tensor of one element.
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ISTHMUS_COUNT("aten::_local_scalar_dense", Route::kNative);
+  waits("aten::_local_scalar_dense (item)");
   const at::Tensor host = at::empty({}, self.options().device(at::kCPU));
   read_device(host.mutable_data_ptr(), self.const_data_ptr(), host.nbytes(), self.device().index());
   return at::_local_scalar_dense(self.is_neg() ? host._neg_view() : self.is_conj() ? host.conj() : host);

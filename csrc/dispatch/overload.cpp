@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "dispatch/kernel_arguments.h"
+#include "dispatch/sync_debug.h"
 
 namespace isthmus {
 namespace {
@@ -69,7 +70,7 @@ std::string text_of_environment() {
 }  // namespace
 
 Overload::Overload(const c10::OperatorHandle& op, Routes routes)
-    : name_(full_name(op.operator_name())), routes_(std::move(routes)) {
+    : name_(full_name(op.operator_name())), reads_data_(reads_data(op)), routes_(std::move(routes)) {
   if (routes_.cpu) cpu_ = std::make_unique<CpuKernel>(op);
   order_ = {Route::kKernel, Route::kDelegate, Route::kDecomposition, Route::kFallback};
   if (routes_.prefer_delegate) std::swap(order_[0], order_[1]);
@@ -78,6 +79,7 @@ Overload::Overload(const c10::OperatorHandle& op, Routes routes)
 }
 
 void Overload::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(reads_data_)) waits(name_, *stack);
   const Route forced = forced_.load(std::memory_order_relaxed);
   if (C10_LIKELY(forced == Route::kNone)) {
     for (const Route route : order_)

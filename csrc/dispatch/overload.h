@@ -54,6 +54,7 @@ class Overload final : public c10::OperatorKernel {
   static constexpr size_t kRoutes = static_cast<size_t>(Route::kNone) + 1;
 
   const std::string name_;
+  const bool reads_data_;
   Routes routes_;
   std::unique_ptr<CpuKernel> cpu_;
   std::vector<Route> order_;

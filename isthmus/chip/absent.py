@@ -32,8 +32,6 @@ NAMES = {
     "get_gencode_flags": "they are flags of NVIDIA's compiler",
     "has_magma": "MAGMA is a library for CUDA",
     "list_gpu_processes": "the driver interface tells memory of all processes together; see mem_get_info",
-    "get_sync_debug_mode": "synchronisations are not watched; torch.profiler shows them",
-    "set_sync_debug_mode": "synchronisations are not watched; torch.profiler shows them",
 }
 
 # Submodule -> why none of it is there.
