@@ -145,7 +145,12 @@ def test_events_mix_with_pytorch_types():
 def test_priorities():
     lowest, highest = torch.chip.stream_priority_range()
     assert highest <= lowest
+    assert torch.chip.Stream.priority_range() == (lowest, highest)
     assert torch.chip.Stream(priority=highest) != torch.chip.current_stream()
+    assert [torch.chip.Stream(priority=p).priority for p in (highest, lowest)] == [highest, lowest]
+    assert torch.chip.Stream(priority=highest - 9).priority == highest
+    assert torch.chip.Stream(priority=lowest + 9).priority == lowest
+    assert torch.chip.default_stream().priority == 0
 
 
 def test_external_stream():
@@ -155,6 +160,66 @@ def test_external_stream():
         x = torch.ones(8, device="chip") + 1
     wrapped.synchronize()
     assert x.sum().item() == 16
+
+
+def test_external_handles_of_our_own_streams_are_those_streams():
+    made = torch.chip.Stream(device=1)
+    assert torch.chip.get_stream_from_external(made.native_handle, 1) == made
+    default = torch.chip.default_stream(1)
+    assert torch.chip.ExternalStream(default.native_handle, "chip:1") == default
+    assert made._as_parameter_.value == made.native_handle
+
+
+def test_contexts_nested_and_mixed():
+    first, second = torch.chip.Stream(device=0), torch.chip.Stream(device=1)
+
+    def state():
+        return torch.chip.current_device(), *(torch.chip.current_stream(i).stream_id for i in (0, 1))
+
+    states = [state()]
+    with pytest.raises(ZeroDivisionError), torch.chip.stream(first):
+        states.append(state())
+        with torch.chip.device(1):
+            states.append(state())
+            with second:
+                states.append(state())
+                with torch.chip.stream(first):
+                    assert state() == (0, first.stream_id, second.stream_id)
+                assert state() == states.pop()
+                raise ZeroDivisionError
+    assert states == [(0, 0, 0), (0, first.stream_id, 0), (1, first.stream_id, 0)]
+    assert state() == (0, 0, 0)
+
+
+def test_pytorch_generic_names():
+    stream = torch.Stream("chip:1")
+    assert stream.device == torch.device("chip:1")
+    event = torch.Event("chip:1", enable_timing=True)
+    with stream:
+        assert torch.accelerator.current_stream() == stream
+        assert torch.accelerator.current_device_index() == 1
+        event.record()
+    later = stream.record_event(torch.Event("chip:1", enable_timing=True))
+    torch.accelerator.synchronize(1)
+    assert event.query() and later.query() and stream.query()
+    assert event.elapsed_time(later) >= 0
+    assert torch.accelerator.current_device_index() == 0
+    torch.chip.current_stream(0).wait_event(event)
+    with pytest.raises(RuntimeError, match="event of chip:1 cannot be recorded on a stream of chip:0"):
+        event.record(torch.chip.Stream(device=0))
+
+
+def test_an_event_used_again_stands_for_its_last_record():
+    for _ in range(3):  # the driver's events are taken from a pool
+        start, end = (torch.chip.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        end.record()
+        end.synchronize()
+        assert 0 <= start.elapsed_time(end) < 60_000
+        start.record()
+        start.synchronize()
+        assert end.elapsed_time(start) >= 0
+        del start, end
 
 
 def test_accelerator_set_stream():
