@@ -92,10 +92,17 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
     growth = policy->growth(stream, bytes);
   }
   *asked = growth.minimum;
+  if (growth.release > 0) {
+    if (one_at_a_time.owns_lock()) one_at_a_time.unlock();
+    release_ranges(growth.release);
+  }
   // A segment made for this block alone may still fit where a shared one does not.
   for (const size_t size : {growth.bytes, growth.minimum}) {
     void* const pointer = size > 0 ? from_driver(*policy, growth, size) : nullptr;
     if (pointer != nullptr) {
+      if (history::is_on())
+        history::note(growth.lane < 0 ? history::Action::kSegmentAllocate : history::Action::kSegmentMap,
+                      device_.index(), pointer, static_cast<int64_t>(size), stream);
       std::lock_guard<SpinLock> guard(lock_);
       ++calls_.allocated;
       return policy->add(stream, growth, pointer, size, bytes);
@@ -139,6 +146,8 @@ void DeviceMemory::collect_garbage(size_t bytes) {
 
 void DeviceMemory::record(Block* block, c10::Stream stream) {
   if (stream.device() == device_ && stream.id() == block->home->stream) return;
+  if (history::is_on())
+    history::note(history::Action::kUse, device_.index(), block->pointer, stream.id(), block->home->stream);
   std::lock_guard<SpinLock> guard(lock_);
   add_stream(recorded_[block], stream);
   block->recorded.store(true, std::memory_order_relaxed);
@@ -165,6 +174,9 @@ void DeviceMemory::release_recorded(Block* block) noexcept {
           std::find(communication_.begin(), communication_.end(), stream.id()) != communication_.end();
   }
   std::vector<StreamUse> uses = record_uses(streams);
+  if (history::is_on() && uses.empty())
+    history::note(history::Action::kFreeCompleted, device_.index(), block->pointer,
+                  static_cast<int64_t>(block->size), block->home->stream);
   std::lock_guard<SpinLock> guard(lock_);
   if (uses.empty() && !is_communication) return block->home->policy->give(block);
   block->home->policy->wait_begin(block);
@@ -193,6 +205,12 @@ void DeviceMemory::collect_finished(bool wait) {
   for (Waiting& entry : waiting)
     uses_done(entry.uses, wait) ? finished.push_back(std::move(entry))
                                 : unfinished.push_back(std::move(entry));
+
+  if (history::is_on()) {
+    for (const Waiting& entry : finished)
+      history::note(history::Action::kFreeCompleted, device_.index(), entry.block->pointer,
+                    static_cast<int64_t>(entry.block->size), entry.block->home->stream);
+  }
 
   std::lock_guard<SpinLock> guard(lock_);
   for (const Waiting& entry : finished)
@@ -225,6 +243,9 @@ void DeviceMemory::release_ranges(size_t need) {
   // A block is returned while its own stream may still work on it; the driver must not take it before.
   synchronize_device(device_.index());
   for (const auto& [policy, range] : ranges) {
+    if (history::is_on())
+      history::note(range.lane < 0 ? history::Action::kSegmentFree : history::Action::kSegmentUnmap,
+                    device_.index(), range.pointer, static_cast<int64_t>(range.bytes), range.stream);
     if (range.lane >= 0) {
       lanes_.unmap(*policy, range);
     } else {
@@ -245,6 +266,7 @@ void DeviceMemory::empty_cache() {
 }
 
 void DeviceMemory::step() {
+  if (history::is_on()) history::note(history::Action::kStep, device_.index(), nullptr, 0, 0);
   Policy::Spare spare;
   {
     std::lock_guard<SpinLock> guard(lock_);
@@ -309,6 +331,9 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
     largest = policy().largest_free();
     share = fraction_;
   }
+  if (history::is_on())
+    history::note(history::Action::kOutOfMemory, device_.index(), reinterpret_cast<void*>(free_bytes),
+                  static_cast<int64_t>(bytes), 0);
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
                                    static_cast<size_t>(reserved), device_);
   const uint64_t unit = unit_for(total_bytes), asked_unit = unit_for(bytes);
@@ -324,7 +349,28 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
       is_host ? "Set ISTHMUS_HOST_MEMORY or lower the micro-batch." : "Lower the micro-batch.");
 }
 
-void DeviceMemory::report(void* pointer, int64_t bytes) {
+void DeviceMemory::tell_allocated(const Block* block) {
+  if (history::is_on())
+    history::note(history::Action::kAllocate, device_.index(), block->pointer,
+                  static_cast<int64_t>(block->size), block->home->stream);
+  tell_profiler(block->pointer, static_cast<int64_t>(block->size));
+}
+
+// Before anybody else can have the block.
+void DeviceMemory::tell_returned(const Block* block) noexcept {
+  const auto size = static_cast<int64_t>(block->size);
+  if (history::is_on()) {
+    history::note(history::Action::kFreeRequested, device_.index(), block->pointer, size,
+                  block->home->stream);
+    if (!block->recorded.load(std::memory_order_relaxed))
+      history::note(history::Action::kFreeCompleted, device_.index(), block->pointer, size,
+                    block->home->stream);
+  }
+  tell_profiler(block->pointer, -size);
+}
+
+void DeviceMemory::tell_profiler(void* pointer, int64_t bytes) {
+  if (!c10::memoryProfilingEnabled()) return;
   int64_t allocated, reserved;
   {
     std::lock_guard<SpinLock> guard(lock_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "memory/history.h"
 #include "memory/lanes.h"
 #include "memory/policy.h"
 #include "memory/spin_lock.h"
@@ -48,13 +49,12 @@ class DeviceMemory {
       block = policy().take(stream, bytes);
     }
     if (C10_UNLIKELY(block == nullptr)) block = allocate_slow(stream, bytes);
-    if (C10_UNLIKELY(watched())) report(block->pointer, static_cast<int64_t>(block->size));
+    if (C10_UNLIKELY(watched())) tell_allocated(block);
     return block;
   }
 
   void release(Block* block) noexcept {
-    void* const pointer = block->pointer;
-    const auto size = static_cast<int64_t>(block->size);
+    if (C10_UNLIKELY(watched())) tell_returned(block);
     if (C10_UNLIKELY(block->recorded.load(std::memory_order_relaxed))) {
       release_recorded(block);
     } else {
@@ -62,7 +62,6 @@ class DeviceMemory {
       block->home->policy->give(block);
     }
     if (C10_UNLIKELY(!keeps_)) release_unkept();
-    if (C10_UNLIKELY(watched())) report(pointer, -size);
   }
 
   // Says that stream works on the block, so that it is reused only after that work.
@@ -111,7 +110,7 @@ class DeviceMemory {
     bool is_communication;
   };
 
-  static bool watched() { return c10::memoryProfilingEnabled(); }
+  static bool watched() { return history::is_on() || c10::memoryProfilingEnabled(); }
 
   Policy& policy() {
     return C10_LIKELY(detail::pool_of_thread == 0) ? *policy_ : private_policy(detail::pool_of_thread);
@@ -134,7 +133,9 @@ class DeviceMemory {
   void collect_finished(bool wait);
   void release_ranges(size_t need);
   [[noreturn]] void throw_out_of_memory(size_t bytes);
-  void report(void* pointer, int64_t bytes);
+  void tell_allocated(const Block* block);
+  void tell_returned(const Block* block) noexcept;
+  void tell_profiler(void* pointer, int64_t bytes);
 
   const c10::Device device_;
   const bool has_window_;

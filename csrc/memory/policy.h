@@ -21,6 +21,7 @@ struct Range {
   void* pointer = nullptr;
   size_t bytes = 0;
   int lane = -1;  // of virtual memory; -1: a segment of its own
+  int64_t stream = 0;
 };
 
 // What to ask of the driver. With a lane: memory at that offset of the lane's reserved addresses.
@@ -30,6 +31,7 @@ struct Growth {
   int lane = -1;
   size_t offset = 0;
   size_t unit = 0;  // it is mapped, and later unmapped, in pieces of so many bytes
+  size_t release = 0;  // so many free bytes go back first, as by remove_free()
 };
 
 // In the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
@@ -146,6 +148,7 @@ class Policy {
 
   Block* new_block(StreamPool& home, void* pointer, size_t size, bool small);
   void drop_block(Block* block);
+  void list_block(Block* block) { table_.set(block->pointer, block); }  // of its address, from now on
   void put_cooled();
 
   void count_segment(bool small, size_t bytes);

@@ -117,6 +117,7 @@ std::vector<Range> BucketPolicy::remove_free(size_t need) {
     auto& tops = static_cast<Buckets*>(first->home)->tops;
     size_t bytes = 0;
     const bool small = first->small;
+    const int64_t stream = first->home->stream;
     void* const pointer = first->pointer;
     for (Block* block = first; block != nullptr;) {
       Block** link = &tops[block->tag];
@@ -130,7 +131,7 @@ std::vector<Range> BucketPolicy::remove_free(size_t need) {
       block = next;
     }
     count_segment_gone(small, bytes);
-    ranges.push_back({pointer, bytes});
+    ranges.push_back({pointer, bytes, -1, stream});
     removed += bytes;
   }
   return ranges;

@@ -22,7 +22,7 @@ class RawPolicy final : public Policy {
   std::vector<Range> remove_free(size_t /*need*/) override {
     std::vector<Range> ranges;
     for (Block* block : free_) {
-      ranges.push_back({block->pointer, block->size});
+      ranges.push_back({block->pointer, block->size, -1, block->home->stream});
       count_segment_gone(/*small=*/false, block->size);
       drop_block(block);
     }

@@ -132,7 +132,7 @@ void TorchPolicy::unmap(int index, Block* block, std::vector<Range>& ranges) {
   erase_free(block);
   Block* hole = begin > start ? cut(block, begin - start) : block;
   Block* rest = hole->size > end - begin ? cut(hole, end - begin) : nullptr;
-  ranges.push_back({hole->pointer, hole->size, index});
+  ranges.push_back({hole->pointer, hole->size, index, hole->home->stream});
   count_reserved(lane.small, -static_cast<int64_t>(hole->size));
   make_hole(lane, hole);
   if (hole != block) insert_free(block);

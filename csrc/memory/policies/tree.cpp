@@ -190,7 +190,7 @@ std::vector<Range> TreePolicy::remove_free(size_t need) {
   for (Block* block : free) {
     if (need > 0 && removed >= need) break;
     removed += block->size;
-    ranges.push_back({block->pointer, block->size});
+    ranges.push_back({block->pointer, block->size, -1, block->home->stream});
     erase_free(block);
     remove_segment(block);
   }
