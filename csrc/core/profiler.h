@@ -36,8 +36,8 @@ inline bool recording() noexcept { return detail::recording.load(std::memory_ord
 
 int64_t now_ns() noexcept;  // of the clock of Record
 
-// Forgets earlier records. The driver's own start to come when it is initialised: a profiler does not do
-// that.
+// Forgets earlier records. The driver's own begin with its first use: a profile of something else does not
+// initialise it.
 void start();
 // Waits for what the driver still has to deliver.
 void stop();

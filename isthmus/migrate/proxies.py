@@ -9,6 +9,7 @@ from isthmus.migrate import (
     devices,
     distributed,
     library,
+    profiling,
     script,
     serialization,
 )
@@ -29,6 +30,7 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     distributed.install(scope, accelerator)
     script.install(scope, accelerator)
     data_parallel.install(scope, accelerator)
+    profiling.install(scope, accelerator)
 
 
 def _restore(before: str) -> None:

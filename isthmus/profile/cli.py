@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from isthmus.profile.report import Section
 
 app = typer.Typer(
     help="Read profiles: Chrome traces that torch.profiler wrote, on any accelerator.",
@@ -24,7 +27,7 @@ def _fail(error: Exception) -> typer.Exit:
     return typer.Exit(1)
 
 
-def _show(title: str, sections: list, html: Path | None) -> None:
+def _show(title: str, sections: list[Section], html: Path | None) -> None:
     from isthmus.profile import report
 
     if html is None:
