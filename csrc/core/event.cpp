@@ -58,6 +58,7 @@ EventPool& pool() {
 isthmus_event handle_of(void* event) { return static_cast<Event*>(event)->handle; }
 
 void wait_for(isthmus_event event, c10::Stream stream) {
+  const profiler::Call call("chipStreamWaitEvent");
   check(driver().stream_wait_event(stream_handle(stream), event), "wait for event");
   mark_busy(stream);
 }
@@ -69,7 +70,10 @@ bool query(isthmus_event event) {
   return true;
 }
 
-void synchronize(isthmus_event event) { check(driver().event_synchronize(event), "synchronize event"); }
+void synchronize(isthmus_event event) {
+  const profiler::Call call("chipEventSynchronize");
+  check(driver().event_synchronize(event), "synchronize event");
+}
 
 }  // namespace
 

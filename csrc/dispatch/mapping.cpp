@@ -43,9 +43,13 @@ void copy_and_wait(void* to, const void* from, size_t bytes, isthmus_copy_kind k
                    const char* what) {
   if (bytes == 0) return;
   const c10::Stream stream = current_stream(device);
-  const profiler::Call call("chipMemcpy");
-  check(driver().copy_async(to, from, bytes, kind, stream_handle(stream)), what);
-  mark_busy(stream);
+  {
+    using profiler::Work;
+    const char* const name = kind == ISTHMUS_HOST_TO_DEVICE ? "Memcpy HtoD" : "Memcpy DtoH";
+    const Work work(profiler::Kind::kCopy, name, stream, Work::By::kDriver, bytes);
+    check(driver().copy_async(to, from, bytes, kind, stream_handle(stream)), what);
+    mark_busy(stream);
+  }
   synchronize_stream(stream);
 }
 
