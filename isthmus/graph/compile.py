@@ -1,4 +1,8 @@
-"""Sends graphs with tensors on the chip, which Inductor cannot generate code for, to AOT eager."""
+"""Stands in front of Inductor for graphs with tensors on the chip, for which it has no code generator.
+
+Where the CPU addresses the chip's memory they are compiled for the CPU (:mod:`isthmus.graph.host_inductor`);
+elsewhere they run as AOT eager.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from isthmus import _C
 from isthmus.after_import import AfterImport
 from isthmus.patches import Scope
 
@@ -29,7 +34,7 @@ def install() -> None:
         _scope.replace(
             "torch._TorchCompileInductorWrapper.__call__",
             _before_inductor,
-            "Inductor generates no code for this device; its graphs run as AOT eager",
+            "Inductor has no code generator for this device: its graphs are made CPU's, or run as AOT eager",
             expects=("self", "model_", "inputs_"),
         )
         _when_imported(DYNAMO, _register_with_dynamo)
@@ -44,15 +49,27 @@ def uninstall() -> None:
 
 def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(inductor)
-    def compile_graph(self: Any, model_: GraphModule, inputs_: list[Any], **options: Any) -> Any:
+    def compile_graph(
+        self: Any, model_: GraphModule, inputs_: list[Any], *, config_patches: dict[str, Any] | None = None
+    ) -> Any:
         if not _has_device(model_, inputs_, torch._C._get_privateuse1_backend_name()):
-            return inductor(self, model_, inputs_, **options)
-        _notice_once()
-        from torch._dynamo.backends.debugging import aot_eager
+            return inductor(self, model_, inputs_, config_patches=config_patches)
+        if not _host_addressable():
+            _notice_once()
+            from torch._dynamo.backends.debugging import aot_eager
 
-        return aot_eager(model_, inputs_)
+            return aot_eager(model_, inputs_)
+        from isthmus.graph import host_inductor
+
+        patches = {**self.config, **(config_patches or {})}
+        return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
+
+
+def _host_addressable() -> bool:
+    """Whether the CPU's kernels run over the chip's memory."""
+    return bool(_C.driver()["delegate"] == "cpu")
 
 
 def _has_device(model: GraphModule, inputs: Sequence[Any], device_type: str) -> bool:

@@ -1,0 +1,95 @@
+"""Operators that stay on the chip inside code which is compiled for the CPU.
+
+Random ones, whose numbers come from the chip's generator, and those of extensions that have no CPU kernel. Each gets
+a twin, an operator of the namespace ``isthmus_on_chip`` with the same schema, which takes and gives CPU tensors over
+the chip's bytes and calls the original on the chip's tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._inductor import inductor_prims
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
+
+from isthmus import _C
+
+NAMESPACE = "isthmus_on_chip"
+_library = torch.library.Library(NAMESPACE, "DEF")
+# The seeds of these are drawn apart, by the operators that make seeds.
+_SEEDED = {inductor_prims.random, inductor_prims.randint}
+
+
+def _seeds(count: int, device: torch.device) -> torch.Tensor:
+    """Seeds as Inductor's generated code draws them, which is not how the operator itself does."""
+    limits = torch.iinfo(torch.int64)
+    return torch.randint(limits.min, limits.max, [count], device=device)
+
+
+_ORIGINALS = {inductor_prims.seeds: _seeds}
+
+
+def must_run_on_chip(operator: OpOverload) -> bool:
+    """Whether the call of an operator in a graph cannot be compiled for the CPU."""
+    if torch.Tag.nondeterministic_seeded in operator.tags and operator not in _SEEDED:
+        return True
+    return not _runs_on_cpu(operator)
+
+
+def on_chip(operator: OpOverload, device: int) -> OpOverload:
+    """The twin of an operator, made at first use.
+
+    Args:
+        operator: to be called on the tensors of chip:device.
+        device: index of the chip.
+    """
+    return _twin(operator, device)
+
+
+def _runs_on_cpu(operator: OpOverload) -> bool:
+    if operator.namespace in ("aten", "prims", "prim"):
+        return True
+    has = operator.has_kernel_for_dispatch_key
+    key = torch._C.DispatchKey
+    return not has(key.PrivateUse1) or has(key.CPU) or has(key.CompositeExplicitAutograd)
+
+
+@functools.cache
+def _twin(operator: OpOverload, device: int) -> OpOverload:
+    schema = operator._schema
+    name = f"{schema.name.replace('::', '_')}_{operator._overloadname}_{device}"
+    arguments = str(schema)[str(schema).index("(") :]
+    _library.define(name + arguments, tags=tuple(operator.tags))
+    _library.impl(name, _call(_ORIGINALS.get(operator, operator), device), "CompositeExplicitAutograd")
+    _library._register_fake(name, _fake(operator))
+    twin: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return twin
+
+
+def _call(operator: Callable[..., Any], device: int) -> Callable[..., Any]:
+    """Run the original on chip tensors over the memory of CPU ones."""
+    chip, cpu = torch.device("chip", device), torch.device("cpu")
+
+    def to_chip(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _C.as_chip(value, device)
+        return chip if value == cpu else value
+
+    def to_host(value: Any) -> Any:
+        return _C.as_host(value) if isinstance(value, torch.Tensor) else value
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return tree_map(to_host, operator(*tree_map(to_chip, args), **tree_map(to_chip, kwargs)))
+
+    return call
+
+
+def _fake(operator: OpOverload) -> Callable[..., Any]:
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
+    return fake
