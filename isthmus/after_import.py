@@ -50,3 +50,27 @@ class _Loader(Loader):
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
         self._action()
+
+
+class AfterExecution(MetaPathFinder):
+    """A finder that calls action at the first import after a module that is being executed is done, once.
+
+    Args:
+        module: full name of a module in ``sys.modules``.
+        action: called without arguments.
+    """
+
+    def __init__(self, module: str, action: Callable[[], None]) -> None:
+        self.module = module
+        self.action = action
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Nothing: another finder finds the module."""
+        if self in sys.meta_path and not is_being_executed(self.module):
+            sys.meta_path.remove(self)
+            self.action()
+
+
+def is_being_executed(module: str) -> bool:
+    """Whether the module is imported in part: its file is at an import of its own."""
+    return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))

@@ -80,6 +80,10 @@ def load() -> None:
         from isthmus.debug import environment
 
         environment.start()
+    if outcome.registered and os.environ.get("ACCELERATE_TORCH_DEVICE", "").startswith("chip"):
+        from isthmus.migrate import hugging_face
+
+        hugging_face.install()
 
 
 def _register(asked: str) -> Status:

@@ -58,6 +58,10 @@ class _ReadsAsCuda:
 
 
 def _accelerate(scope: Scope, device_type: str) -> None:
+    allow_mixed_precision(scope)
+
+
+def allow_mixed_precision(scope: Scope) -> None:
     """``Accelerator.__init__`` allows fp16 on device types of a list only, and picks CUDA's gradient scaler."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

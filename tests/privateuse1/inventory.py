@@ -163,6 +163,7 @@ REASONS = {
         f"accelerator.{name}": _LATER.format("a batch that pins itself is not given the device")
         for name in ("test_custom_pin_memory_device_argument", "test_custom_pin_memory_device_varargs")
     },
+    "storage.test_copy_backend_meta": _LATER.format("metadata is not copied between tensors"),
     **{
         name: _LATER.format("no fake tensor carries metadata of a backend")
         for name in (
