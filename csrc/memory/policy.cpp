@@ -6,6 +6,7 @@ void Policy::wait_done(Block* block, bool is_last) {
   count_inactive(block);
   if (!is_last) return put(block);
   block->state = BlockState::kCooling;
+  cool(block);
   cooling_.push_back(block);
 }
 

@@ -143,6 +143,8 @@ class Policy {
   virtual Block* find_any(int64_t /*stream*/, size_t /*requested*/) { return nullptr; }
   // Takes a block back into the lists.
   virtual void put(Block* block) = 0;
+  // Its last use is over, but put() comes when other free memory is short.
+  virtual void cool(Block* /*block*/) {}
   // Fresh memory: returns the block to use; what is left is free.
   virtual Block* place(int64_t stream, Range range, size_t requested) = 0;
 

@@ -1,0 +1,37 @@
+// Placement of memory blocks whose lifetimes are known: the two-dimensional packing that "planned" replays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace isthmus::memory {
+
+// A block that is held from request `begin` of a step until request `end`, which may have its memory.
+struct Interval {
+  size_t size = 0;
+  uint32_t begin = 0, end = 0;
+};
+
+// Most bytes held at a time: no placement is lower.
+size_t peak_of(const std::vector<Interval>& intervals);
+
+struct Placement {
+  std::vector<size_t> offsets;  // by interval
+  size_t height = 0;
+};
+
+// Offsets such that no two blocks that are held at the same time overlap. Several greedy orders are tried, the
+// longest-lived first, until one is within 0.1 % of the peak; the lowest is returned. The work grows with the
+// square of the number of intervals: 5000 take some 15 ms an order.
+Placement place_intervals(const std::vector<Interval>& intervals);
+
+// For every interval, those whose memory it takes over: the last holders of its addresses before it, where a
+// step is followed by an equal one. Blocks that nobody holds any more need not be looked at again.
+struct Predecessors {
+  std::vector<uint32_t> first;  // of interval i: list[first[i]] up to list[first[i + 1]]
+  std::vector<uint32_t> list;
+};
+Predecessors find_predecessors(const std::vector<Interval>& intervals, const std::vector<size_t>& offsets);
+
+}  // namespace isthmus::memory

@@ -1,0 +1,233 @@
+#include "memory/policies/track.h"
+
+#include <algorithm>
+#include <map>
+
+namespace isthmus::memory {
+namespace {
+
+constexpr size_t kAhead = 512;      // slots that are searched for where a sequence goes on
+constexpr double kWorthwhile = 1.03;  // a plan for the largest of all sizes may be so much above one step's peak
+constexpr int64_t kQuickPlans = 8;  // from then on, plans that do not hold are made ever more rarely
+constexpr int64_t kLongestPause = 64;
+
+std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::vector<uint32_t>* numbers) {
+  std::vector<Interval> intervals;
+  for (uint32_t i = 0; i < expected.size(); ++i) {
+    if (expected[i].end == kOutlives) continue;
+    intervals.push_back({expected[i].size, i, expected[i].end});
+    numbers->push_back(i);
+  }
+  return intervals;
+}
+
+// Whether two steps did the same, though perhaps with other sizes.
+bool same_structure(const std::vector<Expected>& a, const std::vector<Expected>& b) {
+  if (a.size() != b.size()) return false;
+  size_t different = 0;
+  for (size_t i = 0; i < a.size(); ++i) different += a[i].end != b[i].end ? 1 : 0;
+  return different * 10 <= a.size();
+}
+
+}  // namespace
+
+Track::Track(int64_t stream_of_it) : stream(stream_of_it) { set_slots({}, {}, {}); }
+
+void Track::record(size_t size, Block* block, uint32_t area) {
+  if (requests_.size() == kLongest) {
+    for (const Request& request : requests_)
+      if (request.block != nullptr && (request.block->tag & kAreaTag) == 0) request.block->tag = 0;
+    requests_.clear();
+    for (Area& each : areas) each.request = 0;
+    recording = false;
+    abandoned = true;
+    return;
+  }
+  requests_.push_back({size, kOutlives, block});
+  const auto number = static_cast<uint32_t>(requests_.size());
+  (area == kElsewhere ? block->tag : areas[area].request) = number;
+}
+
+void Track::start_recording() {
+  requests_.clear();
+  std::vector<uint32_t> holder(areas.size(), kOutlives);
+  for (uint32_t i = 0; i < cursor; ++i) {
+    const uint32_t end = expected_[i].end;
+    requests_.push_back({expected_[i].size, end == kOutlives ? end : std::min<uint32_t>(end, cursor), nullptr});
+    if (slots[i].area != kElsewhere) holder[slots[i].area] = i;
+  }
+  for (uint32_t i = 0; i < areas.size(); ++i) {
+    areas[i].request = 0;
+    if (!busy[i] || holder[i] == kOutlives) continue;
+    requests_[holder[i]].end = kOutlives;
+    requests_[holder[i]].block = areas[i].block;
+    areas[i].request = holder[i] + 1;
+  }
+  recording = true;
+  exact = false;
+}
+
+// Of what is held at the end of the first step (weights, states of the optimizer), none is expected again.
+std::vector<Expected> Track::take_record() {
+  std::vector<uint32_t> kept_before(requests_.size() + 1);
+  for (size_t i = 0; i < requests_.size(); ++i)
+    kept_before[i + 1] = kept_before[i] + (is_first_ && requests_[i].end == kOutlives ? 0 : 1);
+  std::vector<Expected> now;
+  for (const Request& request : requests_) {
+    if (request.block != nullptr && (request.block->tag & kAreaTag) == 0) request.block->tag = 0;
+    if (is_first_ && request.end == kOutlives) continue;
+    now.push_back({request.size, request.size, request.end == kOutlives ? kOutlives : kept_before[request.end]});
+  }
+  for (Area& area : areas) area.request = 0;
+  requests_.clear();
+  return now;
+}
+
+bool Track::learn() {
+  const bool is_complete = is_planned() && !abandoned && cursor + 1 == slots.size();
+  if (!recording && is_planned() && !is_complete && !abandoned) start_recording();
+  const bool is_clean = is_complete && !strayed;
+  if (is_planned()) skip_to(slots.size() - 1);
+  std::vector<Expected> now;
+  if (recording) now = take_record();
+  bool has_news = false;
+  if (is_clean) {
+    careful_ = false;
+    plans_ = 0;
+    pause_ = 1;
+  } else if (wait_ > 0) {
+    --wait_;
+  } else if (!now.empty()) {
+    has_news = merge(std::move(now));
+  }
+  is_first_ = false;
+  recording = !is_planned() || careful_;
+  cursor = 0;
+  asked = abandoned = strayed = false;
+  unexpected.clear();
+  return has_news;
+}
+
+// Whether what is expected has changed.
+bool Track::merge(std::vector<Expected> now) {
+  std::vector<uint32_t> numbers;
+  const size_t peak = peak_of(intervals_of(now, &numbers));
+  bool has_changed = false;
+  if (same_structure(expected_, now)) {
+    highest_ = std::max(highest_, peak);
+    for (size_t i = 0; i < now.size(); ++i) {
+      Expected& old = expected_[i];
+      has_changed |= now[i].size > old.size || (now[i].end > old.end) || now[i].size < old.least / 2;
+      varies_ |= now[i].size != old.size;
+      old = {std::min(old.least, now[i].least), std::max(old.size, now[i].size), std::max(old.end, now[i].end)};
+    }
+  } else {
+    expected_ = std::move(now);
+    highest_ = peak;
+    varies_ = false;
+    has_changed = true;
+  }
+  if (has_changed && ++plans_ > kQuickPlans) {
+    wait_ = pause_;
+    pause_ = std::min(pause_ * 2, kLongestPause);
+  }
+  return has_changed;
+}
+
+void Track::plan() {
+  std::vector<uint32_t> numbers;
+  const std::vector<Interval> intervals = intervals_of(expected_, &numbers);
+  const Placement placement = place_intervals(intervals);
+  careful_ = false;
+  if (placement.height == 0 ||
+      static_cast<double>(placement.height) > kWorthwhile * static_cast<double>(highest_)) {
+    set_slots({}, {}, {});
+    recording = true;
+    return;
+  }
+  set_slots(intervals, numbers, placement);
+  recording = false;
+}
+
+void Track::set_slots(const std::vector<Interval>& intervals, const std::vector<uint32_t>& numbers,
+                      const Placement& placement) {
+  height = placement.height;
+  areas.clear();
+  before.clear();
+  before_slots_.clear();
+  const size_t count = height == 0 ? 0 : expected_.size();
+  slots.assign(count + 1, {~size_t{0}, 0, kElsewhere, 0});
+  skipped_.assign(count + 1, 0);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t least = varies_ ? expected_[i].least / 2 : expected_[i].least;
+    slots[i].least = least;
+    slots[i].spread = expected_[i].size - least;
+  }
+  std::map<std::pair<size_t, size_t>, uint32_t> numbers_of_areas;
+  for (size_t k = 0; k < intervals.size() && count > 0; ++k) {
+    const auto next = static_cast<uint32_t>(areas.size());
+    const auto [found, is_new] =
+        numbers_of_areas.try_emplace({placement.offsets[k], intervals[k].size}, next);
+    if (is_new) areas.push_back({placement.offsets[k], intervals[k].size, nullptr, 0});
+    slots[numbers[k]].area = found->second;
+  }
+  busy.assign(areas.size(), 0);
+  const Predecessors predecessors = find_predecessors(intervals, placement.offsets);
+  size_t k = 0;
+  for (size_t i = 0; i <= count; ++i) {
+    slots[i].first = static_cast<uint32_t>(before.size());
+    if (k == numbers.size() || numbers[k] != i || count == 0) continue;
+    for (uint32_t j = predecessors.first[k]; j < predecessors.first[k + 1]; ++j) {
+      const uint32_t slot = numbers[predecessors.list[j]];
+      before_slots_.push_back(slot);
+      before.push_back(slots[slot].area);
+    }
+    ++k;
+  }
+}
+
+// A slot that was passed over says nothing about its memory: those before it do.
+bool Track::is_clear(size_t index, int depth) const {
+  for (uint32_t k = slots[index].first; k < slots[index + 1].first; ++k) {
+    if (busy[before[k]]) return false;
+    if (careful_ && skipped_[before_slots_[k]] && (depth == 0 || !is_clear(before_slots_[k], depth - 1)))
+      return false;
+  }
+  return true;
+}
+
+bool Track::resume(size_t size) {
+  const size_t count = unexpected.size();
+  if (count < 2) return false;
+  const size_t end = std::min(cursor + kAhead, slots.size() - 1);
+  for (size_t at = cursor + 2; at < end; ++at) {
+    if (!matches(at, size) || !matches(at - 1, unexpected[count - 1]) || !matches(at - 2, unexpected[count - 2]))
+      continue;
+    skip_to(at);
+    return true;
+  }
+  return false;
+}
+
+void Track::skip_to(size_t index) {
+  for (; cursor < index; ++cursor) {
+    skipped_[cursor] = 1;
+    careful_ = strayed = true;
+    exact = false;
+  }
+}
+
+size_t Track::largest_gap() const {
+  std::vector<std::pair<size_t, size_t>> held_ranges;
+  for (size_t i = 0; i < areas.size(); ++i)
+    if (busy[i]) held_ranges.emplace_back(areas[i].offset, areas[i].offset + areas[i].size);
+  std::sort(held_ranges.begin(), held_ranges.end());
+  size_t at = 0, largest = 0;
+  for (const auto& [begin, end] : held_ranges) {
+    largest = std::max(largest, begin - at);
+    at = end;
+  }
+  return std::max(largest, arena_bytes - at);
+}
+
+}  // namespace isthmus::memory

@@ -1,0 +1,118 @@
+// One stream's large requests, step by step: the record of this step, and the plan made of the last ones.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "memory/block.h"
+#include "memory/policies/plan.h"
+
+namespace isthmus::memory {
+
+constexpr uint32_t kOutlives = ~uint32_t{0};   // the end of a block that is held beyond the step
+constexpr uint32_t kElsewhere = ~uint32_t{0};  // the area of a block that is not in the arena
+constexpr uint32_t kAreaTag = uint32_t{1} << 31;  // Block::tag: this and an area, or 1 + number in the record
+
+// A request as the last steps made it: between least and size bytes, held until request `end`.
+struct Expected {
+  size_t least, size;
+  uint32_t end;
+};
+
+// Where a planned request goes.
+struct Slot {
+  size_t least, spread;  // serves sizes from least to least + spread
+  uint32_t area;         // or kElsewhere: expected, but held beyond the step
+  uint32_t first;        // of its predecessors
+};
+
+// A block of the arena. Slots of one place and size share it.
+struct Area {
+  size_t offset, size;
+  Block* block;           // exists while there is an arena
+  uint32_t request;       // 1 + number in the record; 0: none
+};
+
+// All sizes are multiples of kGranule.
+class Track {
+ public:
+  explicit Track(int64_t stream_of_it);
+
+  // ---- the record
+  void record(size_t size, Block* block, uint32_t area);
+  void close(uint32_t number) {
+    requests_[number].end = static_cast<uint32_t>(requests_.size());
+    requests_[number].block = nullptr;
+  }
+  // Records the step from here on; up to here it was as planned.
+  void start_recording();
+  // The step is over. Whether plan() shall be called.
+  bool learn();
+  void plan();
+
+  // ---- the plan
+  size_t largest_gap() const;
+  bool is_planned() const { return slots.size() > 1; }
+  bool matches(size_t index, size_t size) const {
+    return index + 1 < slots.size() && size - slots[index].least <= slots[index].spread;
+  }
+  // Whether nobody holds memory of the slot.
+  bool is_clear(size_t index) const { return is_clear(index, kDeepest); }
+  // Moves the cursor to where the last requests and this one continue the plan, if there is such a place.
+  bool resume(size_t size);
+  // The slots up to there were not taken.
+  void skip_to(size_t index);
+  // The slot under the cursor is taken, or served elsewhere as planned.
+  void advance() {
+    skipped_[cursor++] = 0;
+    unexpected.clear();
+  }
+
+  const int64_t stream;
+  std::vector<Slot> slots;  // and one more, which matches nothing
+  std::vector<Area> areas;
+  std::vector<uint8_t> busy;     // by area
+  std::vector<uint32_t> before;  // areas of the slots' predecessors
+  size_t cursor = 0;
+  size_t height = 0;  // of the plan
+
+  char* arena = nullptr;
+  size_t arena_bytes = 0;
+  size_t held = 0, held_bytes = 0;  // of its areas
+
+  bool exact = false;      // there is an arena, and every request of this step was in its slot
+  bool recording = true;
+  bool at_boundary = false;
+  bool asked = false;      // the driver, for an arena, in this step
+  bool abandoned = false;  // the plan, for this step
+  bool strayed = false;    // from the plan, in this step
+  std::vector<size_t> unexpected;  // sizes since the last request that was expected
+
+ private:
+  static constexpr int kDeepest = 16;
+  static constexpr size_t kLongest = size_t{1} << 20;  // record of a process that never ends a step
+
+  struct Request {
+    size_t size;
+    uint32_t end;
+    Block* block;  // while it is held and its end is of interest
+  };
+
+  std::vector<Expected> take_record();
+  bool merge(std::vector<Expected> now);
+  void set_slots(const std::vector<Interval>& intervals, const std::vector<uint32_t>& numbers,
+                 const Placement& placement);
+  bool is_clear(size_t index, int depth) const;
+
+  std::vector<Request> requests_;
+  std::vector<Expected> expected_;
+  std::vector<uint32_t> before_slots_;  // like before, as slots
+  std::vector<uint8_t> skipped_;        // by slot: the last time, its turn passed without it
+  bool careful_ = false;                // some may be
+  bool is_first_ = true;
+  bool varies_ = false;                 // steps of one structure and different sizes
+  size_t highest_ = 0;                  // peak of a single step of this structure
+  int64_t plans_ = 0, wait_ = 0, pause_ = 1;
+};
+
+}  // namespace isthmus::memory
