@@ -148,13 +148,16 @@ def sync_debug_mode() -> int:
 def set_sync_debug_mode(mode: int) -> None: ...
 
 # ---- compiled code
-def call_on_host(function: Callable[[list[Any]], Any], inputs: list[Any], device: int) -> list[Any]:
+def call_on_host(
+    function: Callable[[list[Any]], Any], inputs: list[Any], device: int, same: list[tuple[int, int]]
+) -> list[Any]:
     """Call code that was compiled for the CPU on tensors of chip:device.
 
     Args:
         function: takes a list, which it may empty to release its inputs, and returns a sequence.
         inputs: the list; its chip tensors are replaced by CPU tensors over the same bytes.
         device: of the inputs and of the memory that the function allocates.
+        same: (output, input), by output, of the outputs that may be an input itself: it then is the caller's.
 
     Returns:
         The results, tensors as chip tensors: the inputs' storages where they share them, else new ones.
