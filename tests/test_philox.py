@@ -303,9 +303,28 @@ def test_an_unknown_generator_is_refused():
     assert "ISTHMUS_HOST_RNG=xorshift" in result.stderr and "mt19937" in result.stderr
 
 
-def test_without_a_delegate():
+def test_without_a_delegate_kernels_take_a_seed_of_philox():
     child(
-        "torch.manual_seed(1)\nx = torch.rand(5, device='chip')\nassert 0 <= x.min() and x.max() < 1\n"
-        "assert torch.chip.default_generators[0].get_offset() == 8",
+        """
+def draw(offset):
+    g = torch.Generator("chip").manual_seed(1)
+    g.set_offset(offset)
+    return torch.rand(5, device="chip", generator=g).cpu(), g.get_offset()
+first, after = draw(8)
+assert after == 12 and torch.equal(draw(8)[0], first) and not torch.equal(draw(12)[0], first)
+assert torch.chip.dispatch_stats()["calls"]["fallback"] == 3
+""",
         ISTHMUS_HOST_DELEGATE="0",
+    )
+
+
+def test_strict_memory_and_the_profiler():
+    child(
+        """
+with torch.profiler.profile() as profile:
+    x = torch.rand(5000, device="chip")
+assert 0.4 < x.mean().item() < 0.6
+assert "aten::uniform_" in [event.name for event in profile.events()]
+""",
+        ISTHMUS_HOST_STRICT="1",
     )

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dispatch/random_kernels.h"
+#include "dispatch/registration.h"
 #include "dispatch/routes.h"
 
 namespace isthmus {
@@ -95,7 +96,7 @@ at::Tensor& randperm_out(int64_t n, GeneratorArgument generator, at::Tensor& out
   out.resize_({n});
   if (n == 0) return out;
   const philox::Sequence sequence = take(generator, out, 2 * n);
-  write(out, [&](const at::Tensor& elements) {
+  write("aten::randperm", out, [&](const at::Tensor& elements) {
     ISTHMUS_DISPATCH_NUMBERS(elements.scalar_type(), "randperm", [&] {
       scalar_t* order = elements.mutable_data_ptr<scalar_t>();
       for (int64_t i = 0; i < n; ++i) order[i] = static_cast<scalar_t>(i);
@@ -109,7 +110,8 @@ at::Tensor& randperm_out(int64_t n, GeneratorArgument generator, at::Tensor& out
   return out;
 }
 
-// ---- registration, only where Philox is chosen: elsewhere CPU's kernels serve these operators
+// ---- registration, only where Philox is chosen and the CPU reaches the memory: elsewhere these operators
+// have the routes of all others, and their kernels a seed that Philox draws
 
 template <class Function>
 void serve(torch::Library& library, const char* name, Function&& function) {
@@ -152,13 +154,13 @@ bool chosen() {
   }
 }
 
-[[maybe_unused]] const bool registered = [] {
-  if (!chosen()) return false;
+}  // namespace
+
+void register_philox() {
+  if (!chosen() || !delegates_to_cpu()) return;
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
                                 __LINE__);
   serve_all(library);
-  return true;
-}();
+}
 
-}  // namespace
 }  // namespace isthmus

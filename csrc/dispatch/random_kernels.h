@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include "core/generator.h"
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/mapping.h"
 
@@ -40,23 +41,23 @@ inline philox::Sequence take(const GeneratorArgument& generator, const at::Tenso
   return chosen.take(words);
 }
 
-// Gives body a CPU tensor with the elements of self in row-major order, to be written.
+// Gives body a CPU tensor over the elements of self in row-major order, to be written.
 template <class Body>
-void write(const at::Tensor& self, const Body& body) {
+void write(const char* name, const at::Tensor& self, const Body& body) {
   at::assert_no_internal_overlap(self);
   if (!self.is_contiguous()) {
     const at::Tensor dense = at::empty(self.sizes(), self.options());
-    write(dense, body);
+    write(name, dense, body);
     self.copy_(dense);
     return;
   }
-  static const std::string name = "a random number operator";
-  const bool alias = driver_table()->delegate == ISTHMUS_DELEGATE_CPU;
-  Mapping mapping(alias ? Mapping::Kind::kAlias : Mapping::Kind::kCopy, name);
+  static const std::string caller = "Philox";
+  Mapping mapping(Mapping::Kind::kAlias, caller);
   const at::Tensor elements = mapping.argument(self, true);
-  if (alias) drain(current_stream(mapping.device()));
+  const c10::Stream stream = current_stream(mapping.device());
+  drain(stream);
+  const profiler::Work work(profiler::Kind::kKernel, name, stream);
   body(elements);
-  mapping.finish_arguments();
 }
 
 // Element i is make(word i, i), with words of 32 or 64 bits.
@@ -80,10 +81,10 @@ void generate(scalar_t* out, int64_t count, philox::Sequence sequence, const Mak
 
 // Takes words of the generator and writes self, of dtype scalar_t, with make.
 template <class word_t, class scalar_t, class Make>
-void fill(const at::Tensor& self, const GeneratorArgument& generator, const Make& make) {
+void fill(const char* name, const at::Tensor& self, const GeneratorArgument& generator, const Make& make) {
   const int64_t count = self.numel();
   const philox::Sequence sequence = take(generator, self, count * static_cast<int64_t>(sizeof(word_t) / 4));
-  write(self, [&](const at::Tensor& elements) {
+  write(name, self, [&](const at::Tensor& elements) {
     generate<word_t>(elements.mutable_data_ptr<scalar_t>(), count, sequence, make);
   });
 }
@@ -110,13 +111,14 @@ inline double positive_uniform(uint64_t word) { return static_cast<double>(word)
 
 // Box and Muller: two words make two normal numbers; element i takes one of the pair it is in.
 template <class scalar_t, class Make>
-void fill_normal(const at::Tensor& self, const GeneratorArgument& generator, const Make& make) {
+void fill_normal(const char* name, const at::Tensor& self, const GeneratorArgument& generator,
+                 const Make& make) {
   using real_t = Real<scalar_t>;
   using word_t = Word<scalar_t>;
   const int64_t count = self.numel();
   const philox::Sequence sequence = take(generator, self, count * static_cast<int64_t>(sizeof(word_t) / 4));
   constexpr int64_t per_block = 16 / sizeof(word_t);
-  write(self, [&](const at::Tensor& elements) {
+  write(name, self, [&](const at::Tensor& elements) {
     scalar_t* out = elements.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, (count + per_block - 1) / per_block, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
@@ -146,7 +148,7 @@ struct Uniform {
       using real_t = Real<scalar_t>;
       const auto low = static_cast<scalar_t>(from), high = static_cast<scalar_t>(to);
       const real_t start = static_cast<real_t>(low), range = static_cast<real_t>(high) - start;
-      fill<Word<scalar_t>, scalar_t>(self, generator, [=](auto word, int64_t) {
+      fill<Word<scalar_t>, scalar_t>("aten::uniform_", self, generator, [=](auto word, int64_t) {
         const auto value = static_cast<scalar_t>(uniform_of<scalar_t>(word) * range + start);
         return value < high ? value : low;  // rounding may reach the end, which is excluded
       });
@@ -160,7 +162,7 @@ struct Normal {
     ISTHMUS_DISPATCH_FLOATING(self.scalar_type(), "normal_", [&] {
       using real_t = Real<scalar_t>;
       const auto center = static_cast<real_t>(mean), scale = static_cast<real_t>(std);
-      fill_normal<scalar_t>(self, generator,
+      fill_normal<scalar_t>("aten::normal_", self, generator,
                             [=](real_t z) { return static_cast<scalar_t>(z * scale + center); });
     });
   }
@@ -173,7 +175,7 @@ struct LogNormal {
     ISTHMUS_DISPATCH_FLOATING(self.scalar_type(), "log_normal_", [&] {
       using real_t = Real<scalar_t>;
       const auto center = static_cast<real_t>(mean), scale = static_cast<real_t>(std);
-      fill_normal<scalar_t>(self, generator,
+      fill_normal<scalar_t>("aten::log_normal_", self, generator,
                             [=](real_t z) { return static_cast<scalar_t>(std::exp(z * scale + center)); });
     });
   }
@@ -187,7 +189,7 @@ struct Exponential {
       using real_t = Real<scalar_t>;
       const auto rate = static_cast<real_t>(lambda);
       constexpr real_t smallest = std::numeric_limits<real_t>::epsilon() / 2;  // 0 is excluded
-      fill<Word<scalar_t>, scalar_t>(self, generator, [=](auto word, int64_t) {
+      fill<Word<scalar_t>, scalar_t>("aten::exponential_", self, generator, [=](auto word, int64_t) {
         return static_cast<scalar_t>(std::max(-std::log(positive_uniform(word)), smallest) / rate);
       });
     });
@@ -202,7 +204,7 @@ struct Cauchy {
     ISTHMUS_DISPATCH_FLOATING(self.scalar_type(), "cauchy_", [&] {
       using real_t = Real<scalar_t>;
       const auto center = static_cast<real_t>(median), scale = static_cast<real_t>(sigma);
-      fill<Word<scalar_t>, scalar_t>(self, generator, [=](auto word, int64_t) {
+      fill<Word<scalar_t>, scalar_t>("aten::cauchy_", self, generator, [=](auto word, int64_t) {
         const real_t angle = static_cast<real_t>(kTwoPi / 2) * (positive_uniform(word) - real_t(0.5));
         return static_cast<scalar_t>(center + scale * std::tan(angle));
       });
@@ -216,7 +218,7 @@ struct Geometric {
     const at::Tensor& self = iter.tensor(0);
     AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, self.scalar_type(), "geometric_", [&] {
       const double failure = std::log1p(-p);
-      fill<uint64_t, scalar_t>(self, generator, [=](uint64_t word, int64_t) {
+      fill<uint64_t, scalar_t>("aten::geometric_", self, generator, [=](uint64_t word, int64_t) {
         return static_cast<scalar_t>(std::max(std::ceil(std::log(positive_uniform(word)) / failure), 1.0));
       });
     });
@@ -236,10 +238,11 @@ inline void fill_integers(const at::Tensor& self, uint64_t range, int64_t base,
     };
     if (range <= (1u << 16)) {
       const auto narrow = static_cast<uint32_t>(range);
-      fill<uint32_t, scalar_t>(self, generator,
+      fill<uint32_t, scalar_t>("aten::random_", self, generator,
                                [=](uint32_t word, int64_t) { return number(word % narrow); });
     } else {
-      fill<uint64_t, scalar_t>(self, generator, [=](uint64_t word, int64_t) { return number(word % range); });
+      fill<uint64_t, scalar_t>("aten::random_", self, generator,
+                               [=](uint64_t word, int64_t) { return number(word % range); });
     }
   });
 }
@@ -254,7 +257,7 @@ struct RandomFromTo {
   void operator()(at::TensorIteratorBase& iter, const GeneratorArgument& generator) {
     const at::Tensor& self = iter.tensor(0);
     ISTHMUS_DISPATCH_NUMBERS(self.scalar_type(), "random_", [&] {
-      fill<uint64_t, scalar_t>(self, generator, [](uint64_t word, int64_t) {
+      fill<uint64_t, scalar_t>("aten::random_", self, generator, [](uint64_t word, int64_t) {
         return static_cast<scalar_t>(static_cast<int64_t>(word));
       });
     });
@@ -291,16 +294,16 @@ template <class>
 struct Bernoulli {
   void operator()(const at::Tensor& self, double p, const GeneratorArgument& generator) {
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, self.scalar_type(), "bernoulli_", [&] {
-      fill<uint32_t, scalar_t>(self, generator, [limit = threshold(p)](uint32_t word, int64_t) {
-        return static_cast<scalar_t>(word < limit);
-      });
+      fill<uint32_t, scalar_t>(
+          "aten::bernoulli_", self, generator,
+          [limit = threshold(p)](uint32_t word, int64_t) { return static_cast<scalar_t>(word < limit); });
     });
   }
   void operator()(const at::Tensor& self, const at::Tensor& p, const GeneratorArgument& generator) {
     const at::Tensor expanded = p.to(self.device(), at::kDouble).expand(self.sizes()).cpu().contiguous();
     const double* probabilities = expanded.const_data_ptr<double>();
     AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, self.scalar_type(), "bernoulli_", [&] {
-      fill<uint32_t, scalar_t>(self, generator, [=](uint32_t word, int64_t i) {
+      fill<uint32_t, scalar_t>("aten::bernoulli_", self, generator, [=](uint32_t word, int64_t i) {
         return static_cast<scalar_t>(word < threshold(probabilities[i]));
       });
     });

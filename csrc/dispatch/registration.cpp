@@ -177,6 +177,7 @@ const Preferences& preferences() noexcept { return stored_preferences(); }
 void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
   stored_preferences() = chosen;
   register_overrideable();
+  register_philox();
   Registration(std::move(decompositions)).run();
   force_routes_of_environment();
 }

@@ -21,4 +21,8 @@ void register_routes(const Preferences& preferences, PythonDecompositions decomp
 // Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_routes().
 void register_overrideable();
 
+// Operators of random numbers by Philox, where ISTHMUS_HOST_RNG asks for it (random.cpp); part of
+// register_routes().
+void register_philox();
+
 }  // namespace isthmus
