@@ -15,6 +15,7 @@ class Clocks:
     """Numbers every piece of work, and keeps for every stream, event and the host what came before it.
 
     Streams, events and the host may be used before this has seen them: then nothing is known to be before.
+    Threads may use it at once: what is iterated over is copied in one step of the interpreter.
     """
 
     def __init__(self) -> None:
@@ -67,12 +68,12 @@ class Clocks:
 
     def device_done(self, device: int) -> None:
         """The host has seen every stream of the device idle."""
-        for stream, clock in self._streams.items():
+        for stream, clock in list(self._streams.items()):
             if stream[0] == device:
                 _join(self._host, clock)
 
 
 def _join(clock: Clock, other: Clock) -> None:
-    for stream, number in other.items():
+    for stream, number in list(other.items()):
         if number > clock.get(stream, 0):
             clock[stream] = number

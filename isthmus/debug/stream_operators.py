@@ -19,7 +19,7 @@ _NAMESPACES_LEFT_OUT = frozenset(
 _DESCRIPTIONS = frozenset(
     """aten::resize_ aten::resize_as_ aten::set_ aten::set_data aten::is_pinned aten::is_same_size aten::is_set_to
     aten::_has_compatible_shallow_copy_type aten::_has_same_storage_numel aten::_version aten::result_type
-    aten::_efficientzerotensor""".split()
+    aten::_efficientzerotensor aten::_unsafe_view""".split()
 )
 _BARE = ("aten::empty", "aten::new_empty", "aten::_empty")
 _TRANSFERS = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
@@ -74,7 +74,7 @@ def effect(op: OpOverload) -> Effect:
 def tensors(
     effect: Effect, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Name, tensor and whether it is written, of every tensor with elements among the arguments."""
+    """Name, tensor and whether it is written, of every dense tensor with elements among the arguments."""
     declared = op._schema.arguments
     for index, (name, writes) in effect.arguments.items():
         if index < len(args):
@@ -84,14 +84,18 @@ def tensors(
         else:
             continue
         for _, tensor in tensors_of(name, value):
-            if tensor.numel() > 0:
+            if _has_bytes(tensor):
                 yield name, tensor, writes
 
 
 def results(returned: Any) -> Iterator[torch.Tensor]:
-    """Tensors with elements among the results."""
+    """Dense tensors with elements among the results."""
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
     for value in values:
         for _, tensor in tensors_of("", value):
-            if tensor.numel() > 0:
+            if _has_bytes(tensor):
                 yield tensor
+
+
+def _has_bytes(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 0
