@@ -297,7 +297,7 @@ def test_random_numbers(cuda):
         "CUDAGraph()",
         "graph(None)",
         "make_graphed_callables(None, ())",
-        "utilization()",
+        "list_gpu_processes()",
         "MemPool()",
         "cudart().cudaMalloc",
         "memory._record_memory_history()",
