@@ -74,11 +74,15 @@ def maker() -> Iterator[Maker]:
     made.process.communicate(timeout=60)
 
 
-@pytest.fixture(scope="module")
-def driver() -> Driver:
+@pytest.fixture
+def driver() -> Iterator[Driver]:
     driver = Driver()
     driver.initialize()
-    return driver
+    before = ctypes.c_int32()
+    driver.device_get(ctypes.byref(before))
+    driver.device_set(0)
+    yield driver
+    driver.device_set(before)  # PyTorch tests in this process count on it
 
 
 def test_memory_is_the_same_bytes(driver: Driver, maker: Maker) -> None:
