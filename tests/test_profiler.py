@@ -143,6 +143,43 @@ def test_copies_are_rows_with_their_bytes(tmp_path: Path, pinned: bool):
     assert torch.equal(back, host)
 
 
+def test_calls_that_wait_are_rows(tmp_path: Path):
+    x = torch.ones(8, device="chip")
+    stream, event = torch.chip.Stream(), torch.chip.Event()
+    with profile(activities=BOTH) as prof:
+        x + x
+        event.record()
+        stream.wait_event(event)
+        event.synchronize()
+        stream.synchronize()
+        torch.chip.synchronize()
+    names = [call["name"] for call in of(trace_of(prof, tmp_path), "privateuse1_runtime")]
+    assert names[:4] == [
+        "chipLaunchKernel",
+        "chipStreamWaitEvent",
+        "chipEventSynchronize",
+        "chipStreamSynchronize",
+    ]
+    assert set(names[4:]) == {"chipDeviceSynchronize"}
+
+
+def test_wait_of_a_stream_is_on_its_row_but_no_device_time(tmp_path: Path):
+    host = torch.randn(1 << 22).pin_memory()
+    first, second = torch.chip.Stream(), torch.chip.Stream()
+    with profile(activities=BOTH) as prof:
+        with torch.chip.stream(first):
+            host.to("chip", non_blocking=True)
+        second.wait_stream(first)
+        torch.chip.synchronize()
+    waits = of(
+        trace_of(prof, tmp_path), "gpu_user_annotation"
+    )  # none where the copy was done before the wait
+    assert {(wait["name"], wait["tid"]) for wait in waits} <= {("Stream Wait Event", second.stream_id)}
+    on_chip = [event for event in prof.events() if event.device_type == DeviceType.PrivateUse1]
+    worked = sum(event.device_time_total for event in on_chip if not event.is_user_annotation)
+    assert worked == averages(prof, DeviceType.CPU)["aten::to"].device_time_total > 0
+
+
 def test_second_device_has_its_own_rows(tmp_path: Path):
     x = torch.randn(8, device="chip:1")
     with profile(activities=BOTH) as prof:

@@ -24,7 +24,7 @@ ActivityType type_of(Kind kind) noexcept {
     case Kind::kSet:
       return ActivityType::GPU_MEMSET;
     case Kind::kSynchronize:
-      return ActivityType::CUDA_SYNC;
+      return ActivityType::GPU_USER_ANNOTATION;  // on the stream's row, but no device time in PyTorch's sums
     case Kind::kCall:
       return ActivityType::PRIVATEUSE1_RUNTIME;
     case Kind::kDriver:
@@ -79,7 +79,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       if (!on_host(record)) launched_.insert(record.launch);
     for (const Record& record : records_) {
       if (record.start_ns < start_ns || record.start_ns > end_ns) continue;
-      if (types_.count(type_of(record.kind)) == 0 && record.kind != Kind::kSynchronize) continue;
+      if (types_.count(type_of(record.kind)) == 0) continue;
       log(record, linked, logger);
       if (!on_host(record)) cover(record, annotations);
     }
@@ -132,7 +132,7 @@ class Session final : public libkineto::IActivityProfilerSession {
 
 void Session::cover(const Record& record, Annotations& annotations) {
   streams_[record.device].insert(record.stream);
-  if (record.annotation_id == 0) return;
+  if (record.annotation_id == 0 || record.kind == Kind::kSynchronize) return;
   const AnnotationKey key{record.device, record.stream, record.annotation_id};
   const auto [found, fresh] = annotations.emplace(key, std::make_pair(record.start_ns, record.end_ns));
   if (fresh) return;
@@ -150,7 +150,8 @@ void Session::log(const Record& record, const libkineto::getLinkedActivityCallba
   activity.resource = host ? record.thread : static_cast<int32_t>(record.stream);
   activity.threadId = record.thread;
   activity.id = static_cast<int32_t>(record.launch);
-  if (record.operator_id != 0) activity.linked = linked(static_cast<int32_t>(record.operator_id));
+  if (record.operator_id != 0 && record.kind != Kind::kSynchronize)
+    activity.linked = linked(static_cast<int32_t>(record.operator_id));
   if (record.launch != 0) activity.addMetadata("correlation", record.launch);
   if (record.launch != 0 && launched_.count(record.launch) != 0) {  // an arrow needs both ends
     activity.flow.id = record.launch;
