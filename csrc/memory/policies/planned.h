@@ -69,7 +69,7 @@ class PlannedPolicy final : public TreePolicy {
   int64_t releases_left_ = kReleases;
   int64_t steps_ = 0;
 
-  static constexpr int64_t kReleases = 4096;
+  static constexpr int64_t kReleases = 4096 * 64;
 };
 
 }  // namespace isthmus::memory
