@@ -58,12 +58,11 @@ def compile_inner(graph: GraphModule, example_inputs: Sequence[Any], **options: 
     if len(chips) > 1 or not found <= {*chips, rewrite.CPU}:
         return _eager(graph, found)
     (chip,) = chips
-    index = _C.current_device() if chip.index is None else chip.index
     returned = rewrite.outputs(graph)
-    rewrite.to_cpu(graph, index)
+    rewrite.to_cpu(graph, chip.index)
     options["get_decomp_fn"] = select_decomp_table  # the graph is CPU's now
     compiled = compile_fx_inner(graph, rewrite.as_inputs(example_inputs), **options)
-    return _Compiled(compiled, index, returned)
+    return _Compiled(compiled, chip.index, returned)
 
 
 def _eager(graph: GraphModule, found: set[torch.device]) -> Callable[[list[Any]], Any]:

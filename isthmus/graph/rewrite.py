@@ -38,15 +38,17 @@ class Outputs(NamedTuple):
 
 
 def devices(graph: GraphModule) -> set[torch.device]:
-    """Every device that a value or an argument in the graph names."""
+    """Every device that a value or an argument in the graph names; a chip without index is the current one."""
     found = set()
     for node in _nodes(graph):
         values = (node.meta.get("val"), node.args, node.kwargs)
         for leaf in tree_leaves(values):
-            if isinstance(leaf, torch.Tensor):
-                found.add(leaf.device)
-            elif isinstance(leaf, torch.device):
-                found.add(leaf)
+            device = leaf.device if isinstance(leaf, torch.Tensor) else leaf
+            if isinstance(device, torch.device):
+                found.add(device)
+    unnamed = torch.device(CHIP)
+    if unnamed in found:
+        found = found - {unnamed} | {torch.device(CHIP, _C.current_device())}
     return found
 
 
@@ -153,7 +155,7 @@ def _rewrite_constant(module: GraphModule, node: Node) -> None:
     owner = attrgetter(path)(module) if path else module
     value = getattr(owner, name)
     if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.device.type == CHIP:
-        alias = _C.as_host(value.detach())
+        alias = _C.as_host(value)
         if name in owner._parameters:
             del owner._parameters[name]
         setattr(owner, name, alias)
