@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo mutate clean
+.PHONY: help setup build train test conform bench lint format opinfo mutate sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,7 @@ help:
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
 	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
+	@echo "make sanitize random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)"
 	@echo "make clean    forget the build (not .venv)"
 
 $(STAMPS)/venv:
@@ -91,6 +92,9 @@ bench: setup
 
 mutate: setup
 	@$(BIN)/isthmus conform mutate --output benchmarks/results/mutation.json
+
+sanitize: setup
+	@$(BIN)/python -m tests.sanitize
 
 clean:
 	@rm -rf build dist *.egg-info isthmus/_build.py isthmus/include

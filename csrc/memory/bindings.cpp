@@ -1,5 +1,6 @@
 #include "memory/bindings.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <pybind11/numpy.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -17,13 +18,42 @@ using Release = py::call_guard<py::gil_scoped_release>;
 template <typename T>
 using Column = py::array_t<T, py::array::c_style>;
 
+py::dict to_dict(const at::Stat& stat) {
+  return py::dict(py::arg("current") = stat.current, py::arg("peak") = stat.peak,
+                  py::arg("allocated") = stat.allocated, py::arg("freed") = stat.freed);
+}
+
+py::dict to_dict(const at::DurationStat& time) {
+  const double mean = time.count == 0 ? 0 : static_cast<double>(time.total) / static_cast<double>(time.count);
+  return py::dict(py::arg("total") = time.total, py::arg("max") = time.max, py::arg("min") = time.min,
+                  py::arg("count") = time.count, py::arg("avg") = mean);
+}
+
 py::dict host_memory_stats() {
-  const memory::HostStats stats = memory::host_stats();
+  const at::HostStats stats = at::getHostAllocator(kChip)->get_stats();
   py::dict result;
-  result["allocated_bytes"] = stats.allocated_bytes;
-  result["reserved_bytes"] = stats.reserved_bytes;
-  result["allocations"] = stats.allocations;
-  result["reused"] = stats.reused;
+  result["active_requests"] = to_dict(stats.active_requests);
+  result["active_bytes"] = to_dict(stats.active_bytes);
+  result["allocations"] = to_dict(stats.allocations);
+  result["allocated_bytes"] = to_dict(stats.allocated_bytes);
+  result["host_alloc_time"] = to_dict(stats.host_alloc_time);
+  result["host_free_time"] = to_dict(stats.host_free_time);
+  result["num_host_alloc"] = stats.num_host_alloc;
+  result["num_host_free"] = stats.num_host_free;
+  return result;
+}
+
+// What DeviceStats has and PyTorch does not hand to Python.
+py::dict private_pool_stats(int device) {
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  py::dict result;
+  for (const auto& [id, stats] :
+       memory::device_allocator().getDeviceStats(index).reserved_bytes_by_private_pools) {
+    py::dict row;
+    const char* const names[] = {"all", "small_pool", "large_pool"};  // in the order of StatType
+    for (size_t i = 0; i < stats.size(); ++i) row[names[i]] = to_dict(stats[i]);
+    result[py::make_tuple(id.first, id.second)] = row;
+  }
   return result;
 }
 
@@ -75,6 +105,10 @@ memory::DeviceMemory& memory_of(int device) {
 
 void bind_memory(py::module_& m) {
   m.def("host_memory_stats", &host_memory_stats);
+  m.def("reset_accumulated_host_memory_stats",
+        [] { at::getHostAllocator(kChip)->reset_accumulated_stats(); });
+  m.def("reset_peak_host_memory_stats", [] { at::getHostAllocator(kChip)->reset_peak_stats(); });
+  m.def("private_pool_stats", &private_pool_stats);
   m.def("host_empty_cache", &memory::host_empty_cache, Release());
   m.def("host_view_blocks", &memory::host_view_blocks);
   m.def("allocators", &memory::policy_names);
@@ -89,12 +123,15 @@ void bind_memory(py::module_& m) {
   m.def("memory_fraction", [](int device) { return memory_of(device).fraction(); });
   m.def("mark_communication_stream",
         [](int64_t stream, int device) { memory_of(device).mark_communication(stream); });
-  m.def("new_memory_pool", [](int device) { return memory_of(device).new_pool(); });
-  m.def("use_memory_pool",
-        [](int device, int64_t pool, int64_t users) { memory_of(device).use_pool(pool, users); });
+  m.def("new_memory_pool", &memory::new_pool_number);
+  m.def("open_memory_pool", [](int device, int64_t number, bool is_last_resort) {
+    return memory_of(device).open_pool(number, is_last_resort);
+  });
+  m.def("close_memory_pool", [](int device, int64_t pool) { memory_of(device).close_pool(pool); });
   // Returns the pool that this thread allocated from before.
   m.def("exchange_memory_pool",
         [](int64_t pool) { return std::exchange(memory::detail::pool_of_thread, pool); });
+  bind_memory_history(m);
 }
 
 }  // namespace isthmus

@@ -79,6 +79,11 @@ class ChipAllocator final : public c10::DeviceAllocator {
     stats.num_device_alloc = calls.allocated;
     stats.num_device_free = calls.freed;
     stats.num_sync_all_streams = calls.synchronized;
+    for (const auto& [id, tally] : memory->reserved_by_pool()) {
+      const auto number = static_cast<c10::CaptureId_t>(pool_number(id));
+      stats.reserved_bytes_by_private_pools[{0, number}] = to_stats(tally);
+    }
+    stats.max_split_size = static_cast<int64_t>(memory->options().max_split);
     stats.oversize_allocations = to_stat(pool.oversize_allocations);
     stats.oversize_segments = to_stat(pool.oversize_segments);
     return stats;

@@ -3,38 +3,17 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "core/stream.h"
 #include "memory/choice.h"
 
 namespace isthmus::memory {
-namespace {
-
-constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kKiB = uint64_t{1} << 10;
-
-uint64_t unit_for(uint64_t bytes) { return bytes >= kGiB ? kGiB : bytes >= kMiB / 10 ? kMiB : kKiB; }
-
-const char* name_of(uint64_t unit) { return unit == kGiB ? " GiB" : unit == kMiB ? " MiB" : " KiB"; }
-
-std::string in_unit(uint64_t bytes, uint64_t unit) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / static_cast<double>(unit));
-  return text;
-}
-
-std::string with_unit(uint64_t bytes, uint64_t unit) { return in_unit(bytes, unit) + name_of(unit); }
-
 std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device) {
   uint64_t free_bytes = 0, total_bytes = 0;
   use_device(device);
   check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");
   return {free_bytes, total_bytes};
 }
-
-}  // namespace
 
 DeviceMemory::DeviceMemory(c10::DeviceIndex device, const Window* window)
     : device_(kChip, device),
@@ -67,8 +46,19 @@ Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
   {
     std::lock_guard<SpinLock> guard(lock_);
     if (Block* block = policy().take_any(stream, bytes)) return block;
+    if (Block* block = take_last_resort(stream, bytes)) return block;
   }
   throw_out_of_memory(bytes);
+}
+
+Block* DeviceMemory::take_last_resort(int64_t stream, size_t bytes) {
+  for (auto& [id, pool] : pools_) {
+    if (!pool.is_last_resort || pool.policy.get() == &policy()) continue;
+    pool.policy->compact(stream, /*all=*/true);
+    if (Block* block = pool.policy->take(stream, bytes)) return block;
+    if (Block* block = pool.policy->take_any(stream, bytes)) return block;
+  }
+  return nullptr;
 }
 
 Block* DeviceMemory::take_again(int64_t stream, size_t bytes, bool all) {
@@ -81,6 +71,8 @@ Block* DeviceMemory::take_again(int64_t stream, size_t bytes, bool all) {
 // What the driver gives for the request, or nothing; *asked is what would have been enough.
 Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
   collect_garbage(bytes);
+  history::Stack stack;
+  if (history::is_on()) stack = history::stack_for(history::Action::kSegmentAllocate);
   // Nobody else may map or unmap at the addresses that a lane's growth names.
   std::unique_lock<std::mutex> one_at_a_time(reclaim_, std::defer_lock);
   if (context_.options.expandable) one_at_a_time.lock();
@@ -101,10 +93,11 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
     void* const pointer = size > 0 ? from_driver(*policy, growth, size) : nullptr;
     if (pointer != nullptr) {
       if (history::is_on())
-        history::note(growth.lane < 0 ? history::Action::kSegmentAllocate : history::Action::kSegmentMap,
-                      device_.index(), pointer, static_cast<int64_t>(size), stream);
+        note(growth.lane < 0 ? history::Action::kSegmentAllocate : history::Action::kSegmentMap, pointer,
+             size, stream, policy->pool(), std::move(stack));
       std::lock_guard<SpinLock> guard(lock_);
       ++calls_.allocated;
+      segments_.add({reinterpret_cast<uintptr_t>(pointer), size, stream, policy->pool(), growth.lane});
       return policy->add(stream, growth, pointer, size, bytes);
     }
     if (growth.minimum == growth.bytes) break;
@@ -115,7 +108,7 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
 void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t bytes) {
   if (!allowed(bytes)) return nullptr;
   use_device(device_.index());
-  if (growth.lane >= 0) return lanes_.map(policy, growth, context_.options.lane_bytes);
+  if (growth.lane >= 0) return lanes_.map(policy, growth, bytes, context_.options.lane_bytes);
   void* pointer = nullptr;
   const isthmus_status status = driver().memory_allocate(bytes, &pointer);
   if (status == ISTHMUS_OUT_OF_MEMORY) return nullptr;
@@ -147,7 +140,8 @@ void DeviceMemory::collect_garbage(size_t bytes) {
 void DeviceMemory::record(Block* block, c10::Stream stream) {
   if (stream.device() == device_ && stream.id() == block->home->stream) return;
   if (history::is_on())
-    history::note(history::Action::kUse, device_.index(), block->pointer, stream.id(), block->home->stream);
+    note(history::Action::kUse, block->pointer, static_cast<size_t>(stream.id()), block->home->stream,
+         block->home->policy->pool(), nullptr);
   std::lock_guard<SpinLock> guard(lock_);
   add_stream(recorded_[block], stream);
   block->recorded.store(true, std::memory_order_relaxed);
@@ -175,8 +169,8 @@ void DeviceMemory::release_recorded(Block* block) noexcept {
   }
   std::vector<StreamUse> uses = record_uses(streams);
   if (history::is_on() && uses.empty())
-    history::note(history::Action::kFreeCompleted, device_.index(), block->pointer,
-                  static_cast<int64_t>(block->size), block->home->stream);
+    note(history::Action::kFreeCompleted, block->pointer, block->requested, block->home->stream,
+         block->home->policy->pool(), nullptr);
   std::lock_guard<SpinLock> guard(lock_);
   if (uses.empty() && !is_communication) return block->home->policy->give(block);
   block->home->policy->wait_begin(block);
@@ -208,8 +202,8 @@ void DeviceMemory::collect_finished(bool wait) {
 
   if (history::is_on()) {
     for (const Waiting& entry : finished)
-      history::note(history::Action::kFreeCompleted, device_.index(), entry.block->pointer,
-                    static_cast<int64_t>(entry.block->size), entry.block->home->stream);
+      note(history::Action::kFreeCompleted, entry.block->pointer, entry.block->requested,
+           entry.block->home->stream, entry.block->home->policy->pool(), nullptr);
   }
 
   std::lock_guard<SpinLock> guard(lock_);
@@ -222,17 +216,20 @@ void DeviceMemory::collect_finished(bool wait) {
 }
 
 // Gives the driver back at least need bytes of what is free, if there is so much; 0: all.
-void DeviceMemory::release_ranges(size_t need) {
+void DeviceMemory::release_ranges(size_t need, bool of_open_pools) {
+  history::Stack stack;
+  if (history::is_on()) stack = history::stack_for(history::Action::kSegmentFree);
   std::lock_guard<std::mutex> one_at_a_time(reclaim_);
   std::vector<std::pair<Policy*, Range>> ranges;
   {
     std::lock_guard<SpinLock> guard(lock_);
     size_t removed = 0;
-    for_each_policy([&](Policy& policy, int64_t) {
-      if (need > 0 && removed >= need) return;
+    for_each_policy([&](Policy& policy, int64_t pool) {
+      if ((need > 0 && removed >= need) || (pool != 0 && !of_open_pools && pools_.at(pool).is_open)) return;
       policy.compact(0, /*all=*/true);
       for (const Range& range : policy.remove_free(need > 0 ? need - removed : 0)) {
         ranges.emplace_back(&policy, range);
+        segments_.remove(range.pointer, range.bytes);
         removed += range.bytes;
       }
     });
@@ -244,8 +241,8 @@ void DeviceMemory::release_ranges(size_t need) {
   synchronize_device(device_.index());
   for (const auto& [policy, range] : ranges) {
     if (history::is_on())
-      history::note(range.lane < 0 ? history::Action::kSegmentFree : history::Action::kSegmentUnmap,
-                    device_.index(), range.pointer, static_cast<int64_t>(range.bytes), range.stream);
+      note(range.lane < 0 ? history::Action::kSegmentFree : history::Action::kSegmentUnmap, range.pointer,
+           range.bytes, range.stream, policy->pool(), stack);
     if (range.lane >= 0) {
       lanes_.unmap(*policy, range);
     } else {
@@ -256,17 +253,18 @@ void DeviceMemory::release_ranges(size_t need) {
 
 void DeviceMemory::empty_cache() {
   collect_finished(/*wait=*/true);
-  release_ranges(0);
+  release_ranges(0, /*of_open_pools=*/false);
   std::lock_guard<SpinLock> guard(lock_);
   for (auto it = pools_.begin(); it != pools_.end();) {
-    bool is_empty = it->second.users == 0;
-    it->second.policy->for_each_block([&is_empty](const Block&) { is_empty = false; });
+    bool is_empty = !it->second.is_open;
+    it->second.policy->for_each_block(
+        [&is_empty](const Block& block) { is_empty &= block.state == BlockState::kUnmapped; });
     it = is_empty ? pools_.erase(it) : std::next(it);
   }
 }
 
 void DeviceMemory::step() {
-  if (history::is_on()) history::note(history::Action::kStep, device_.index(), nullptr, 0, 0);
+  if (history::is_on()) note(history::Action::kStep, nullptr, 0, 0, 0, nullptr);
   Policy::Spare spare;
   {
     std::lock_guard<SpinLock> guard(lock_);
@@ -276,8 +274,12 @@ void DeviceMemory::step() {
   if (spare.bytes == 0) return;
   void* const pointer = from_driver(*policy_, {spare.bytes, spare.bytes}, spare.bytes);
   if (pointer == nullptr) return;
+  if (history::is_on())
+    note(history::Action::kSegmentAllocate, pointer, spare.bytes, spare.stream, 0,
+         history::stack_for(history::Action::kSegmentAllocate));
   std::lock_guard<SpinLock> guard(lock_);
   ++calls_.allocated;
+  segments_.add({reinterpret_cast<uintptr_t>(pointer), spare.bytes, spare.stream, 0, -1});
   policy_->add_spare(spare, pointer);
 }
 
@@ -304,108 +306,26 @@ Policy& DeviceMemory::private_policy(int64_t id) {
   return found == pools_.end() ? *policy_ : *found->second.policy;  // of another device
 }
 
-int64_t DeviceMemory::new_pool() {
-  std::lock_guard<SpinLock> guard(lock_);
-  const int64_t id = next_pool_++ * kMaxDevices + device_.index();
-  pools_[id].policy = make_policy(policy_name_, context_);
-  return id;
+int64_t new_pool_number() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
 }
 
-void DeviceMemory::use_pool(int64_t id, int64_t users) {
+int64_t DeviceMemory::open_pool(int64_t number, bool is_last_resort) {
+  std::lock_guard<SpinLock> guard(lock_);
+  PolicyContext context = context_;
+  context.pool = number * kMaxDevices + device_.index();
+  context.reserved = &reserved_by_pool_[context.pool];
+  PrivatePool& pool = pools_[context.pool];
+  pool.is_last_resort = is_last_resort;
+  pool.policy = make_policy(policy_name_, context);
+  return context.pool;
+}
+
+void DeviceMemory::close_pool(int64_t id) {
   std::lock_guard<SpinLock> guard(lock_);
   const auto found = pools_.find(id);
-  TORCH_CHECK(found != pools_.end(), "chip ", int{device_.index()}, " has no memory pool ", id);
-  found->second.users += users;
-}
-
-void DeviceMemory::throw_out_of_memory(size_t bytes) {
-  const auto [free_bytes, total_bytes] = free_and_total(device_.index());
-  int64_t reserved, active;
-  size_t largest;
-  double share;
-  {
-    std::lock_guard<SpinLock> guard(lock_);
-    ++calls_.out_of_memory;
-    reserved = statistics_.reserved_bytes.all.current;
-    active = statistics_.active_bytes.all.current;
-    largest = policy().largest_free();
-    share = fraction_;
-  }
-  if (history::is_on())
-    history::note(history::Action::kOutOfMemory, device_.index(), reinterpret_cast<void*>(free_bytes),
-                  static_cast<int64_t>(bytes), 0);
-  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
-                                   static_cast<size_t>(reserved), device_);
-  const uint64_t unit = unit_for(total_bytes), asked_unit = unit_for(bytes);
-  const bool is_host = std::string(driver().name) == "host";
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
-      with_unit(bytes, asked_unit), ", ", with_unit(free_bytes, unit), " free of ",
-      with_unit(total_bytes, unit), " (reserved ", in_unit(static_cast<uint64_t>(reserved), unit),
-      ", of which ", in_unit(static_cast<uint64_t>(reserved - active), unit), " unused); largest free block ",
-      with_unit(largest, unit), ". ", share < 1 ? "This process may have " : "",
-      share < 1 ? with_unit(static_cast<uint64_t>(share * static_cast<double>(total_bytes)), unit) : "",
-      share < 1 ? " (set_per_process_memory_fraction). " : "",
-      is_host ? "Set ISTHMUS_HOST_MEMORY or lower the micro-batch." : "Lower the micro-batch.");
-}
-
-void DeviceMemory::tell_allocated(const Block* block) {
-  if (history::is_on())
-    history::note(history::Action::kAllocate, device_.index(), block->pointer,
-                  static_cast<int64_t>(block->size), block->home->stream);
-  tell_profiler(block->pointer, static_cast<int64_t>(block->size));
-}
-
-// Before anybody else can have the block.
-void DeviceMemory::tell_returned(const Block* block) noexcept {
-  const auto size = static_cast<int64_t>(block->size);
-  if (history::is_on()) {
-    history::note(history::Action::kFreeRequested, device_.index(), block->pointer, size,
-                  block->home->stream);
-    if (!block->recorded.load(std::memory_order_relaxed))
-      history::note(history::Action::kFreeCompleted, device_.index(), block->pointer, size,
-                    block->home->stream);
-  }
-  tell_profiler(block->pointer, -size);
-}
-
-void DeviceMemory::tell_profiler(void* pointer, int64_t bytes) {
-  if (!c10::memoryProfilingEnabled()) return;
-  int64_t allocated, reserved;
-  {
-    std::lock_guard<SpinLock> guard(lock_);
-    allocated = statistics_.allocated_bytes.all.current;
-    reserved = statistics_.reserved_bytes.all.current;
-  }
-  c10::reportMemoryUsageToProfiler(pointer, bytes, static_cast<size_t>(allocated),
-                                   static_cast<size_t>(reserved), device_);
-}
-
-PoolStatistics DeviceMemory::statistics(DriverCalls* calls) {
-  std::lock_guard<SpinLock> guard(lock_);
-  *calls = calls_;
-  return statistics_;
-}
-
-void DeviceMemory::reset_peaks() {
-  std::lock_guard<SpinLock> guard(lock_);
-  statistics_.for_each_counter([](Counter& counter) { counter.reset_peak(); });
-}
-
-void DeviceMemory::reset_accumulated() {
-  std::lock_guard<SpinLock> guard(lock_);
-  statistics_.for_each_counter([](Counter& counter) { counter.reset_accumulated(); });
-  calls_.retries = calls_.out_of_memory = 0;
-}
-
-int64_t DeviceMemory::host_views() {
-  std::lock_guard<SpinLock> guard(lock_);
-  int64_t count = 0;
-  for_each_policy([&count](const Policy& policy, int64_t) {
-    policy.for_each_block(
-        [&count](const Block& block) { count += block.host_view.load(std::memory_order_relaxed) ? 1 : 0; });
-  });
-  return count;
+  if (found != pools_.end()) found->second.is_open = false;
 }
 
 void release_block(void* block) noexcept {
@@ -424,16 +344,20 @@ namespace {
 
 void before_fork() {
   for_each_device_memory([](DeviceMemory& memory) { memory.fork_lock(); });
+  history::fork_lock();
 }
 
-void after_fork_in_parent() {
+void unlock(bool is_child) {
+  history::fork_unlock(is_child);
   for_each_device_memory([](DeviceMemory& memory) { memory.fork_unlock(); });
 }
+
+void after_fork_in_parent() { unlock(/*is_child=*/false); }
 
 // The child may return blocks it inherited, but must not hand any out: parent and child would share them.
 // With no memory in the table, the next allocation asks the driver, which refuses in a child.
 void after_fork_in_child() {
-  after_fork_in_parent();
+  unlock(/*is_child=*/true);
   for (auto& slot : detail::device_memories) slot.store(nullptr);
 }
 

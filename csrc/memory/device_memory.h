@@ -14,6 +14,8 @@
 #include "memory/history.h"
 #include "memory/lanes.h"
 #include "memory/policy.h"
+#include "memory/segments.h"
+#include "memory/snapshot.h"
 #include "memory/spin_lock.h"
 #include "memory/stream_use.h"
 #include "memory/window.h"
@@ -27,7 +29,8 @@ struct DriverCalls {
 // Blocks of a MemPool: requests of threads that use the pool are served from a policy of their own.
 struct PrivatePool {
   std::unique_ptr<Policy> policy;
-  int64_t users = 1;  // MemPool objects, and threads inside of it
+  bool is_open = true;          // its MemPool lives
+  bool is_last_resort = false;  // before an out-of-memory error it serves requests from outside of it
 };
 
 namespace detail {
@@ -76,15 +79,21 @@ class DeviceMemory {
   void set_fraction(double fraction);
   double fraction();
 
-  // Private pools; an id is never 0. retire_pool: its blocks go back to the driver once they are returned.
-  int64_t new_pool();
-  void use_pool(int64_t id, int64_t users);
+  // This device's part of the MemPool of that number. Returns its id on this device, which is never 0.
+  int64_t open_pool(int64_t number, bool is_last_resort);
+  // From then on, empty_cache() gives back what its blocks leave.
+  void close_pool(int64_t id);
 
   PoolStatistics statistics(DriverCalls* calls);
+  // By id of the pool; of pools that are gone too, until the next reset.
+  std::map<int64_t, Tally> reserved_by_pool();
   void reset_peaks();
   void reset_accumulated();
   int64_t host_views();
+  std::vector<SegmentView> snapshot();
+  void note_snapshot();  // in the history
   const std::string& policy_name() const { return policy_name_; }
+  const PolicyOptions& options() const { return context_.options; }
 
   // Calls function(block, pool id) for every block while nothing changes.
   template <typename Function>
@@ -122,6 +131,14 @@ class DeviceMemory {
     for (auto& [id, pool] : pools_) function(*pool.policy, id);
   }
 
+  template <typename Function>
+  void for_each_counter(Function function) {
+    for (auto it = reserved_by_pool_.begin(); it != reserved_by_pool_.end();)
+      it = pools_.count(it->first) == 0 ? reserved_by_pool_.erase(it) : std::next(it);
+    statistics_.for_each_counter(function);
+    for (auto& [id, tally] : reserved_by_pool_) tally.for_each_counter(function);
+  }
+
   Block* allocate_slow(int64_t stream, size_t bytes);
   Block* take_again(int64_t stream, size_t bytes, bool all);
   Block* grow(int64_t stream, size_t bytes, size_t* asked);
@@ -131,8 +148,11 @@ class DeviceMemory {
   void release_recorded(Block* block) noexcept;
   void release_unkept() noexcept;
   void collect_finished(bool wait);
-  void release_ranges(size_t need);
+  void release_ranges(size_t need, bool of_open_pools = true);
+  Block* take_last_resort(int64_t stream, size_t bytes);
   [[noreturn]] void throw_out_of_memory(size_t bytes);
+  void note(history::Action action, const void* pointer, size_t size, int64_t stream, int64_t pool,
+            history::Stack stack) noexcept;
   void tell_allocated(const Block* block);
   void tell_returned(const Block* block) noexcept;
   void tell_profiler(void* pointer, int64_t bytes);
@@ -148,7 +168,8 @@ class DeviceMemory {
   std::unique_ptr<Policy> policy_;
   const bool keeps_;
   std::map<int64_t, PrivatePool> pools_;
-  int64_t next_pool_ = 1;
+  std::map<int64_t, Tally> reserved_by_pool_;
+  Segments segments_;
   DriverCalls calls_;
   std::unordered_map<Block*, std::vector<c10::Stream>> recorded_;
   std::deque<Waiting> waiting_;
@@ -186,6 +207,13 @@ void for_each_device_memory(Function function) {
     if (DeviceMemory* memory = detail::device_memories[device].load()) function(*memory);
   }
 }
+
+// (free, total) bytes of the device, over all processes.
+std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device);
+
+int64_t new_pool_number();
+// Of a pool's id on a device.
+constexpr int64_t pool_number(int64_t id) { return id / kMaxDevices; }
 
 // The allocator of a device that has not been used yet, before ISTHMUS_ALLOCATOR and ISTHMUS_ALLOC_CONF.
 // device < 0: of all. Throws c10::ValueError for unknown names and c10::Error when the device is in use.

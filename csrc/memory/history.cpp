@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace isthmus::memory::history {
 
@@ -20,6 +21,7 @@ struct State {
   Options options;
   std::deque<Entry> entries;
   std::unordered_map<uintptr_t, Stack> held;
+  std::vector<Observer> observers;
 };
 
 State& state() {
@@ -27,8 +29,8 @@ State& state() {
   return *instance;
 }
 
-bool wants_stack(const Options& options, Action action) {
-  switch (options.context) {
+bool wants_stack(Context context, Action action) {
+  switch (context) {
     case Context::kNone:
       return false;
     case Context::kState:
@@ -61,40 +63,48 @@ void start(const Options& options, bool clear) {
 
 void stop() { detail::on.store(false); }
 
-void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t size,
-          int64_t stream) noexcept {
+Stack stack_for(Action action) noexcept {
   State& s = state();
   try {
-    Options options;
+    Context context;
+    bool cpp_frames;
     {
       std::lock_guard<std::mutex> guard(s.mutex);
-      options = s.options;
+      context = s.options.context;
+      cpp_frames = s.options.cpp_frames;
     }
-    Stack stack;
-    if (wants_stack(options, action)) {
-      stack = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, options.cpp_frames);
-    }
+    if (!wants_stack(context, action)) return nullptr;
+    return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, cpp_frames);
+  } catch (const std::exception&) {
+    return nullptr;  // out of host memory
+  }
+}
+
+void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t size, int64_t stream,
+          int64_t pool, Stack stack) noexcept {
+  State& s = state();
+  try {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
-    Entry entry{action, device, address, size, stream, now(), {}};
-    const bool is_kept = options.keep_events && (options.skipped >> static_cast<int>(action) & 1) == 0;
-    if (is_kept && options.context != Context::kState) entry.stack = stack;
-    Stack dropped;  // freed outside the lock: that may wait for the GIL
+    Entry entry{action, device, address, size, stream, pool, now(), {}};
+    Stack dropped;  // freed after the lock is
     std::vector<Entry> old;
     std::lock_guard<std::mutex> guard(s.mutex);
+    const bool keeps_stacks = s.options.context > Context::kState;
+    if (keeps_stacks) entry.stack = stack;
     if (action == Action::kAllocate) {
       Stack& slot = s.held[address];
-      dropped = std::move(slot);
-      slot = std::move(stack);
+      dropped = std::exchange(slot, std::move(stack));
     } else if (action == Action::kFreeCompleted) {
       const auto found = s.held.find(address);
       if (found != s.held.end()) {
         dropped = std::move(found->second);
         s.held.erase(found);
+        if (s.options.context == Context::kAll && entry.stack == nullptr) entry.stack = dropped;
       }
     }
-    if (!is_kept) return;
+    if (!s.options.keep_events || (s.options.skipped >> static_cast<int>(action) & 1) != 0) return;
     s.entries.push_back(std::move(entry));
-    while (s.entries.size() > options.max_entries) {
+    while (s.entries.size() > s.options.max_entries) {
       old.push_back(std::move(s.entries.front()));
       s.entries.pop_front();
     }
@@ -114,6 +124,29 @@ Stack stack_of(const void* pointer) {
   std::lock_guard<std::mutex> guard(s.mutex);
   const auto found = s.held.find(reinterpret_cast<uintptr_t>(pointer));
   return found == s.held.end() ? nullptr : found->second;
+}
+
+void observe_out_of_memory(Observer observer) {
+  State& s = state();
+  std::lock_guard<std::mutex> guard(s.mutex);
+  s.observers.push_back(std::move(observer));
+}
+
+void tell_out_of_memory(c10::DeviceIndex device, int64_t asked, int64_t allocated, int64_t free_bytes) {
+  State& s = state();
+  std::vector<Observer> observers;
+  {
+    std::lock_guard<std::mutex> guard(s.mutex);
+    observers = s.observers;
+  }
+  for (const Observer& observer : observers) observer(device, asked, allocated, free_bytes);
+}
+
+void fork_lock() { state().mutex.lock(); }
+
+void fork_unlock(bool is_child) {
+  if (is_child) stop();
+  state().mutex.unlock();
 }
 
 }  // namespace isthmus::memory::history

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct Entry {
   uintptr_t address;
   int64_t size;  // of kOutOfMemory: what was asked; `address` is then what was free
   int64_t stream;
+  int64_t pool;          // a MemPool's id; 0: the common one
   int64_t microseconds;  // since 1970
   Stack stack;
 };
@@ -62,12 +64,25 @@ extern std::atomic<bool> on;
 }
 inline bool is_on() noexcept { return detail::on.load(std::memory_order_relaxed); }
 
-// Never throws. Not under a lock: it may wait for the GIL.
-void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t size, int64_t stream) noexcept;
+// This thread's stack, if such events get one. Not under a lock: it may wait for the GIL.
+Stack stack_for(Action action) noexcept;
+// Without a stack, the end of an allocation has that of its beginning. Waits for nobody.
+void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t size, int64_t stream,
+          int64_t pool, Stack stack) noexcept;
 
 // From the oldest on.
 std::vector<Entry> entries();
 // Of an allocation that is held; null if it is not known.
 Stack stack_of(const void* pointer);
+
+// Called, without a lock, before an out-of-memory error is thrown: with the device, bytes asked, bytes that
+// this process has allocated, bytes free.
+using Observer = std::function<void(c10::DeviceIndex, int64_t, int64_t, int64_t)>;
+void observe_out_of_memory(Observer observer);
+void tell_out_of_memory(c10::DeviceIndex device, int64_t asked, int64_t allocated, int64_t free_bytes);
+
+// Held across fork(). A child records nothing until it starts to.
+void fork_lock();
+void fork_unlock(bool is_child);
 
 }  // namespace isthmus::memory::history

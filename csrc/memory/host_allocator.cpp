@@ -1,6 +1,7 @@
 // Pinned host memory: kept and used again once the streams that read or write it have passed.
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -24,6 +25,12 @@ size_t round_size(size_t bytes) {
   size_t step = kSmallestBlock / 8;
   while (step * 16 <= bytes) step *= 2;
   return (bytes + step - 1) / step * step;
+}
+
+using Clock = std::chrono::steady_clock;
+
+int64_t microseconds_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
 }
 
 struct HostBlock {
@@ -72,9 +79,8 @@ class PinnedAllocator final : public at::HostAllocator {
     }
     std::vector<StreamUse> uses = record_uses(streams);
     std::lock_guard<std::shared_mutex> guard(mutex_);
-    stats_.allocated_bytes -= static_cast<int64_t>(block->size);
     if (uses.empty()) {
-      free_[block->size].push_back(block);
+      put(block);
     } else {
       waiting_.push_back({block, std::move(uses)});
     }
@@ -90,28 +96,25 @@ class PinnedAllocator final : public at::HostAllocator {
     if (HostBlock* block = find(pointer)) add_stream(block->streams, stream);
   }
 
-  // What at::HostAllocator adds: torch.accelerator asks for it.
+  // What at::HostAllocator adds.
   bool record_event(void* pointer, void*, c10::Stream stream) override {
     record(pointer, stream);
     return true;
   }
   at::HostStats get_stats() override {
-    const HostStats now = stats();
-    at::HostStats result;
-    result.active_bytes.current = now.allocated_bytes;
-    result.allocated_bytes.current = now.reserved_bytes;
-    result.allocations.allocated = now.allocations;
-    return result;
+    std::shared_lock<std::shared_mutex> guard(mutex_);
+    at::HostStats stats = stats_;
+    stats.num_host_alloc = stats.host_alloc_time.count;
+    stats.num_host_free = stats.host_free_time.count;
+    return stats;
   }
   void reset_accumulated_stats() override {
     std::lock_guard<std::shared_mutex> guard(mutex_);
-    stats_.allocations = stats_.reused = 0;
+    for_each_stat([](auto& stat) { stat.reset_accumulated(); });
   }
-  void reset_peak_stats() override {}  // none is kept
-
-  HostStats stats() {
-    std::shared_lock<std::shared_mutex> guard(mutex_);
-    return stats_;
+  void reset_peak_stats() override {
+    std::lock_guard<std::shared_mutex> guard(mutex_);
+    for_each_stat([](auto& stat) { stat.reset_peak(); });
   }
 
   void empty_cache() override {
@@ -123,40 +126,59 @@ class PinnedAllocator final : public at::HostAllocator {
       for (auto& [size, blocks] : free_) {
         for (HostBlock* block : blocks) {
           pointers.push_back(block->pointer);
-          stats_.reserved_bytes -= static_cast<int64_t>(block->size);
+          stats_.allocations.decrease(1);
+          stats_.allocated_bytes.decrease(block->size);
           blocks_.erase(block->pointer);
         }
       }
       free_.clear();
     }
-    for (char* pointer : pointers) check(driver().host_free(pointer), "host_free");
+    for (char* pointer : pointers) {
+      const Clock::time_point start = Clock::now();
+      check(driver().host_free(pointer), "host_free");
+      const int64_t took = microseconds_since(start);
+      std::lock_guard<std::shared_mutex> guard(mutex_);
+      stats_.host_free_time.increase(took);
+    }
   }
 
  private:
+  template <typename Function>
+  void for_each_stat(Function function) {
+    for (at::Stat* stat :
+         {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes})
+      function(*stat);
+    for (at::DurationStat* stat : {&stats_.host_alloc_time, &stats_.host_free_time}) function(*stat);
+  }
+
   void* take(size_t size) {
     std::lock_guard<std::shared_mutex> guard(mutex_);
     std::vector<HostBlock*>& free = free_[size];
     if (free.empty()) return nullptr;
     HostBlock* const block = free.back();
     free.pop_back();
-    ++stats_.reused;
     return count_out(*block);
   }
 
   void* grow(size_t size) {
     use_device(current_device());
     void* pointer = nullptr;
+    Clock::time_point start = Clock::now();
     isthmus_status status = driver().host_allocate(size, &pointer);
     if (status == ISTHMUS_OUT_OF_MEMORY) {
       empty_cache();
+      start = Clock::now();
       status = driver().host_allocate(size, &pointer);
     }
     TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, "no pinned host memory: asked ", size,
-                     " bytes (reserved ", stats().reserved_bytes, "): ", driver().last_error(),
+                     " bytes (reserved ", get_stats().allocated_bytes.current, "): ", driver().last_error(),
                      ". Lower num_workers or prefetch_factor, or do not pin.");
     check(status, "host_allocate");
+    const int64_t took = microseconds_since(start);
     std::lock_guard<std::shared_mutex> guard(mutex_);
-    stats_.reserved_bytes += static_cast<int64_t>(size);
+    stats_.host_alloc_time.increase(took);
+    stats_.allocations.increase(1);
+    stats_.allocated_bytes.increase(size);
     HostBlock& block = blocks_[static_cast<char*>(pointer)];
     block.pointer = static_cast<char*>(pointer);
     block.size = size;
@@ -164,9 +186,16 @@ class PinnedAllocator final : public at::HostAllocator {
   }
 
   void* count_out(const HostBlock& block) {
-    ++stats_.allocations;
-    stats_.allocated_bytes += static_cast<int64_t>(block.size);
+    stats_.active_requests.increase(1);
+    stats_.active_bytes.increase(block.size);
     return block.pointer;
+  }
+
+  // Its last use is over. Under the lock.
+  void put(HostBlock* block) {
+    stats_.active_requests.decrease(1);
+    stats_.active_bytes.decrease(block->size);
+    free_[block->size].push_back(block);
   }
 
   // The block that holds pointer, or null.
@@ -190,7 +219,7 @@ class PinnedAllocator final : public at::HostAllocator {
     std::lock_guard<std::shared_mutex> guard(mutex_);
     for (size_t i = 0; i < waiting.size(); ++i) {
       if (done[i]) {
-        free_[waiting[i].block->size].push_back(waiting[i].block);
+        put(waiting[i].block);
       } else {
         waiting_.push_back(std::move(waiting[i]));
       }
@@ -201,7 +230,7 @@ class PinnedAllocator final : public at::HostAllocator {
   std::map<char*, HostBlock> blocks_;  // by address; all that the driver gave
   std::unordered_map<size_t, std::vector<HostBlock*>> free_;
   std::deque<WaitingBlock> waiting_;
-  HostStats stats_{};
+  at::HostStats stats_;
 };
 
 PinnedAllocator& instance() {
@@ -231,8 +260,6 @@ bool is_pinned(const void* pointer) noexcept {
 }
 
 void record_pinned(const void* pointer, c10::Stream stream) { instance().record(pointer, stream); }
-
-HostStats host_stats() { return instance().stats(); }
 
 void host_empty_cache() { instance().empty_cache(); }
 

@@ -24,7 +24,7 @@ void unmap_units(char* pointer, size_t bytes) {
 
 }  // namespace
 
-void* Lanes::map(const Policy& policy, const Growth& growth, size_t lane_bytes) {
+void* Lanes::map(const Policy& policy, const Growth& growth, size_t bytes, size_t lane_bytes) {
   std::lock_guard<std::mutex> guard(mutex_);
   Lane& lane = lanes_[{&policy, growth.lane}];
   if (lane.base == nullptr) {
@@ -32,10 +32,11 @@ void* Lanes::map(const Policy& policy, const Growth& growth, size_t lane_bytes) 
     const isthmus_status status = driver().virtual_reserve(lane_bytes, &base);
     if (status == ISTHMUS_OUT_OF_MEMORY) return nullptr;
     check(status, "virtual_reserve");
-    lane = {static_cast<char*>(base), growth.unit};
+    lane.base = static_cast<char*>(base);
   }
+  lane.unit = growth.unit;
   char* const pointer = lane.base + growth.offset;
-  for (size_t done = 0; done < growth.bytes; done += growth.unit) {
+  for (size_t done = 0; done < bytes; done += growth.unit) {
     if (map_unit(pointer + done, growth.unit)) continue;
     unmap_units(pointer, done);
     return nullptr;

@@ -14,9 +14,9 @@ namespace isthmus::memory {
 // Thread-safe, with a lock of its own: the driver is called under it.
 class Lanes {
  public:
-  // Memory for growth, whose lane is reserved at its first use. Null if the device has not so much, or no
-  // such addresses. The current device is the lanes'.
-  void* map(const Policy& policy, const Growth& growth, size_t lane_bytes);
+  // So many bytes of memory for growth, whose lane is reserved at its first use. Null if the device has not
+  // so much, or no such addresses. The current device is the lanes'.
+  void* map(const Policy& policy, const Growth& growth, size_t bytes, size_t lane_bytes);
   // Gives back what was mapped, in whole units.
   void unmap(const Policy& policy, const Range& range);
 

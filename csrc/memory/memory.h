@@ -44,10 +44,6 @@ c10::Allocator& pinned_allocator();
 bool is_pinned(const void* pointer) noexcept;
 // Says that stream reads or writes the pinned block that holds pointer; it is reused only after that.
 void record_pinned(const void* pointer, c10::Stream stream);
-struct HostStats {
-  int64_t allocated_bytes, reserved_bytes, allocations, reused;
-};
-HostStats host_stats();
 void host_empty_cache();
 
 // ---- router (router.cpp): only with the CPU delegate

@@ -46,19 +46,20 @@ void Policy::drop_block(Block* block) {
 
 void Policy::count_segment(bool small, size_t bytes) {
   statistics_.segment.add(small, 1);
-  statistics_.reserved_bytes.add(small, static_cast<int64_t>(bytes));
+  count_reserved(small, static_cast<int64_t>(bytes));
   if (bytes >= options_.max_split) statistics_.oversize_segments.add(1);
 }
 
 void Policy::count_segment_gone(bool small, size_t bytes) {
   statistics_.segment.subtract(small, 1);
-  statistics_.reserved_bytes.subtract(small, static_cast<int64_t>(bytes));
+  count_reserved(small, -static_cast<int64_t>(bytes));
   if (bytes >= options_.max_split) statistics_.oversize_segments.subtract(1);
 }
 
 void Policy::count_reserved(bool small, int64_t bytes) {
-  bytes >= 0 ? statistics_.reserved_bytes.add(small, bytes)
-             : statistics_.reserved_bytes.subtract(small, -bytes);
+  for (Tally* tally : {&statistics_.reserved_bytes, reserved_}) {
+    if (tally != nullptr) bytes >= 0 ? tally->add(small, bytes) : tally->subtract(small, -bytes);
+  }
 }
 
 }  // namespace isthmus::memory

@@ -30,7 +30,7 @@ struct Growth {
   size_t minimum = 0;  // enough for the request itself, when the driver has not so much as bytes
   int lane = -1;
   size_t offset = 0;
-  size_t unit = 0;  // it is mapped, and later unmapped, in pieces of so many bytes
+  size_t unit = 0;     // it is mapped, and later unmapped, in pieces of so many bytes
   size_t release = 0;  // so many free bytes go back first, as by remove_free()
 };
 
@@ -54,6 +54,8 @@ struct PolicyContext {
   BlockTable table;
   PolicyOptions options;
   PoolStatistics* statistics = nullptr;  // several policies of one device count together
+  Tally* reserved = nullptr;             // of this policy alone, if wanted
+  int64_t pool = 0;                      // of a MemPool: its id
 };
 
 class Policy {
@@ -62,6 +64,8 @@ class Policy {
       : memory_(context.memory),
         options_(context.options),
         statistics_(*context.statistics),
+        reserved_(context.reserved),
+        pool_(context.pool),
         table_(context.table) {}
   virtual ~Policy() = default;
   Policy(const Policy&) = delete;
@@ -128,6 +132,7 @@ class Policy {
   virtual void add_spare(const Spare& /*spare*/, void* /*pointer*/) {}
 
   virtual size_t largest_free() const = 0;
+  int64_t pool() const { return pool_; }
 
   // Every block, used or free: what a snapshot shows.
   template <typename Function>
@@ -186,6 +191,8 @@ class Policy {
     statistics_.active_bytes.subtract(block->small, static_cast<int64_t>(block->size));
   }
 
+  Tally* const reserved_;
+  const int64_t pool_;
   const BlockTable table_;
   std::vector<Block*> cooling_;
   // Block objects live as long as the process: a DataPtr may be freed during static destruction.

@@ -148,10 +148,7 @@ class Replay {
   }
 
   Block* grow(int64_t stream, const Growth& growth, size_t size) {
-    if (growth.release > 0) {
-      policy_->compact(stream, /*all=*/true);
-      remove_free(growth.release);
-    }
+    if (growth.release > 0) remove_free(growth.release);
     for (size_t bytes : {growth.bytes, growth.minimum}) {
       if (bytes == 0) break;
       void* pointer = from_driver(growth, bytes);

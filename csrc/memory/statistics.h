@@ -38,6 +38,10 @@ struct Tally {
     all.subtract(n);
     (is_small ? small : large).subtract(n);
   }
+  template <typename Function>
+  void for_each_counter(Function function) {
+    for (Counter* counter : {&all, &small, &large}) function(*counter);
+  }
 };
 
 // active_* count used and waiting blocks; inactive_split_* are free parts of segments in use; oversize_* are
@@ -50,9 +54,8 @@ struct PoolStatistics {
   template <typename Function>
   void for_each_counter(Function function) {
     for (Tally* tally : {&allocation, &allocated_bytes, &requested_bytes, &active, &active_bytes, &segment,
-                         &reserved_bytes, &inactive_split, &inactive_split_bytes}) {
-      for (Counter* counter : {&tally->all, &tally->small, &tally->large}) function(*counter);
-    }
+                         &reserved_bytes, &inactive_split, &inactive_split_bytes})
+      tally->for_each_counter(function);
     for (Counter* counter : {&oversize_allocations, &oversize_segments}) function(*counter);
   }
 };

@@ -171,7 +171,7 @@ Growth PlannedPolicy::growth(int64_t stream, size_t requested) {
       track.matches(track.cursor, size) && track.slots[track.cursor].area != kElsewhere) {
     track.asked = true;
     growth.bytes = round_to(track.height, kOwnSegmentRound);
-    growth.release = whole_free_bytes();
+    growth.release = whole_bytes();
     return growth;
   }
   const size_t excess = this->excess(growth.bytes);
@@ -179,7 +179,7 @@ Growth PlannedPolicy::growth(int64_t stream, size_t requested) {
   for_each_track([this](Track& each) {
     if (each.arena != nullptr && each.held == 0 && !each.unexpected.empty()) abandon(each);
   });
-  size_t free = whole_free_bytes();
+  size_t free = whole_bytes();
   for_each_track([&free](Track& each) {
     if (each.arena != nullptr && each.abandoned && each.held == 0) free += each.arena_bytes;
   });
@@ -196,14 +196,6 @@ size_t PlannedPolicy::excess(size_t bytes) {
   const auto limit = static_cast<size_t>(kTolerated * static_cast<double>(highest_));
   const size_t reserved = static_cast<size_t>(statistics_.reserved_bytes.all.current) + bytes;
   return reserved > limit && releases_left_ > 0 ? reserved - limit : 0;
-}
-
-size_t PlannedPolicy::whole_free_bytes() {
-  size_t bytes = 0;
-  for_each_pool([&bytes](const TreePool& pool) {
-    for (const Block* block : pool.large) bytes += block->whole_segment() ? block->size : 0;
-  });
-  return bytes;
 }
 
 Block* PlannedPolicy::place(int64_t stream, Range range, size_t requested) {
@@ -320,9 +312,15 @@ void PlannedPolicy::open_step(Track& track) {
 // ---- giving back
 
 std::vector<Range> PlannedPolicy::remove_free(size_t need) {
-  std::vector<Range> ranges = TreePolicy::remove_free(need);
+  std::vector<Range> ranges;
   size_t removed = 0;
-  for (const Range& range : ranges) removed += range.bytes;
+  if (need > 0) removed = remove_large(need, ranges);
+  if (need == 0 || removed < need) {
+    for (const Range& range : TreePolicy::remove_free(need > 0 ? need - removed : 0)) {
+      ranges.push_back(range);
+      removed += range.bytes;
+    }
+  }
   for_each_track([&](Track& track) {
     if (track.arena == nullptr || track.held > 0) return;
     if (need > 0 && (removed >= need || !track.abandoned)) return;
@@ -335,6 +333,34 @@ std::vector<Range> PlannedPolicy::remove_free(size_t need) {
     track.exact = false;
   });
   return ranges;
+}
+
+// The smallest large segment that is enough, or the largest ones until it is.
+size_t PlannedPolicy::remove_large(size_t need, std::vector<Range>& ranges) {
+  size_t removed = 0;
+  const auto remove = [&](Block* block) {
+    removed += block->size;
+    ranges.push_back({block->pointer, block->size});
+    erase_free(block);
+    remove_segment(block);
+  };
+  Block wanted;
+  wanted.size = need;
+  for_each_pool([&](TreePool& pool) {
+    if (removed > 0) return;
+    const auto enough = std::find_if(pool.large.lower_bound(&wanted), pool.large.end(),
+                                     [](const Block* block) { return block->whole_segment(); });
+    if (enough != pool.large.end()) remove(*enough);
+  });
+  for_each_pool([&](TreePool& pool) {
+    for (auto it = pool.large.end(); it != pool.large.begin() && removed < need;) {
+      Block* const block = *--it;
+      if (!block->whole_segment()) continue;
+      ++it;  // of what is left, the one behind it
+      remove(block);
+    }
+  });
+  return removed;
 }
 
 Block* PlannedPolicy::find_any(int64_t stream, size_t requested) {

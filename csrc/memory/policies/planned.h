@@ -61,7 +61,7 @@ class PlannedPolicy final : public TreePolicy {
   void drop_blocks(Track& track);
   void dissolve(Track& track);
   size_t excess(size_t bytes);
-  size_t whole_free_bytes();
+  size_t remove_large(size_t need, std::vector<Range>& ranges);
 
   Track default_{0};
   std::unordered_map<int64_t, std::unique_ptr<Track>> others_;

@@ -39,8 +39,7 @@ class RawPolicy final : public Policy {
 
   Block* place(int64_t stream, Range range, size_t /*requested*/) override {
     count_segment(/*small=*/false, range.bytes);
-    StreamPool& home = homes_[stream];
-    home = {memory_, this, stream};
+    StreamPool& home = homes_.try_emplace(stream, StreamPool{memory_, this, stream}).first->second;
     return new_block(home, range.pointer, range.bytes, /*small=*/false);
   }
 

@@ -45,7 +45,7 @@ int TorchPolicy::lane_of(int64_t stream, bool small) {
   if (is_new) {
     Lane& lane = lanes_.emplace_back();
     lane.small = small;
-    lane.unit = round_to(small ? kSmallSegment : kLargeSegment, options_.mapping_granule);
+    lane.step = round_to(small ? kSmallSegment : kLargeSegment, options_.mapping_granule);
   }
   return found->second;
 }
@@ -56,9 +56,9 @@ Growth TorchPolicy::growth(int64_t stream, size_t requested) {
   const size_t size = round_size(requested);
   const int index = lane_of(stream, size <= kSmallLimit);
   const Lane& lane = lanes_[static_cast<size_t>(index)];
+  const size_t unit = options_.mapping_granule;
   if (lane.base == nullptr) {
-    const size_t bytes = round_to(size, lane.unit);
-    return {bytes, bytes, index, 0, lane.unit};
+    return {round_to(size, lane.step), round_to(size, unit), index, 0, unit};
   }
   const auto free_size = [](const Block* block) {
     return block != nullptr && block->state == BlockState::kFree ? block->size : 0;
@@ -66,8 +66,10 @@ Growth TorchPolicy::growth(int64_t stream, size_t requested) {
   for (const auto& [pointer, hole] : lane.holes) {
     const size_t before = free_size(hole->previous);
     if (before + hole->size + free_size(hole->next) < size) continue;
-    const size_t bytes = std::min(round_to(size - std::min(before, size - 1), lane.unit), hole->size);
-    return {bytes, bytes, index, static_cast<size_t>(static_cast<char*>(pointer) - lane.base), lane.unit};
+    const size_t need = size - std::min(before, size - 1);
+    const size_t bytes = std::min(round_to(need, lane.step), hole->size);
+    const size_t minimum = std::min(round_to(need, unit), hole->size);
+    return {bytes, minimum, index, static_cast<size_t>(static_cast<char*>(pointer) - lane.base), unit};
   }
   return {};  // out of addresses
 }
@@ -79,7 +81,7 @@ Block* TorchPolicy::place(int64_t stream, Range range, size_t requested) {
   if (lane.base == nullptr) {
     lane.base = static_cast<char*>(range.pointer);
     make_hole(lane,
-              new_block(blocks, range.pointer, options_.lane_bytes / lane.unit * lane.unit, lane.small));
+              new_block(blocks, range.pointer, options_.lane_bytes / lane.step * lane.step, lane.small));
     count_segment(lane.small, range.bytes);
   } else {
     count_reserved(lane.small, static_cast<int64_t>(range.bytes));
@@ -126,8 +128,9 @@ std::vector<Range> TorchPolicy::remove_free(size_t need) {
 // The whole units inside a free block lose their memory.
 void TorchPolicy::unmap(int index, Block* block, std::vector<Range>& ranges) {
   Lane& lane = lanes_[static_cast<size_t>(index)];
+  const size_t unit = options_.mapping_granule;
   const auto start = static_cast<size_t>(static_cast<char*>(block->pointer) - lane.base);
-  const size_t begin = round_to(start, lane.unit), end = (start + block->size) / lane.unit * lane.unit;
+  const size_t begin = round_to(start, unit), end = (start + block->size) / unit * unit;
   if (begin >= end) return;
   erase_free(block);
   Block* hole = begin > start ? cut(block, begin - start) : block;

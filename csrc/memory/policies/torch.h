@@ -26,7 +26,7 @@ class TorchPolicy final : public TreePolicy {
   struct Lane {
     char* base = nullptr;           // known once the first range is mapped
     std::map<void*, Block*> holes;  // kUnmapped blocks by address
-    size_t unit = 0;                // memory is mapped in multiples of it
+    size_t step = 0;                // it grows by multiples of it while there is enough
     bool small = false;
   };
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kAhead = 512;      // slots that are searched for where a sequence goes on
 constexpr double kWorthwhile = 1.03;  // a plan for the largest of all sizes may be so much above one step's peak
-constexpr int64_t kQuickPlans = 8;  // from then on, plans that do not hold are made ever more rarely
+constexpr int64_t kQuickPlans = 3;  // from then on, plans that do not hold are made ever more rarely
 constexpr int64_t kLongestPause = 64;
 
 std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::vector<uint32_t>* numbers) {

@@ -76,8 +76,11 @@ void TreePolicy::put(Block* block) {
 
 // Free memory of a segment that is partly in use; a wholly free segment could go back to the driver.
 void TreePolicy::count_free(const Block* block, int sign) {
-  if (block->whole_segment()) return;
   const auto size = static_cast<int64_t>(block->size);
+  if (block->whole_segment()) {
+    if (!block->small) whole_bytes_ += static_cast<size_t>(sign * size);
+    return;
+  }
   if (sign > 0) {
     statistics_.inactive_split.add(block->small, 1);
     statistics_.inactive_split_bytes.add(block->small, size);

@@ -57,6 +57,7 @@ class TreePolicy : public Policy {
   void erase_free(Block* block);
   Block* segment_block(TreePool& pool, Range range, bool small);
   void remove_segment(Block* block);
+  size_t whole_bytes() const { return whole_bytes_; }  // of large segments that are free as a whole
   template <typename Function>
   void for_each_pool(Function function) {
     function(default_);
@@ -74,6 +75,7 @@ class TreePolicy : public Policy {
   TreePool default_;
   std::unordered_map<int64_t, std::unique_ptr<TreePool>> others_;
   size_t binned_bytes_ = 0;
+  size_t whole_bytes_ = 0;
 };
 
 }  // namespace isthmus::memory

@@ -1,0 +1,1 @@
+"""The allocators under random programs on many threads, built with AddressSanitizer and with ThreadSanitizer."""
