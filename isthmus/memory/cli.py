@@ -29,9 +29,14 @@ def _one_line() -> Iterator[None]:
 
     try:
         yield
-    except (TraceError, OSError) as error:
-        print(f"isthmus: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+    except TraceError as error:
+        message = str(error)
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    else:
+        return
+    print(f"isthmus: {message}", file=sys.stderr)
+    raise typer.Exit(1)
 
 
 @trace_app.command()
@@ -55,6 +60,33 @@ def generate(
             path = output / f"{each}.trace"
             size = write(trace, path)
             print(f"{path}: {len(trace)} events in {trace.steps} steps, {size} bytes", flush=True)
+
+
+@trace_app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def record(
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="{script.py | -m module | -c command} [arguments]", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option(help="File to write.")] = Path("recorded.trace"),
+) -> None:
+    """Run a training program as `isthmus run` does, in one process, and record what it allocates."""
+    import os
+
+    from isthmus.launch.process import MAIN
+    from isthmus.launch.run import Job, JobError
+    from isthmus.memory.trace import TraceError
+
+    with _one_line():
+        job = Job(program)
+        try:
+            command = job.command()
+        except JobError as error:
+            raise TraceError(str(error)) from None
+        if command[1:3] != ["-m", MAIN]:
+            raise TraceError(f"{program[0]}: one process is recorded; give a script, -m module or -c command")
+        command[2:3] = ["isthmus.memory.recording", str(output.absolute())]
+        os.execve(command[0], command, job.environment())
 
 
 @trace_app.command()

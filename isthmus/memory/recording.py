@@ -1,0 +1,118 @@
+"""Records what a training run on the chip allocates, from the history that its allocator keeps.
+
+    python -m isthmus.memory.recording FILE script.py ...
+
+runs the program as ``isthmus run`` does and writes FILE when it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.memory.trace import ALLOC, FREE, STEP, USE, Trace, TraceError, write
+
+# Actions of the allocator's history (csrc/memory/history.h); a free counts when the program asks for it.
+_ALLOC, _FREE_REQUESTED, _STEP, _USE = 0, 1, 9, 10
+
+
+def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model: str) -> Trace:
+    """The trace of one device's history.
+
+    Args:
+        events: (action, address, size, stream) in their order; of a use, size is the stream that uses.
+        name: of the trace.
+        made: how.
+        model: what was trained.
+
+    What was allocated before the history began is left out, steps with nothing between them are one, and streams
+    are numbered in the order they are seen.
+    """
+    rows: list[tuple[int, int, int, int]] = []
+    held: dict[int, int] = {}
+    streams: dict[int, int] = {}
+    count = 0
+    for action, address, size, stream in events:
+        if action == _ALLOC and size > 0:
+            rows.append((ALLOC, count, size, streams.setdefault(stream, len(streams))))
+            held[address] = count
+            count += 1
+        elif action == _FREE_REQUESTED and address in held:
+            rows.append((FREE, held.pop(address), 0, 0))
+        elif action == _USE and address in held:
+            rows.append((USE, held[address], streams.setdefault(size, len(streams)), 0))
+        elif action == _STEP and rows and rows[-1][0] != STEP:
+            rows.append((STEP, 0, 0, 0))
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    return Trace(
+        kind=table[:, 0].astype(np.uint8),
+        id=table[:, 1].astype(np.int32),
+        size=table[:, 2].copy(),
+        stream=table[:, 3].astype(np.int16),
+        name=name,
+        made=made,
+        model=model,
+    )
+
+
+class Recording:
+    """The allocator's history of this process, from now on, without stacks.
+
+    An optimizer's step ends a step. Raises TraceError where there is no chip.
+    """
+
+    def __init__(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        import isthmus
+
+        if not isthmus.status().registered:
+            raise TraceError(f"the chip is not registered: {isthmus.status().reason}")
+        from isthmus import _C
+
+        self._core: Any = _C
+        self._handle = register_optimizer_step_post_hook(lambda *_: self._core.memory_step())
+        self._core.start_memory_history(True, "", False, sys.maxsize, True, [])
+
+    def stop(self, *, name: str, made: str) -> Trace:
+        """End it; the trace is that of the device with most events."""
+        self._core.stop_memory_history()
+        self._handle.remove()
+        columns = [self._core.memory_events(device) for device in range(self._core.device_count())]
+        device = max(range(len(columns)), key=lambda index: len(columns[index][0]))
+        events = list(zip(*(column.tolist() for column in columns[device]), strict=True))
+        return from_events(events, name=name, made=made, model=f"recorded on chip:{device}")
+
+
+def main(arguments: list[str]) -> None:
+    """Record the program until it ends, however it ends."""
+    output, program = Path(arguments[0]), arguments[1:]
+    try:
+        recording = Recording()
+    except TraceError as error:
+        sys.exit(f"isthmus: {error}")
+
+    def finish() -> None:
+        trace = recording.stop(name=output.stem, made=f"isthmus memory trace record {shlex.join(program)}")
+        try:
+            size = write(trace, output)
+        except OSError as error:
+            print(f"isthmus: {error}", file=sys.stderr)
+            return
+        said = f"{output}: {len(trace)} events in {trace.steps} steps, {size} bytes"
+        print(f"isthmus: {said}", file=sys.stderr)
+
+    atexit.register(finish)
+    from isthmus.launch.main import main as run
+
+    run(program)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
