@@ -209,6 +209,7 @@ Block* PlannedPolicy::place(int64_t stream, Range range, size_t requested) {
     track.arena = static_cast<char*>(range.pointer);
     track.arena_bytes = range.bytes;
     make_blocks(track);
+    track.clear_skips();
     track.exact = !track.recording;
     return follow(track, size);
   }

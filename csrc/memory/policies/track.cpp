@@ -217,6 +217,11 @@ void Track::skip_to(size_t index) {
   }
 }
 
+void Track::clear_skips() {
+  std::fill(skipped_.begin(), skipped_.end(), uint8_t{0});
+  careful_ = false;
+}
+
 size_t Track::largest_gap() const {
   std::vector<std::pair<size_t, size_t>> held_ranges;
   for (size_t i = 0; i < areas.size(); ++i)

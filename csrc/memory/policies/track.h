@@ -62,6 +62,8 @@ class Track {
   bool resume(size_t size);
   // The slots up to there were not taken.
   void skip_to(size_t index);
+  // A new arena: nobody holds any of it.
+  void clear_skips();
   // The slot under the cursor is taken, or served elsewhere as planned.
   void advance() {
     skipped_[cursor++] = 0;
