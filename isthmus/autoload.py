@@ -71,6 +71,8 @@ def load() -> None:
         outcome = Status(False, str(refusal), searched=refusal.searched)
     except Exception as error:  # whatever it is, `import torch` goes on
         outcome = Status(False, f"{type(error).__name__}: {_one_line(error)}")
+        if not asked:  # a wrong option, or a defect: without a line, "chip" would just be unknown
+            print(f"isthmus: the chip is not there: {outcome.reason}", file=sys.stderr)
     if not outcome.registered:
         _install_stub(outcome.reason)
         if asked and asked not in DISABLED:

@@ -5,13 +5,10 @@
 
 #include <vector>
 
-#include "driver.h"
-
 namespace isthmus::memory {
 
 struct StreamUse {
-  c10::DeviceIndex device;
-  isthmus_event event;
+  void* event;  // of core/event.h
 };
 
 // Records an event on each stream that has work outstanding. Empty when all are idle, or when the driver can
