@@ -156,13 +156,21 @@ def test_pictures_are_written(tmp_path: Path, kind: str):
 def test_memory_replay(tmp_path: Path):
     small = tmp_path / "tiny.trace"
     write(recorded(tiny()), small)
-    options = ["--allocator", "torch/max_split_size_mb:512,expandable_segments:True,bs", "--rounds", 1]
+    options = [
+        "--allocator",
+        "torch/max_split_size_mb:512,expandable_segments:True,bs",
+        "--rounds",
+        1,
+        "--repeat",
+        2,
+    ]
     out = ["--json", tmp_path / "x.json", "--picture", tmp_path / "x.png"]
     lines = isthmus("replay", small, *options, *out).splitlines()
     names = ["torch/max_split_size_mb:512,expandable_segments:True", "bs"]
     assert [line.split()[1] for line in lines[1:]] == names
     rows = json.loads((tmp_path / "x.json").read_text())
     assert [row["allocator"] for row in rows] == names
+    assert [row["steps"] for row in rows] == [7, 7]
     assert all(row["reserved_peak"] >= row["live_peak"] > 0 for row in rows)
     assert (tmp_path / "x.png").stat().st_size > 1000
 

@@ -74,6 +74,32 @@ def test_figures_of_a_trace():
     assert make((ALLOC, 0, 9, 0), (FREE, 0), (ALLOC, 1, 8, 1), (STEP,)).separate_peak() == 17
 
 
+def test_a_longer_run():
+    trace = make(
+        (ALLOC, 0, 9), (STEP,), (ALLOC, 1, 5), (USE, 0, 3), (ALLOC, 2, 4), (FREE, 1), (FREE, 2), (STEP,)
+    )
+    longer = trace.repeated(2)
+    check(longer, "longer")
+    assert longer.steps == 4
+    assert longer.live_peaks().tolist() == [9, 18, 18, 18]
+    assert longer.id.tolist() == [0, 0, *(1, 0, 2, 1, 2, 0), *(3, 0, 4, 3, 4, 0), *(5, 0, 6, 5, 6, 0)]
+    assert encode(trace.repeated(0)) == encode(trace)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [(ALLOC, 0, 9), (STEP,)],
+        [(STEP,), (ALLOC, 0, 9), (STEP,), (FREE, 0)],
+        [(STEP,), (ALLOC, 0, 9), (STEP,)],
+        [(ALLOC, 0, 9), (STEP,), (FREE, 0), (ALLOC, 1, 9), (STEP,)],
+    ],
+)
+def test_runs_that_cannot_go_on(events):
+    with pytest.raises(TraceError, match=r"^small: .* repeated"):
+        make(*events).repeated(1)
+
+
 @pytest.mark.parametrize(
     ("events", "message"),
     [
@@ -246,7 +272,9 @@ def test_a_published_trace(name: str):
     assert (trace.name, trace.model) == (name, catalogue.JOBS[name][0])
     assert trace.steps == catalogue.JOBS[name][1].steps >= 4
     assert trace.live_peaks().max() < 80 << 30
-    assert trace.kind[-1] == STEP
+    longer = trace.repeated(1)
+    check(longer, name)
+    assert longer.live_peaks().max() == trace.live_peaks().max()
 
 
 def test_the_generator_makes_the_published_bytes():

@@ -115,6 +115,9 @@ def replay(
     ] = "",
     capacity: Annotated[str, typer.Option(help="Memory of the device, such as 80GiB.")] = "1TiB",
     rounds: Annotated[int, typer.Option(min=1, help="The fastest of so many rounds counts.")] = 5,
+    repeat: Annotated[
+        int, typer.Option(min=0, help="All that follows the first step so many times more: a longer run.")
+    ] = 0,
     picture: Annotated[
         Path | None,
         typer.Option(help="Draw the address space over time: .png, .svg or .html; one trace only."),
@@ -137,7 +140,7 @@ def replay(
         limit = engine.parse_size(capacity)
         outcomes = []
         for file in files:
-            trace = read(file)
+            trace = read(file).repeated(repeat) if repeat else read(file)
             outcomes += engine.replay(trace, names, conf, limit, rounds)
         print(aligned(columns(outcomes)))
         if as_json:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,30 @@ class Trace:
     def separate_peak(self) -> int:
         """Sum of the streams' live peaks: what an allocator needs that never moves memory between streams."""
         return sum(int(self.live(stream).max()) for stream in np.unique(self.stream[self.kind == ALLOC]))
+
+    def repeated(self, times: int) -> Trace:
+        """A longer run: all that follows the first step, again and again.
+
+        Raises TraceError where that is no run: what follows frees what was there before, or leaves something.
+        """
+        ends = np.flatnonzero(self.kind == STEP)
+        if len(ends) < 2 or ends[-1] != len(self) - 1:
+            raise TraceError(f"{self.name}: two steps or more are repeated, of a trace that ends with a step")
+        start = int(ends[0]) + 1
+        before = int(np.count_nonzero(self.kind[:start] == ALLOC))
+        again, live = slice(start, None), self.live()
+        ids = self.id[again]
+        if (ids[self.kind[again] == FREE] < before).any() or live[-1] != live[start - 1]:
+            raise TraceError(
+                f"{self.name}: its steps share memory that they make or free, so none is repeated"
+            )
+        moves = (ids >= before) * (len(self.sizes) - before)  # those made in the first step stay
+        kind, size, stream = (
+            np.concatenate([column, *[column[again]] * times])
+            for column in (self.kind, self.size, self.stream)
+        )
+        ids = np.concatenate([self.id, *(ids + number * moves for number in range(1, times + 1))])
+        return replace(self, kind=kind, id=ids.astype(np.int32), size=size, stream=stream)
 
 
 def write(trace: Trace, path: Path) -> int:
