@@ -7,7 +7,7 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr double kGood = 1.001;  // of the peak: no further attempt
+constexpr double kGood = 1.005;  // of the peak: no further attempt
 
 using Order = std::vector<uint32_t>;
 
@@ -33,8 +33,8 @@ void put_on(Shelf& shelf, const Placed& placed) {
   shelf.insert(where, placed);
 }
 
-// Each interval, in this order, at the lowest offset that is free during its life. A short one is compared with
-// those of its own time only: there is a shelf for every kPeriod requests, and one for all.
+// Each interval, in this order, at the lowest offset that is free during its life. A short one is compared
+// with those of its own time only: there is a shelf for every kPeriod requests, and one for all.
 class Fitting {
  public:
   explicit Fitting(const std::vector<Interval>& intervals) : intervals_(intervals) {

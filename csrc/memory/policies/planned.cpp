@@ -9,7 +9,7 @@ namespace {
 constexpr double kTolerated = 1.01;   // of what was in use at a time, so much may be reserved
 constexpr int64_t kReleaseCost = 64;  // in requests: giving memory back waits for the device
 constexpr int kCandidates = 32;
-constexpr size_t kLost = 8;  // unexpected requests in a row after which a plan is not followed any more
+constexpr size_t kLost = 8;      // unexpected requests in a row after which a plan is not followed any more
 constexpr double kRoomy = 1.01;  // an arena so much larger than the plan is kept
 
 size_t segment_bytes(size_t size) {
@@ -89,8 +89,7 @@ void PlannedPolicy::close_request(Track& track, Block* block) {
 
 Block* PlannedPolicy::find_large(Track& track, size_t size) {
   if (track.at_boundary) open_step(track);
-  if (track.is_planned() && !track.abandoned &&
-      (track.matches(track.cursor, size) || track.resume(size))) {
+  if (track.is_planned() && !track.abandoned && (track.matches(track.cursor, size) || track.resume(size))) {
     const Slot& slot = track.slots[track.cursor];
     if (slot.area != kElsewhere) {
       if (track.arena == nullptr && !track.asked) return nullptr;  // growth() asks for it
@@ -129,7 +128,8 @@ Block* PlannedPolicy::find_online(int64_t stream, size_t size) {
   for (auto it = tree.lower_bound(&wanted); it != tree.end() && candidates > 0; ++it, --candidates) {
     Block* const block = *it;
     if (!may_give(block, size)) continue;
-    const bool is_own = block->whole_segment() && size >= kOwnSegmentLimit && block->size <= segment_bytes(size);
+    const bool is_own =
+        block->whole_segment() && size >= kOwnSegmentLimit && block->size <= segment_bytes(size);
     erase_free(block);
     if (!is_own) split(block, size);
     return block;

@@ -8,8 +8,8 @@
 //
 // What is not expected (the first step, a longer sequence, an evaluation) is served by segments of its own,
 // rounded to 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed
-// what has been in use at a time. Thus long-lived blocks never leave holes. Where too many would go back, large
-// segments are split as PyTorch splits them. Small requests are kept in bins by size.
+// what has been in use at a time. Thus long-lived blocks never leave holes. Where too many would go back,
+// large segments are split as PyTorch splits them. Small requests are kept in bins by size.
 #pragma once
 
 #include <memory>
@@ -65,7 +65,7 @@ class PlannedPolicy final : public TreePolicy {
 
   Track default_{0};
   std::unordered_map<int64_t, std::unique_ptr<Track>> others_;
-  size_t highest_ = 0;          // bytes in use at a time, ever
+  size_t highest_ = 0;  // bytes in use at a time, ever
   int64_t releases_left_ = kReleases;
   int64_t steps_ = 0;
 

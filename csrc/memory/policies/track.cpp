@@ -6,10 +6,9 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr size_t kAhead = 512;      // slots that are searched for where a sequence goes on
-constexpr double kWorthwhile = 1.03;  // a plan for the largest of all sizes may be so much above one step's peak
-constexpr int64_t kQuickPlans = 3;  // from then on, plans that do not hold are made ever more rarely
-constexpr int64_t kLongestPause = 64;
+constexpr size_t kAhead = 512;  // slots that are searched for where a sequence goes on
+constexpr double kWorthwhile =
+    1.03;  // a plan for the largest of all sizes may be so much above one step's peak
 
 std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::vector<uint32_t>* numbers) {
   std::vector<Interval> intervals;
@@ -53,7 +52,8 @@ void Track::start_recording() {
   std::vector<uint32_t> holder(areas.size(), kOutlives);
   for (uint32_t i = 0; i < cursor; ++i) {
     const uint32_t end = expected_[i].end;
-    requests_.push_back({expected_[i].size, end == kOutlives ? end : std::min<uint32_t>(end, cursor), nullptr});
+    requests_.push_back(
+        {expected_[i].size, end == kOutlives ? end : std::min<uint32_t>(end, cursor), nullptr});
     if (slots[i].area != kElsewhere) holder[slots[i].area] = i;
   }
   for (uint32_t i = 0; i < areas.size(); ++i) {
@@ -76,7 +76,8 @@ std::vector<Expected> Track::take_record() {
   for (const Request& request : requests_) {
     if (request.block != nullptr && (request.block->tag & kAreaTag) == 0) request.block->tag = 0;
     if (is_first_ && request.end == kOutlives) continue;
-    now.push_back({request.size, request.size, request.end == kOutlives ? kOutlives : kept_before[request.end]});
+    now.push_back(
+        {request.size, request.size, request.end == kOutlives ? kOutlives : kept_before[request.end]});
   }
   for (Area& area : areas) area.request = 0;
   requests_.clear();
@@ -93,10 +94,6 @@ bool Track::learn() {
   bool has_news = false;
   if (is_clean) {
     careful_ = false;
-    plans_ = 0;
-    pause_ = 1;
-  } else if (wait_ > 0) {
-    --wait_;
   } else if (!now.empty()) {
     has_news = merge(std::move(now));
   }
@@ -108,28 +105,24 @@ bool Track::learn() {
   return has_news;
 }
 
-// Whether what is expected has changed.
+// Whether there is something to plan: the first step of all, or one that did as the step before it did.
 bool Track::merge(std::vector<Expected> now) {
   std::vector<uint32_t> numbers;
   const size_t peak = peak_of(intervals_of(now, &numbers));
-  bool has_changed = false;
-  if (same_structure(expected_, now)) {
-    highest_ = std::max(highest_, peak);
-    for (size_t i = 0; i < now.size(); ++i) {
-      Expected& old = expected_[i];
-      has_changed |= now[i].size > old.size || (now[i].end > old.end) || now[i].size < old.least / 2;
-      varies_ |= now[i].size != old.size;
-      old = {std::min(old.least, now[i].least), std::max(old.size, now[i].size), std::max(old.end, now[i].end)};
-    }
-  } else {
+  if (!same_structure(expected_, now)) {
+    const bool is_first = expected_.empty();
     expected_ = std::move(now);
     highest_ = peak;
     varies_ = false;
-    has_changed = true;
+    return is_first;
   }
-  if (has_changed && ++plans_ > kQuickPlans) {
-    wait_ = pause_;
-    pause_ = std::min(pause_ * 2, kLongestPause);
+  highest_ = std::max(highest_, peak);
+  bool has_changed = !is_planned();
+  for (size_t i = 0; i < now.size(); ++i) {
+    Expected& old = expected_[i];
+    has_changed |= now[i].size > old.size || now[i].end > old.end || now[i].size < old.least / 2;
+    varies_ |= now[i].size != old.size;
+    old = {std::min(old.least, now[i].least), std::max(old.size, now[i].size), std::max(old.end, now[i].end)};
   }
   return has_changed;
 }
@@ -137,16 +130,17 @@ bool Track::merge(std::vector<Expected> now) {
 void Track::plan() {
   std::vector<uint32_t> numbers;
   const std::vector<Interval> intervals = intervals_of(expected_, &numbers);
-  const Placement placement = place_intervals(intervals);
+  const auto limit = static_cast<size_t>(kWorthwhile * static_cast<double>(highest_));
+  Placement placement;
+  if (peak_of(intervals) <= limit) placement = place_intervals(intervals);
+  const bool is_useful = placement.height > 0 && placement.height <= limit;
   careful_ = false;
-  if (placement.height == 0 ||
-      static_cast<double>(placement.height) > kWorthwhile * static_cast<double>(highest_)) {
+  recording = !is_useful;
+  if (is_useful) {
+    set_slots(intervals, numbers, placement);
+  } else {
     set_slots({}, {}, {});
-    recording = true;
-    return;
   }
-  set_slots(intervals, numbers, placement);
-  recording = false;
 }
 
 void Track::set_slots(const std::vector<Interval>& intervals, const std::vector<uint32_t>& numbers,
@@ -201,7 +195,8 @@ bool Track::resume(size_t size) {
   if (count < 2) return false;
   const size_t end = std::min(cursor + kAhead, slots.size() - 1);
   for (size_t at = cursor + 2; at < end; ++at) {
-    if (!matches(at, size) || !matches(at - 1, unexpected[count - 1]) || !matches(at - 2, unexpected[count - 2]))
+    if (!matches(at, size) || !matches(at - 1, unexpected[count - 1]) ||
+        !matches(at - 2, unexpected[count - 2]))
       continue;
     skip_to(at);
     return true;

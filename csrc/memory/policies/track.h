@@ -9,8 +9,8 @@
 
 namespace isthmus::memory {
 
-constexpr uint32_t kOutlives = ~uint32_t{0};   // the end of a block that is held beyond the step
-constexpr uint32_t kElsewhere = ~uint32_t{0};  // the area of a block that is not in the arena
+constexpr uint32_t kOutlives = ~uint32_t{0};      // the end of a block that is held beyond the step
+constexpr uint32_t kElsewhere = ~uint32_t{0};     // the area of a block that is not in the arena
 constexpr uint32_t kAreaTag = uint32_t{1} << 31;  // Block::tag: this and an area, or 1 + number in the record
 
 // A request as the last steps made it: between least and size bytes, held until request `end`.
@@ -29,8 +29,8 @@ struct Slot {
 // A block of the arena. Slots of one place and size share it.
 struct Area {
   size_t offset, size;
-  Block* block;           // exists while there is an arena
-  uint32_t request;       // 1 + number in the record; 0: none
+  Block* block;      // exists while there is an arena
+  uint32_t request;  // 1 + number in the record; 0: none
 };
 
 // All sizes are multiples of kGranule.
@@ -82,12 +82,12 @@ class Track {
   size_t arena_bytes = 0;
   size_t held = 0, held_bytes = 0;  // of its areas
 
-  bool exact = false;      // there is an arena, and every request of this step was in its slot
+  bool exact = false;  // there is an arena, and every request of this step was in its slot
   bool recording = true;
   bool at_boundary = false;
-  bool asked = false;      // the driver, for an arena, in this step
-  bool abandoned = false;  // the plan, for this step
-  bool strayed = false;    // from the plan, in this step
+  bool asked = false;              // the driver, for an arena, in this step
+  bool abandoned = false;          // the plan, for this step
+  bool strayed = false;            // from the plan, in this step
   std::vector<size_t> unexpected;  // sizes since the last request that was expected
 
  private:
@@ -112,9 +112,8 @@ class Track {
   std::vector<uint8_t> skipped_;        // by slot: the last time, its turn passed without it
   bool careful_ = false;                // some may be
   bool is_first_ = true;
-  bool varies_ = false;                 // steps of one structure and different sizes
-  size_t highest_ = 0;                  // peak of a single step of this structure
-  int64_t plans_ = 0, wait_ = 0, pause_ = 1;
+  bool varies_ = false;  // steps of one structure and different sizes
+  size_t highest_ = 0;   // peak of a single step of this structure
 };
 
 }  // namespace isthmus::memory
