@@ -49,7 +49,7 @@ def is_periodic(trace: Trace) -> bool:
     return np.array_equal(*sizes)
 
 
-LONGER = 4  # times that a trace is repeated after its first step
+LONGER = 8  # times that a trace is repeated after its first step
 
 
 def measure(trace: Trace, names: list[str], rounds: int) -> tuple[dict[str, Outcome], dict[str, Timing]]:

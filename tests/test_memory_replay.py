@@ -1,17 +1,16 @@
-"""Allocators over traces: figures, spans, the picture, the command."""
+"""Allocators over traces: figures, spans, the picture."""
 
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
-from memory_jobs import MIB, PUBLISHED, isthmus, make, recorded, tiny
+from memory_jobs import MIB, PUBLISHED, make, recorded, tiny
 
 from isthmus.memory import picture, replay
-from isthmus.memory.trace import ALLOC, FREE, STEP, TraceError, read, write
+from isthmus.memory.trace import ALLOC, FREE, STEP, TraceError, read
 
 # ---- the replay
 
@@ -148,44 +147,3 @@ def test_pictures_are_written(tmp_path: Path, kind: str):
     else:
         assert b"data:image/png;base64," in content
         assert all(f"<td>{name}</td>".encode() in content for name in names)
-
-
-# ---- the command
-
-
-def test_memory_replay(tmp_path: Path):
-    small = tmp_path / "tiny.trace"
-    write(recorded(tiny()), small)
-    options = [
-        "--allocator",
-        "torch/max_split_size_mb:512,expandable_segments:True,bs",
-        "--rounds",
-        1,
-        "--repeat",
-        2,
-    ]
-    out = ["--json", tmp_path / "x.json", "--picture", tmp_path / "x.png"]
-    lines = isthmus("replay", small, *options, *out).splitlines()
-    names = ["torch/max_split_size_mb:512,expandable_segments:True", "bs"]
-    assert [line.split()[1] for line in lines[1:]] == names
-    rows = json.loads((tmp_path / "x.json").read_text())
-    assert [row["allocator"] for row in rows] == names
-    assert [row["steps"] for row in rows] == [7, 7]
-    assert all(row["reserved_peak"] >= row["live_peak"] > 0 for row in rows)
-    assert (tmp_path / "x.png").stat().st_size > 1000
-
-
-def test_memory_replay_says_what_is_wrong(tmp_path: Path):
-    small = tmp_path / "tiny.trace"
-    write(recorded(tiny()), small)
-    for words, message in [
-        ([tmp_path / "absent.trace"], "No such file"),
-        ([small, small, "--picture", "x.png"], "a picture shows one trace, not 2; give one"),
-        ([small, "--picture", tmp_path / "x.gif"], "ends in .png, .svg or .html"),
-        ([small, "--capacity", "much"], "much: not a size"),
-        ([small, "--allocator", "best"], "best over tiny"),
-    ]:
-        said = isthmus("replay", *words, "--rounds", 1, code=1)
-        assert message in said
-        assert said.startswith("isthmus: ")
-        assert said.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Traces of allocations: the file, the generator, the published ones, the commands."""
+"""Traces of allocations: the file, the generator, the published ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from memory_jobs import COLUMNS, MIB, PUBLISHED, isthmus, make, recorded, tiny
+from memory_jobs import COLUMNS, MIB, PUBLISHED, make, recorded, tiny
 
 from isthmus.memory import catalogue
 from isthmus.memory.recorder import COMMUNICATION, Recorder
@@ -291,27 +291,3 @@ def test_the_generator_makes_the_published_bytes():
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_published_trace_is_made_again(name: str):
     assert encode(catalogue.generate(name)) == encode(read(PUBLISHED / f"{name}.trace"))
-
-
-# ---- the commands
-
-
-def test_trace_show():
-    lines = isthmus("trace", "show", PUBLISHED / "gathered-13b.trace").splitlines()
-    assert lines[0].startswith("gathered-13b: LLaMA 13B")
-    assert "73902 events" in lines[2]
-    assert "6 steps; allocations on 2 streams" in lines[2]
-    assert lines[3].startswith("live peak of each step, GiB: 18.53, 19.57,")
-    assert lines[3].endswith("streams apart 23.01")
-
-
-def test_trace_generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert [line.split()[0] for line in isthmus("trace", "generate").splitlines()] == catalogue.names()
-    assert isthmus("trace", "generate", "x", code=1).startswith(
-        "isthmus: x: no such trace; there are dense-7b,"
-    )
-    monkeypatch.setitem(catalogue.JOBS, "dense-7b", ("tiny", tiny()))
-    said = isthmus("trace", "generate", "dense-7b", "--output", tmp_path)
-    trace = read(tmp_path / "dense-7b.trace")
-    assert f"{len(trace)} events in 3 steps" in said
-    assert trace.made == "isthmus memory trace generate dense-7b"
