@@ -93,13 +93,61 @@ class SharedEvent:
     def native_handle(self) -> int: ...
 
 # ---- memory; statistics and empty_cache come through torch.accelerator
-def host_memory_stats() -> dict[str, int]:
-    """Pinned memory: allocated_bytes, reserved_bytes, allocations, reused."""
+def host_memory_stats() -> dict[str, Any]:
+    """Pinned memory, under the keys of torch.cuda.host_memory_stats_as_nested_dict."""
 
+def reset_accumulated_host_memory_stats() -> None: ...
+def reset_peak_host_memory_stats() -> None: ...
 def host_empty_cache() -> None: ...
 def host_view_blocks() -> int:
     """Blocks of the chip's pool that CPU tensors hold: 0 whenever no chip kernel runs. For tests."""
 
+def private_pool_stats(device: int) -> dict[tuple[int, int], Any]:
+    """reserved_bytes_by_private_pools of torch.cuda.memory_stats_as_nested_dict."""
+
+def allocators() -> list[str]: ...
+def choose_allocator(device: int, name: str, options: str) -> None:
+    """The allocator of a device that has no memory yet; of all for device < 0. ValueError, RuntimeError."""
+
+def allocator_name(device: int) -> str: ...
+def memory_step() -> None:
+    """The boundary between two training steps, of all devices."""
+
+def set_memory_fraction(device: int, fraction: float) -> None: ...
+def memory_fraction(device: int) -> float: ...
+def mark_communication_stream(stream_id: int, device: int) -> None: ...
+def new_memory_pool() -> int:
+    """Number of a new MemPool."""
+
+def open_memory_pool(device: int, number: int, is_last_resort: bool) -> int:
+    """That pool's part of a device; its id there."""
+
+def close_memory_pool(device: int, pool: int) -> None: ...
+def exchange_memory_pool(pool: int) -> int:
+    """This thread allocates from the pool of that id (0: the common one); the id before."""
+
+def raw_allocate(size: int, stream_id: int, device: int) -> int:
+    """Address of memory that raw_delete() returns."""
+
+def raw_delete(address: int) -> None: ...
+def start_memory_history(
+    keep_events: bool, context: str, cpp_frames: bool, max_entries: int, clear: bool, skipped: list[str]
+) -> None:
+    """Record memory events; context is "", "state", "alloc" or "all". Raises ValueError."""
+
+def stop_memory_history() -> None:
+    """Keeps what was recorded."""
+
+def memory_history_is_on() -> bool: ...
+def memory_snapshot(with_traces: bool) -> dict[str, Any]:
+    """As torch.cuda.memory._snapshot()."""
+
+def memory_events(device: int) -> tuple[Any, Any, Any, Any]:
+    """Columns of the recorded events: action (uint8, 9: step, 10: use of address by the stream in size), address,
+    size, stream (int64)."""
+
+def allocation_traceback(address: int) -> list[dict[str, Any]] | None: ...
+def observe_out_of_memory(observer: Callable[[int, int, int, int], object]) -> None: ...
 
 # ---- random numbers
 def default_generator(device: int) -> torch.Generator: ...

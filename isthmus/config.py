@@ -39,6 +39,33 @@ def _stream_check(value: str) -> str:
     raise ValueError("not a mode of the check; set it to 0, 1 or warn")
 
 
+_ALLOCATORS = ("planned", "torch", "bf", "bs", "raw", "lifetime")
+_ALLOCATOR_OPTIONS = (
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "roundup_power2_divisions",
+    "expandable_segments",
+)
+
+
+def _allocator(value: str) -> str:
+    for entry in filter(None, value.split(",")):
+        if not re.fullmatch(rf"((chip:)?\d+=)?({'|'.join(_ALLOCATORS)})", entry):
+            raise ValueError(
+                f"{entry!r} is no allocator; set it to one of {', '.join(_ALLOCATORS)}, or to chip:0=torch,planned"
+            )
+    return value
+
+
+def _allocator_options(value: str) -> str:
+    for entry in filter(None, re.sub(r"\[[^]]*\]", "[]", value).split(",")):
+        key, colon, _ = (part.strip() for part in entry.partition(":"))
+        if not colon or key not in _ALLOCATOR_OPTIONS:
+            raise ValueError(f"{entry!r} is no option of an allocator; write {_ALLOCATOR_OPTIONS[0]}:512")
+    return value
+
+
 Size = Annotated[str, AfterValidator(_size)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
@@ -85,6 +112,21 @@ class Settings(BaseSettings):
         "mt19937",
         "import torch",
         "random numbers: mt19937 gives CPU's after the same seed, philox numbers of seed and offset only",
+    )
+    allocator: Annotated[str, AfterValidator(_allocator)] = _option(
+        "",
+        "device memory",
+        "caching allocator: planned, lifetime, torch, bf, bs or raw; chip:1=torch,planned for one device; empty: planned",
+    )
+    alloc_conf: Annotated[str, AfterValidator(_allocator_options)] = _option(
+        "",
+        "device memory",
+        "the allocator's options, in the form of PYTORCH_ALLOC_CONF, which is read where this is empty",
+    )
+    leak_report: Switch = _option(
+        False,
+        "import torch",
+        "print at exit what device memory is held, by the Python line that allocated it",
     )
     debug: str = _option(
         "",

@@ -88,13 +88,13 @@ def test_summary_is_a_table():
 
 
 def test_pinned_memory_is_counted():
-    before = torch.chip.host_memory_stats()["allocated_bytes"]
+    before = torch.chip.host_memory_stats()["active_bytes.current"]
     pinned = torch.empty(MIB, dtype=torch.uint8, pin_memory=True)
     assert pinned.is_pinned()
-    assert torch.chip.host_memory_stats()["allocated_bytes"] >= before + MIB
+    assert torch.chip.host_memory_stats()["active_bytes.current"] >= before + MIB
     del pinned
     torch.chip.empty_host_cache()
-    assert torch.chip.host_memory_stats()["allocated_bytes"] == before
+    assert torch.chip.host_memory_stats()["active_bytes.current"] == before
 
 
 def test_dataloader_pins():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus import _C
+from isthmus.chip.memory_allocators import hook_optimizers
 
 
 def init() -> None:
@@ -13,7 +14,7 @@ def init() -> None:
     Raises:
         RuntimeError: the driver failed, or this process was forked after its parent had initialised it.
     """
-    _C.init()
+    _lazy_init()
 
 
 def is_initialized() -> bool:
@@ -22,12 +23,14 @@ def is_initialized() -> bool:
 
 
 def _lazy_init() -> None:
+    # PyTorch calls this once, before its first call that needs a device.
     _C.init()
+    hook_optimizers()
 
 
 def _lazy_call(function: Callable[[], object], **_: object) -> None:
     """Run function once the driver is there, which is now."""
-    _C.init()
+    _lazy_init()
     function()
 
 

@@ -1,73 +1,121 @@
-"""Memory of the chip. Every number is in bytes unless its name says otherwise."""
+"""Memory of the chip, under the names of ``torch.cuda.memory``. Numbers are bytes where names do not say otherwise.
+
+What each part does is in docs/memory.md.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
+from isthmus.chip.memory_allocators import (
+    allocators,
+    get_allocator_backend,
+    mark_communication_stream,
+    set_allocator,
+    step,
+)
+from isthmus.chip.memory_history import (
+    _allocation_traceback,
+    _attach_out_of_memory_observer,
+    _dump_snapshot,
+    _record_memory_history,
+    _save_memory_usage,
+    _save_segment_usage,
+    _snapshot,
+    memory_snapshot,
+)
+from isthmus.chip.memory_leaks import Leak, leaks, report_leaks
+from isthmus.chip.memory_metrics import prometheus
+from isthmus.chip.memory_pools import (
+    MemPool,
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    use_mem_pool,
+)
+from isthmus.chip.memory_statistics import (
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_host_memory_stats,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_host_memory_stats,
+    reset_peak_memory_stats,
+)
+from isthmus.chip.memory_trace import record_trace
 
-
-def memory_stats(device: DeviceLike = None) -> Mapping[str, Any]:
-    """Statistics of the caching allocator, under the keys of ``torch.cuda.memory_stats``.
-
-    ``allocated_bytes.all.current``, ``.peak``, ``.allocated`` and ``.freed`` and so on; empty before the
-    first allocation.
-    """
-    return torch.accelerator.memory_stats(_index(device))
-
-
-def memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes that tensors occupy now."""
-    return torch.accelerator.memory_allocated(_index(device))
-
-
-def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Most bytes that tensors occupied since the start or :func:`reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_allocated(_index(device))
-
-
-def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes that the caching allocator holds of the driver's memory now."""
-    return torch.accelerator.memory_reserved(_index(device))
-
-
-def max_memory_reserved(device: DeviceLike = None) -> int:
-    """Most bytes that the caching allocator held since the start or :func:`reset_peak_memory_stats`."""
-    return torch.accelerator.max_memory_reserved(_index(device))
-
-
-def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Let peaks start again from the present values."""
-    torch.accelerator.reset_peak_memory_stats(_index(device))
-
-
-def reset_max_memory_allocated(device: DeviceLike = None) -> None:
-    """The older name of :func:`reset_peak_memory_stats`."""
-    reset_peak_memory_stats(device)
-
-
-def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Let totals (``.allocated``, ``.freed``, counts) start again from 0."""
-    torch.accelerator.reset_accumulated_memory_stats(_index(device))
+__all__ = [
+    "_allocation_traceback",
+    "_attach_out_of_memory_observer",
+    "_dump_snapshot",
+    "_record_memory_history",
+    "_save_memory_usage",
+    "_save_segment_usage",
+    "_snapshot",
+    "allocators",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "device_memory_used",
+    "empty_cache",
+    "empty_host_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "ipc_collect",
+    "Leak",
+    "leaks",
+    "mark_communication_stream",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "MemPool",
+    "prometheus",
+    "record_trace",
+    "report_leaks",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_allocator",
+    "set_per_process_memory_fraction",
+    "step",
+    "use_mem_pool",
+]
 
 
 def empty_cache() -> None:
-    """Give memory that no tensor uses back to the driver, so that other processes can have it."""
+    """Give memory that no tensor uses back to the driver, so that other processes can have it.
+
+    That of a :class:`MemPool` which still exists stays with it.
+    """
     torch.accelerator.empty_cache()
 
 
 def empty_host_cache() -> None:
     """Give pinned host memory that no tensor uses back to the driver."""
     _C.host_empty_cache()
-
-
-def host_memory_stats() -> dict[str, int]:
-    """Pinned host memory: allocated_bytes, reserved_bytes, allocations, reused."""
-    return _C.host_memory_stats()
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
@@ -81,54 +129,23 @@ def device_memory_used(device: DeviceLike = None) -> int:
     return total - free
 
 
-def ipc_collect() -> None:
-    """Nothing to do: the chip's tensors are not shared between processes by handle."""
-
-
-_ROWS = (
-    ("allocated_bytes", "allocated memory"),
-    ("active_bytes", "active memory"),
-    ("requested_bytes", "requested memory"),
-    ("reserved_bytes", "reserved memory"),
-    ("inactive_split_bytes", "not releasable memory"),
-    ("allocation", "allocations"),
-    ("active", "active blocks"),
-    ("segment", "segments"),
-    ("inactive_split", "inactive blocks"),
-)
-_POOLS = (("all", ""), ("large_pool", "  large pool"), ("small_pool", "  small pool"))
-_COLUMNS = ("current", "peak", "allocated", "freed")
-
-
-def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """A table of :func:`memory_stats` for people.
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
+    """Limit what this process reserves of the device to a share of its memory; beyond it, out of memory is raised.
 
     Args:
+        fraction: in (0, 1]; 1 at first.
         device: the current device by default.
-        abbreviated: leave out the two pools.
+
+    Raises:
+        ValueError: fraction is out of range.
     """
-    index, stats = _index(device), memory_stats(device)
-    retries, ooms = stats.get("num_alloc_retries", 0), stats.get("num_ooms", 0)
-    lines = [
-        f"chip:{index} memory: {ooms} out of memory, {retries} retries after emptying the cache",
-        f"{'':24}" + "".join(f"{column:>14}" for column in ("now", "peak", "total in", "total out")),
-    ]
-    for key, title in _ROWS:
-        pools = _POOLS[:1] if abbreviated else _POOLS
-        for pool, pool_title in pools:
-            if f"{key}.{pool}.current" in stats:
-                lines.append(_row(pool_title or title, key, [stats[f"{key}.{pool}.{c}"] for c in _COLUMNS]))
-    return "\n".join(lines) + "\n"
+    _C.set_memory_fraction(_index(device), float(fraction))
 
 
-def _row(title: str, key: str, values: list[int]) -> str:
-    show = _bytes if key.endswith("_bytes") else str
-    return f"{title:24}" + "".join(f"{show(value):>14}" for value in values)
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
+    """The share of the device's memory that this process may reserve."""
+    return _C.memory_fraction(_index(device))
 
 
-def _bytes(count: int) -> str:
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while abs(size) >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.1f} {units[0]}"
+def ipc_collect() -> None:
+    """Nothing to do: memory that another process has opened is held by that process."""

@@ -1,0 +1,127 @@
+"""Who allocated what, in the form that PyTorch's memory_viz page and ``torch.cuda._memory_viz`` read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch._utils import _augment_memory_snapshot_stack_traces
+
+from isthmus import _C
+from isthmus.chip._utils import DeviceLike
+
+
+def _record_memory_history(
+    enabled: Literal["state", "all"] | bool | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "python",
+    max_entries: int = sys.maxsize,
+    device: DeviceLike = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: Sequence[str] | None = None,
+) -> None:
+    """Record allocations with the stacks that made them, from now on; of all devices and threads.
+
+    Args:
+        enabled: "all" keeps every event, "state" only the stacks of what is held, None ends it (what was recorded
+            stays). True and False are "all" and None.
+        context: which events have a stack: of none, of what is held, of allocations too, of all.
+        stacks: "python", or "all" with C++ frames, which are slow to look up.
+        max_entries: of the events, so many of the newest are kept.
+        device: accepted for scripts; all devices are recorded.
+        clear_history: forget what was recorded before.
+        compile_context: accepted for scripts; nothing is added.
+        global_record_annotations: accepted for scripts; nothing is added.
+        skip_actions: events that are not kept: alloc, free_requested, free_completed, segment_alloc, segment_free,
+            segment_map, segment_unmap, oom, snapshot.
+
+    Raises:
+        ValueError: one of the words is none of these.
+    """
+    if not enabled:
+        _C.stop_memory_history()
+        return
+    if enabled not in ("all", "state", True):
+        raise ValueError(f"enabled: {enabled!r} is none of 'all', 'state', None")
+    if stacks not in ("python", "all"):
+        raise ValueError(f"stacks: {stacks!r} is neither 'python' nor 'all'")
+    _C.start_memory_history(
+        enabled != "state",
+        context or "",
+        stacks == "all",
+        max(0, max_entries),
+        clear_history,
+        list(skip_actions or ()),
+    )
+
+
+def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+    """What all devices hold, and the events that were recorded.
+
+    Returns:
+        ``segments``: a list of dictionaries with device, address, total_size, allocated_size, active_size,
+        requested_size, stream, segment_type ("small" or "large"), segment_pool_id, is_expandable, frames, and
+        ``blocks``, each with address, size, requested_size, state ("active_allocated", "active_pending_free" while
+        another stream uses it, "inactive") and frames.
+        ``device_traces``: a list for each device of events with action, addr (of "oom": device_free), size, stream,
+        time_us (since 1970), pool_id and frames.
+        ``allocator_settings``: its name and options.
+        A frame has filename, line and name; the innermost is first.
+    """
+    found = _C.memory_snapshot(True)
+    if augment_with_fx_traces:
+        found = _augment_memory_snapshot_stack_traces(found)  # type: ignore[arg-type,assignment]
+    return found
+
+
+def memory_snapshot(
+    mempool_id: tuple[int, int] | None = None, include_traces: bool = True
+) -> list[dict[str, Any]]:
+    """Segments of all devices as in :func:`_snapshot`, of one MemPool if its id is given."""
+    segments: list[dict[str, Any]] = _C.memory_snapshot(False)["segments"]
+    if mempool_id in (None, (0, 0)):
+        return segments
+    return [segment for segment in segments if segment["segment_pool_id"] == tuple(mempool_id or ())]
+
+
+def _dump_snapshot(
+    filename: str | os.PathLike[str] = "dump_snapshot.pickle", augment_with_fx_traces: bool = False
+) -> None:
+    """Write :func:`_snapshot` as a file (mode 0640) for pytorch.org/memory_viz. Raises OSError."""
+    _write(filename, pickle.dumps(_snapshot(augment_with_fx_traces=augment_with_fx_traces)))
+
+
+def _save_segment_usage(filename: str = "output.svg", snapshot: Any = None) -> None:
+    """Write a flame graph of the segments; its script is fetched by PyTorch."""
+    from torch.cuda._memory_viz import segments
+
+    _write(filename, segments(_snapshot() if snapshot is None else snapshot).encode())
+
+
+def _save_memory_usage(filename: str = "output.svg", snapshot: Any = None) -> None:
+    """Write a flame graph of the stacks that hold memory; its script is fetched by PyTorch."""
+    from torch.cuda._memory_viz import memory
+
+    _write(filename, memory(_snapshot() if snapshot is None else snapshot).encode())
+
+
+def _write(filename: str | os.PathLike[str], content: bytes) -> None:
+    from isthmus.conformance.arrays import write_file
+
+    write_file(Path(filename), [content])
+
+
+def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
+    """Frames of the allocation at this address, the start of a storage; None where none was recorded."""
+    return _C.allocation_traceback(data_ptr)
+
+
+def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
+    """Call observer(device, bytes asked, bytes allocated, bytes free) before out of memory is raised, from now on."""
+    _C.observe_out_of_memory(observer)

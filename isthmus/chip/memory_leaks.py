@@ -1,0 +1,76 @@
+"""What is still held, by the Python line that allocated it."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import torch
+
+from isthmus import _C
+
+_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_UNKNOWN = "before recording began, or on a thread without Python"
+
+
+class Leak(NamedTuple):
+    """Memory that one line holds.
+
+    Attributes:
+        device: index.
+        line: ``file:line function`` of the innermost frame outside PyTorch and Isthmus.
+        blocks: how many allocations.
+        bytes: their sum, as requested.
+    """
+
+    device: int
+    line: str
+    blocks: int
+    bytes: int
+
+
+def leaks() -> list[Leak]:
+    """What tensors hold now, the largest first; lines are known since recording began."""
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for segment in _C.memory_snapshot(False)["segments"]:
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                found[segment["device"], _line(block["frames"])].append(block["requested_size"])
+    rows = [Leak(device, line, len(sizes), sum(sizes)) for (device, line), sizes in found.items()]
+    return sorted(rows, key=lambda row: (-row.bytes, row))
+
+
+def _line(frames: list[dict[str, Any]]) -> str:
+    for frame in frames:
+        if not frame["filename"].startswith((*_OURS, "<")):
+            return f"{frame['filename']}:{frame['line']} {frame['name']}"
+    return _UNKNOWN
+
+
+def report_leaks(file: TextIO | None = None) -> None:
+    """Print :func:`leaks`, nothing where there are none.
+
+    Args:
+        file: stderr by default.
+    """
+    gc.collect()
+    rows = leaks()
+    if not rows:
+        return
+    blocks, size = sum(row.blocks for row in rows), sum(row.bytes for row in rows)
+    lines = [f"isthmus: held in device memory: {size} bytes in {blocks} tensors"]
+    lines += [f"  chip:{row.device} {row.bytes:>14} bytes in {row.blocks:>6}  {row.line}" for row in rows]
+    print("\n".join(lines), file=file or sys.stderr, flush=True)
+
+
+def report_at_exit() -> None:
+    """ISTHMUS_LEAK_REPORT=1: record from now on, and print what the process holds when it ends."""
+    if os.environ.get("ISTHMUS_LEAK_REPORT") != "1":
+        return
+    _C.start_memory_history(False, "state", False, 0, False, [])
+    atexit.register(report_leaks)

@@ -1,0 +1,89 @@
+"""Counters as text that Prometheus reads (exposition format 0.0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus import _C
+from isthmus.chip.memory_statistics import host_memory_stats, memory_stats_as_nested_dict
+
+_POOLED = {
+    "allocated_bytes": "bytes that tensors occupy",
+    "active_bytes": "bytes that tensors occupy or other streams still use",
+    "requested_bytes": "bytes that were asked for",
+    "reserved_bytes": "bytes held of the driver's memory",
+    "inactive_split_bytes": "unused bytes of segments in use",
+    "allocation": "allocations",
+    "active": "blocks in use",
+    "segment": "segments of the driver's memory",
+    "inactive_split": "unused blocks of segments in use",
+}
+_COUNTED = {
+    "num_alloc_retries": "requests that had to empty the cache first",
+    "num_ooms": "out-of-memory errors",
+    "num_device_alloc": "times that memory was asked of the driver",
+    "num_device_free": "times that memory was given back to the driver",
+    "num_sync_all_streams": "times that the host waited for the device to give memory back",
+}
+_PINNED = {
+    "active_bytes": "bytes of pinned host memory in use",
+    "allocated_bytes": "bytes of pinned host memory held of the driver",
+}
+
+
+class _Metric(NamedTuple):
+    name: str
+    kind: str
+    meaning: str
+    samples: list[tuple[str, int]]
+
+
+def prometheus() -> str:
+    """Memory of every device, pinned memory and routes of operators, as one page of text; "" before first use."""
+    if not _C.is_initialized():
+        return ""
+    metrics = [*_memory(), *_pinned(), *_dispatch()]
+    return "".join(_text(metric) for metric in metrics if metric.samples)
+
+
+def _text(metric: _Metric) -> str:
+    name = f"isthmus_{metric.name}"
+    head = f"# HELP {name} {metric.meaning}\n# TYPE {name} {metric.kind}\n"
+    return head + "".join(f"{name}{labels} {value}\n" for labels, value in metric.samples)
+
+
+def _memory() -> Iterator[_Metric]:
+    devices = {index: memory_stats_as_nested_dict(index) for index in range(_C.device_count())}
+    for key, meaning in _POOLED.items():
+        cells = [
+            (f'{{device="{index}",pool="{pool.removesuffix("_pool")}"}}', stats[key][pool])
+            for index, stats in devices.items()
+            for pool in ("all", "small_pool", "large_pool")
+        ]
+        for kind, suffix, column, when in (
+            ("gauge", "", "current", "now"),
+            ("gauge", "_peak", "peak", "most at a time"),
+            ("counter", "_total", "allocated", "since the start"),
+        ):
+            samples = [(labels, cell[column]) for labels, cell in cells]
+            yield _Metric(f"memory_{key}{suffix}", kind, f"{meaning}, {when}", samples)
+    for key, meaning in _COUNTED.items():
+        samples = [(f'{{device="{index}"}}', stats[key]) for index, stats in devices.items()]
+        yield _Metric(f"memory_{key.removeprefix('num_')}_total", "counter", meaning, samples)
+
+
+def _pinned() -> Iterator[_Metric]:
+    stats = host_memory_stats()
+    for key, meaning in _PINNED.items():
+        yield _Metric(f"pinned_memory_{key}", "gauge", meaning, [("", stats[f"{key}.current"])])
+
+
+def _dispatch() -> Iterator[_Metric]:
+    stats = _C.dispatch_stats()
+    calls = [(f'{{route="{route}"}}', count) for route, count in sorted(stats["calls"].items())]
+    yield _Metric("operator_calls_total", "counter", "calls of operators by route", calls)
+    copied = [("", stats["fallback_bytes"])]
+    yield _Metric("fallback_bytes_total", "counter", "bytes that the fallback route copied", copied)
+    switches = [("", stats["set_device"])]
+    yield _Metric("set_device_total", "counter", "calls of the driver's device_set", switches)

@@ -1,0 +1,103 @@
+"""Memory kept apart: pools that a piece of code allocates from, and memory handed out by address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from isthmus import _C
+from isthmus.chip._utils import DeviceLike, _index
+
+
+class MemPool:
+    """A pool of device memory of its own; :func:`use_mem_pool` allocates from it.
+
+    When the pool and its tensors are gone, ``empty_cache`` gives its memory back.
+
+    Args:
+        allocator: must be None: the memory is the driver's.
+        use_on_oom: other requests may have its free memory before out of memory is raised.
+        no_split: must be False.
+    """
+
+    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None:
+            raise NotImplementedError("MemPool: the driver supplies the memory; leave out allocator")
+        if no_split:
+            raise NotImplementedError(
+                "MemPool: no_split is for memory registered with NCCL; leave it out, or set max_split_size_mb"
+            )
+        self._number = _C.new_memory_pool()
+        self._is_last_resort = use_on_oom
+        self._by_device: dict[int, int] = {}
+        self._users = 1
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """The pool's id in snapshots and statistics."""
+        return (0, self._number)
+
+    def use_count(self) -> int:
+        """1, and 1 for each :func:`use_mem_pool` that is entered."""
+        return self._users
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """The pool's segments, as in ``memory_snapshot``."""
+        from isthmus.chip.memory_history import memory_snapshot
+
+        return memory_snapshot(self.id, include_traces)
+
+    def _on(self, device: int) -> int:
+        """The core's id of the pool on a device."""
+        if device not in self._by_device:
+            self._by_device[device] = _C.open_memory_pool(device, self._number, self._is_last_resort)
+        return self._by_device[device]
+
+    def __del__(self) -> None:
+        for device, pool in getattr(self, "_by_device", {}).items():
+            _C.close_memory_pool(device, pool)
+
+
+@contextmanager
+def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
+    """Serve this thread's allocations on the device from the pool.
+
+    Other threads, such as that of backward, and other devices are served as before. The innermost use holds.
+    """
+    outer = _C.exchange_memory_pool(pool._on(_index(device)))
+    pool._users += 1
+    try:
+        yield
+    finally:
+        pool._users -= 1
+        _C.exchange_memory_pool(outer)
+
+
+def caching_allocator_alloc(
+    size: int, device: DeviceLike = None, stream: torch.Stream | int | None = None
+) -> int:
+    """Device address of memory for another library; :func:`caching_allocator_delete` returns it.
+
+    Args:
+        size: bytes; 0 gives address 0.
+        device: the current device by default.
+        stream: that will use it, or its id; the device's current stream by default.
+
+    Raises:
+        torch.OutOfMemoryError: there is none.
+    """
+    index = _index(device)
+    if size < 0:
+        raise ValueError(f"caching_allocator_alloc: size {size} is negative")
+    if stream is None:
+        return _C.raw_allocate(size, _C.current_stream(index)[0], index)
+    number = stream if isinstance(stream, int) else stream.stream_id
+    return _C.raw_allocate(size, number, index)
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Return memory of :func:`caching_allocator_alloc`. Raises ValueError for another address."""
+    _C.raw_delete(mem_ptr)
