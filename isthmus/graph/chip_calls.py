@@ -20,8 +20,12 @@ from isthmus import _C
 
 NAMESPACE = "isthmus_on_chip"
 _library = torch.library.Library(NAMESPACE, "DEF")
-# The seeds of these are drawn apart, by the operators that make seeds.
-_SEEDED = {inductor_prims.random, inductor_prims.randint}
+# Tagged as random, but they draw nothing: seeds are made by other operators, and CPU's attention has no dropout.
+_DRAW_NOTHING = {
+    inductor_prims.random,
+    inductor_prims.randint,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+}
 
 
 def _seeds(count: int, device: torch.device) -> torch.Tensor:
@@ -35,7 +39,7 @@ _ORIGINALS = {inductor_prims.seeds: _seeds}
 
 def must_run_on_chip(operator: OpOverload) -> bool:
     """Whether the call of an operator in a graph cannot be compiled for the CPU."""
-    if torch.Tag.nondeterministic_seeded in operator.tags and operator not in _SEEDED:
+    if torch.Tag.nondeterministic_seeded in operator.tags and operator not in _DRAW_NOTHING:
         return True
     return not _runs_on_cpu(operator)
 

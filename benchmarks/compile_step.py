@@ -1,0 +1,79 @@
+"""One training step under torch.compile: the host chip against native CPU, on the LLaMA of train_step.py.
+
+Peers, each in a process of its own, stepped in turn: torch.compile on CPU; the same with a malloc that keeps its
+memory (glibc tunables); torch.compile on the chip. Goal: the chip at most 1.05x of the first. The limit beside is the
+matrix products of the step alone, at the rate that GEMM reaches on this machine.
+
+With several threads Inductor adds up the embedding's gradient by atomic additions in any order, so two runs on CPU
+part by a rounding error. Hence the first loss must be bit-equal; how far later ones part is printed for all peers.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CPU, KEEPING, CHIP = "cpu, torch.compile", "cpu, torch.compile, malloc keeps memory", "chip, torch.compile"
+GOAL = 1.05
+UNFAIR = (
+    "The chip caches its memory; plain malloc gives large blocks back to the system and faults them in again. The "
+    "second peer has the same advantage by glibc tunables: compare with it too. Denormals make matrix products ten "
+    "times slower: flushed on all sides. The optimizer is eager on all sides. Compilation is not in the step; the "
+    "peers share Inductor's cache on disk."
+)
+
+
+def measure(rounds: int) -> list[dict[str, Any]]:
+    """Rows of the result table."""
+    from harness import interleave, ratio
+    from train_step import KEEP_MEMORY, Peer, limit
+
+    peers = {
+        CPU: Peer("cpu", True, {}),
+        KEEPING: Peer("cpu", True, {"GLIBC_TUNABLES": KEEP_MEMORY}),
+        CHIP: Peer("chip", True, {}),
+    }
+    steps: dict[str, Callable[[], float]] = {name: peer.step for name, peer in peers.items()}
+    times = interleave(steps | {"limit": limit()}, rounds=rounds, warm_up=3)
+    for peer in peers.values():
+        peer.close()
+    if peers[CHIP].losses[0] != peers[CPU].losses[0]:
+        raise SystemExit(
+            "compile_step: the chip's first loss is not bit-equal to that of torch.compile on CPU"
+        )
+    return [
+        {
+            "peer": name,
+            "step_ms": times[name].median * 1e3,
+            "best_ms": times[name].best * 1e3,
+            "chip_over_peer": ratio(times[CHIP], times[name]),
+            "limit_over_peer": ratio(times["limit"], times[name]),
+            "loss_difference": difference(peer.losses, peers[CPU].losses),
+            "peak_process_MiB": round(peer.peak_bytes / 2**20),
+            "peak_device_MiB": round(peer.device_bytes / 2**20),
+        }
+        for name, peer in peers.items()
+    ]
+
+
+def difference(ours: list[float], theirs: list[float]) -> str:
+    """The largest relative difference of two runs' losses."""
+    return f"{max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)):.1e}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds (default 9)")
+    options = parser.parse_args()
+    from harness import print_table, save
+
+    rows = measure(options.rounds)
+    print_table(rows)
+    print(f"chip / {CPU}: {rows[0]['chip_over_peer']:.3f} (goal at most {GOAL})")
+    save("compile_step", rows, unfair=UNFAIR, settings={"rounds": options.rounds})
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()
