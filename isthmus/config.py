@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     allocator: Annotated[str, AfterValidator(_allocator)] = _option(
         "",
         "device memory",
-        "caching allocator: planned, lifetime, torch, bf, bs or raw; chip:1=torch,planned for one device; empty: planned",
+        "caching allocator: planned, lifetime, torch, bf, bs, raw; chip:1=torch,bf for one device; empty: planned",
     )
     alloc_conf: Annotated[str, AfterValidator(_allocator_options)] = _option(
         "",
