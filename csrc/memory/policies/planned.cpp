@@ -6,14 +6,22 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr double kTolerated = 1.01;   // of what was in use at a time, so much may be reserved
+// Of what was in use at a time, so much may be reserved, and one shared segment more.
+constexpr double kToleratedFirst = 1.002, kTolerated = 1.01;
 constexpr int64_t kReleaseCost = 64;  // in requests: giving memory back waits for the device
 constexpr int kCandidates = 32;
+constexpr size_t kDoubtful = 2;  // so many, or such a part of its bytes in a step, if memory is short
+constexpr size_t kDoubtfulPart = 16;
 constexpr size_t kLost = 8;      // unexpected requests in a row after which a plan is not followed any more
 constexpr double kRoomy = 1.01;  // an arena so much larger than the plan is kept
 
 size_t segment_bytes(size_t size) {
   return size < kOwnSegmentLimit ? kLargeSegment : round_to(size, kOwnSegmentRound);
+}
+
+bool is_doubtful(const Track& track) {
+  return track.is_planned() && !track.abandoned &&
+         (track.unexpected.size() >= kDoubtful || track.missed_bytes > track.height / kDoubtfulPart);
 }
 
 }  // namespace
@@ -97,6 +105,10 @@ Block* PlannedPolicy::find_large(Track& track, size_t size) {
     }
   }
   Block* block = find_online(track.stream, size);
+  if (block == nullptr && is_doubtful(track) && excess(segment_bytes(size)) > 0) {
+    abandon(track);
+    block = find_online(track.stream, size);
+  }
   if (block != nullptr) note(track, size, block);
   return block;
 }
@@ -149,6 +161,7 @@ void PlannedPolicy::note(Track& track, size_t size, Block* block) {
       if (is_expected) track.skip_to(track.cursor + 1);
       track.exact = false;
       track.strayed = true;
+      track.missed_bytes += size;
       track.unexpected.push_back(size);
       if (track.unexpected.size() >= kLost) abandon(track);
     }
@@ -193,7 +206,8 @@ size_t PlannedPolicy::excess(size_t bytes) {
   const auto in_use = static_cast<size_t>(statistics_.active_bytes.all.current);
   const auto peak = static_cast<size_t>(statistics_.active_bytes.all.peak);
   highest_ = std::max({highest_, peak, in_use + bytes});
-  const auto limit = static_cast<size_t>(kTolerated * static_cast<double>(highest_));
+  const double tolerated = steps_ == 0 ? kToleratedFirst : kTolerated;
+  const size_t limit = static_cast<size_t>(tolerated * static_cast<double>(highest_)) + kLargeSegment;
   const size_t reserved = static_cast<size_t>(statistics_.reserved_bytes.all.current) + bytes;
   return reserved > limit && releases_left_ > 0 ? reserved - limit : 0;
 }

@@ -101,6 +101,7 @@ bool Track::learn() {
   recording = !is_planned() || careful_;
   cursor = 0;
   asked = abandoned = strayed = false;
+  missed_bytes = 0;
   unexpected.clear();
   return has_news;
 }

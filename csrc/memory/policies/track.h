@@ -88,6 +88,7 @@ class Track {
   bool asked = false;              // the driver, for an arena, in this step
   bool abandoned = false;          // the plan, for this step
   bool strayed = false;            // from the plan, in this step
+  size_t missed_bytes = 0;         // of requests of this step that were not served as planned
   std::vector<size_t> unexpected;  // sizes since the last request that was expected
 
  private:
