@@ -55,12 +55,12 @@ def mark_communication_stream(stream: torch.Stream) -> None:
 
 def hook_optimizers() -> None:
     """Let every optimizer step call :func:`step`; once, at the first use of the chip."""
-    from torch.optim import optimizer  # not an attribute of torch.optim: that name is deleted there
-
     global _is_hooked
     if not _is_hooked:
         _is_hooked = True
-        optimizer.register_optimizer_step_post_hook(_after_step)
+        from torch.optim.optimizer import register_optimizer_step_post_hook  # imported with torch
+
+        register_optimizer_step_post_hook(_after_step)
 
 
 def _after_step(*_: Any) -> None:

@@ -47,7 +47,7 @@ def leaks() -> list[Leak]:
 
 def _line(frames: list[dict[str, Any]]) -> str:
     for frame in frames:
-        if not frame["filename"].startswith((*_OURS, "<")):
+        if not frame["filename"].startswith((*_OURS, "<frozen")):
             return f"{frame['filename']}:{frame['line']} {frame['name']}"
     return _UNKNOWN
 
