@@ -156,6 +156,20 @@ def test_a_wrong_prediction_costs_little(change: str):
     assert found.reserved_peak <= 1.05 * found.live_peak + slack
 
 
+def test_an_exception_does_not_end_a_plan():
+    steps = []
+    for every in (100, 4):
+        program = Program()
+        program.weights()
+        for number in range(1, 16):
+            program.train(layers=3 if number % every == 0 else 6)
+            program.step()
+        steps.append(outcome(program.trace(), "planned"))
+    assert (
+        steps[1].growths - steps[0].growths <= 3 * 3
+    )  # exceptions, each of which is served by other segments
+
+
 def test_a_plan_asks_the_driver_once():
     steps = []
     for count in (3, 9):

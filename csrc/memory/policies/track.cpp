@@ -51,9 +51,9 @@ void Track::start_recording() {
   requests_.clear();
   std::vector<uint32_t> holder(areas.size(), kOutlives);
   for (uint32_t i = 0; i < cursor; ++i) {
-    const uint32_t end = expected_[i].end;
-    requests_.push_back(
-        {expected_[i].size, end == kOutlives ? end : std::min<uint32_t>(end, cursor), nullptr});
+    const uint32_t end = slots[i].end;
+    requests_.push_back({slots[i].least + slots[i].spread,
+                         end == kOutlives ? end : std::min<uint32_t>(end, cursor), nullptr});
     if (slots[i].area != kElsewhere) holder[slots[i].area] = i;
   }
   for (uint32_t i = 0; i < areas.size(); ++i) {
@@ -94,6 +94,7 @@ bool Track::learn() {
   bool has_news = false;
   if (is_clean) {
     careful_ = false;
+    if (is_stale_) expect_plan();
   } else if (!now.empty()) {
     has_news = merge(std::move(now));
   }
@@ -106,6 +107,14 @@ bool Track::learn() {
   return has_news;
 }
 
+// The step that was not as planned (an evaluation, perhaps) was an exception.
+void Track::expect_plan() {
+  expected_.clear();
+  for (size_t i = 0; i + 1 < slots.size(); ++i)
+    expected_.push_back({slots[i].least, slots[i].least + slots[i].spread, slots[i].end});
+  is_stale_ = false;
+}
+
 // Whether there is something to plan: the first step of all, or one that did as the step before it did.
 bool Track::merge(std::vector<Expected> now) {
   std::vector<uint32_t> numbers;
@@ -115,10 +124,11 @@ bool Track::merge(std::vector<Expected> now) {
     expected_ = std::move(now);
     highest_ = peak;
     varies_ = false;
+    is_stale_ = true;
     return is_first;
   }
   highest_ = std::max(highest_, peak);
-  bool has_changed = !is_planned();
+  bool has_changed = is_stale_ || !is_planned();
   for (size_t i = 0; i < now.size(); ++i) {
     Expected& old = expected_[i];
     has_changed |= now[i].size > old.size || now[i].end > old.end || now[i].size < old.least / 2;
@@ -135,7 +145,7 @@ void Track::plan() {
   Placement placement;
   if (peak_of(intervals) <= limit) placement = place_intervals(intervals);
   const bool is_useful = placement.height > 0 && placement.height <= limit;
-  careful_ = false;
+  careful_ = is_stale_ = false;
   recording = !is_useful;
   if (is_useful) {
     set_slots(intervals, numbers, placement);
@@ -151,12 +161,13 @@ void Track::set_slots(const std::vector<Interval>& intervals, const std::vector<
   before.clear();
   before_slots_.clear();
   const size_t count = height == 0 ? 0 : expected_.size();
-  slots.assign(count + 1, {~size_t{0}, 0, kElsewhere, 0});
+  slots.assign(count + 1, {~size_t{0}, 0, kElsewhere, 0, 0});
   skipped_.assign(count + 1, 0);
   for (size_t i = 0; i < count; ++i) {
     const size_t least = varies_ ? expected_[i].least / 2 : expected_[i].least;
     slots[i].least = least;
     slots[i].spread = expected_[i].size - least;
+    slots[i].end = expected_[i].end;
   }
   std::map<std::pair<size_t, size_t>, uint32_t> numbers_of_areas;
   for (size_t k = 0; k < intervals.size() && count > 0; ++k) {

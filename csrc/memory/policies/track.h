@@ -24,6 +24,7 @@ struct Slot {
   size_t least, spread;  // serves sizes from least to least + spread
   uint32_t area;         // or kElsewhere: expected, but held beyond the step
   uint32_t first;        // of its predecessors
+  uint32_t end;          // as expected
 };
 
 // A block of the arena. Slots of one place and size share it.
@@ -103,6 +104,7 @@ class Track {
 
   std::vector<Expected> take_record();
   bool merge(std::vector<Expected> now);
+  void expect_plan();
   void set_slots(const std::vector<Interval>& intervals, const std::vector<uint32_t>& numbers,
                  const Placement& placement);
   bool is_clear(size_t index, int depth) const;
@@ -113,8 +115,9 @@ class Track {
   std::vector<uint8_t> skipped_;        // by slot: the last time, its turn passed without it
   bool careful_ = false;                // some may be
   bool is_first_ = true;
-  bool varies_ = false;  // steps of one structure and different sizes
-  size_t highest_ = 0;   // peak of a single step of this structure
+  bool is_stale_ = false;  // the plan is not of what is expected now
+  bool varies_ = false;    // steps of one structure and different sizes
+  size_t highest_ = 0;     // peak of a single step of this structure
 };
 
 }  // namespace isthmus::memory
