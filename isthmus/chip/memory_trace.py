@@ -19,7 +19,7 @@ _SKIPPED = [
     "oom",
     "snapshot",
 ]
-_ALLOC, _FREE, _STEP, _USE = 0, 1, 9, 10  # actions of the core
+_ALLOC = 0  # action of the core
 
 
 @contextmanager
@@ -49,10 +49,10 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
     _write(Path(path), index, held, model)
 
 
-def _held(device: int) -> list[tuple[int, int, int]]:
-    """(address, bytes, stream) of what tensors hold."""
+def _held(device: int) -> list[tuple[int, int, int, int]]:
+    """What tensors hold, as events of allocation."""
     return [
-        (block["address"], block["requested_size"], segment["stream"])
+        (_ALLOC, block["address"], block["requested_size"], segment["stream"])
         for segment in _C.memory_snapshot(False)["segments"]
         if segment["device"] == device
         for block in segment["blocks"]
@@ -60,44 +60,13 @@ def _held(device: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _write(path: Path, device: int, held: list[tuple[int, int, int]], model: str) -> None:
-    import numpy as np
+def _write(path: Path, device: int, held: list[tuple[int, int, int, int]], model: str) -> None:
+    from isthmus.memory.recording import from_events
+    from isthmus.memory.trace import write
 
-    from isthmus.memory.trace import ALLOC, FREE, STEP, USE, Trace, write
-
-    streams: dict[int, int] = {0: 0}
-    ids: dict[int, int] = {}
-    rows: list[tuple[int, int, int, int]] = []
-    made = 0
-
-    def allocate(address: int, size: int, stream: int) -> None:
-        nonlocal made
-        ids[address] = made
-        rows.append((ALLOC, made, size, streams.setdefault(stream, len(streams))))
-        made += 1
-
-    for address, size, stream in held:
-        allocate(address, size, stream)
     columns = (column.tolist() for column in _C.memory_events(device))
-    for action, address, size, stream in zip(*columns, strict=True):
-        if action == _ALLOC:
-            if address in ids:  # freed between _held() and the start
-                rows.append((FREE, ids[address], 0, 0))
-            allocate(address, size, stream)
-        elif action == _STEP:
-            rows.append((STEP, 0, 0, 0))
-        elif action == _FREE and address in ids:
-            rows.append((FREE, ids.pop(address), 0, 0))
-        elif action == _USE and address in ids:
-            rows.append((USE, ids[address], streams.setdefault(size, len(streams)), 0))
-    kind, number, size_, stream_ = np.array(rows, np.int64).reshape(-1, 4).T
-    trace = Trace(
-        kind=kind.astype(np.uint8),
-        id=number.astype(np.int32),
-        size=np.ascontiguousarray(size_),
-        stream=stream_.astype(np.int16),
-        name=path.stem,
-        made="recorded",
-        model=model,
-    )
-    write(trace, path)
+    events = list(zip(*columns, strict=True))
+    first = {address: action for action, address, *_ in reversed(events)}
+    # Another thread may have freed one before recording began, and its address was given out again.
+    still = [event for event in held if first.get(event[1]) != _ALLOC]
+    write(from_events([*still, *events], name=path.stem, made="recorded", model=model), path)
