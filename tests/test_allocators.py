@@ -141,3 +141,25 @@ def test_options_of_other_devices_are_left_alone() -> None:
         children.output(code, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync,pinned_use_background_threads:True")
         == "3"
     )
+
+
+COMMUNICATION = """
+import torch
+size = 8 << 20
+stream = torch.chip.Stream()
+torch.chip.memory.mark_communication_stream(stream)
+first, second = (torch.empty(size, dtype=torch.uint8, device="chip") for _ in range(2))
+sent, free = (first, second) if first.data_ptr() < second.data_ptr() else (second, first)
+addresses = [free.data_ptr(), sent.data_ptr()]
+sent.record_stream(stream)
+del first, second, sent, free
+held = [torch.empty(size, dtype=torch.uint8, device="chip") for _ in range(2)]
+print([tensor.data_ptr() for tensor in held] == addresses, torch.chip.memory_reserved() < 3 * size)
+"""
+
+
+@pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "raw"])
+def test_what_a_communication_stream_used_is_reused_last(allocator: str) -> None:
+    """Best fit would take the lower address, a stack the newest: the one that was sent, in both cases."""
+    name, options = ALLOCATORS[allocator]
+    assert children.output(COMMUNICATION, ISTHMUS_ALLOCATOR=name, ISTHMUS_ALLOC_CONF=options) == "True True"

@@ -52,7 +52,9 @@ def set_route(pattern: str, route: str) -> int:
     """
     count = _C.force_route(pattern, route)
     if not count:
-        raise ValueError(f"{pattern}: no operator of this driver has the route {route!r}; `isthmus ops` prints them")
+        raise ValueError(
+            f"{pattern}: no operator of this driver has the route {route!r}; `isthmus ops` prints them"
+        )
     return count
 
 

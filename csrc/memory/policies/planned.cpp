@@ -303,8 +303,11 @@ Policy::Spare PlannedPolicy::step() {
     track.at_boundary = true;
     track.exact = false;
   });
+  // What the plan has replaced, such as the segments of gradients that were made before there was one.
+  const bool is_idle = steps_ > 1 && whole_bytes() > 0 && excess(0) > 0;
+  if (is_idle) releases_left_ -= kReleaseCost;
   Spare spare;
-  spare.release_first = steps_ == 1;
+  spare.release_first = steps_ == 1 || is_idle;
   return spare;
 }
 
