@@ -12,6 +12,7 @@
 
 #include "core/profiler.h"
 #include "core/stream.h"
+#include "core/stream_trace.h"
 #include "dispatch/kernel_route.h"
 #include "dispatch/mapping.h"
 #include "dispatch/resize.h"
@@ -150,6 +151,11 @@ void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   to_mapping.finish_arguments();
 }
 
+// What the listener has to know where it does not see the operator: print() switches dispatch modes off.
+void tell_host_waited(const at::Tensor& to, const at::Tensor& from) {
+  tell(StreamAction::kStreamDone, nullptr, current_stream((on_chip(to) ? to : from).device().index()));
+}
+
 void check_shapes(const at::Tensor& to, const at::Tensor& from) {
   const std::vector<int64_t> shape = at::infer_size(to.sizes(), from.sizes());
   TORCH_CHECK(to.sizes() == at::IntArrayRef(shape), "output with shape ", to.sizes(),
@@ -179,6 +185,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
                                 "); ISTHMUS_STRICT=1 forbids to do it on CPU.");
     copy_on_cpu(to, from);
   }
+  if (on_chip(to) != on_chip(from) && !(non_blocking && on_chip(to))) tell_host_waited(to, from);
   return to;
 }
 

@@ -17,6 +17,7 @@
 #include <torch/library.h>
 
 #include "core/stream.h"
+#include "core/stream_trace.h"
 #include "dispatch/mapping.h"
 #include "dispatch/routes.h"
 #include "dispatch/sync_debug.h"
@@ -142,6 +143,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   waits("aten::_local_scalar_dense (item)");
   const at::Tensor host = at::empty({}, self.options().device(at::kCPU));
   read_device(host.mutable_data_ptr(), self.const_data_ptr(), host.nbytes(), self.device().index());
+  tell(StreamAction::kStreamDone, nullptr, current_stream(self.device().index()));
   return at::_local_scalar_dense(self.is_neg() ? host._neg_view() : self.is_conj() ? host.conj() : host);
 }
 
