@@ -46,6 +46,17 @@ def test_stream_context_of_none():
         assert torch.chip.current_stream() == torch.chip.default_stream()
 
 
+def test_stream_context_inside_itself():
+    outer, stream = torch.chip.current_stream(0), torch.chip.Stream(device=1)
+    context = torch.chip.stream(stream)
+    with context:
+        with context:
+            assert torch.chip.current_stream() == stream
+        assert torch.chip.current_stream() == stream
+    assert torch.chip.current_stream() == outer
+    assert torch.chip.current_stream(1) == torch.chip.default_stream(1)
+
+
 def test_current_stream_is_per_thread():
     stream = torch.chip.Stream()
     seen = []

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import children
 import pytest
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from isthmus.debug import environment, streams
 from isthmus.debug.streams import StreamOrderError, StreamOrderWarning
@@ -168,6 +171,42 @@ def test_memory_freed_after_the_stream_was_waited_for(check, side) -> None:
         torch.zeros(3_000_000, device="chip").add_(y)
 
 
+def test_memory_given_up_by_resizing_its_storage(check, side) -> None:
+    def use(recorded: bool) -> None:
+        x = torch.ones(3_000_000, device="chip")
+        side.wait_stream(torch.chip.current_stream())
+        with torch.chip.stream(side):
+            kept.append(x.neg())
+        if recorded:
+            x.record_stream(side)
+        x.untyped_storage().resize_(0)
+        kept.append(x)  # alive, as a sharded parameter is
+
+    kept: list[torch.Tensor] = []
+    use(recorded=True)
+    torch.zeros(3_000_000, device="chip")
+    torch.chip.synchronize()
+    use(recorded=False)
+    with refused("of a tensor that was freed since. Call record_stream"):
+        torch.zeros(3_000_000, device="chip")
+
+
+def test_a_storage_that_grows_again(check, side) -> None:
+    x = torch.ones(3_000_000, device="chip")
+    x.untyped_storage().resize_(0)
+    other = torch.zeros(3_000_000, device="chip")
+    x.untyped_storage().resize_(12_000_000)
+    x.fill_(2)
+    side.wait_stream(torch.chip.current_stream())
+    with torch.chip.stream(side):
+        y = x + other
+    torch.chip.current_stream().wait_stream(side)
+    assert y[0].item() == 2
+    x.fill_(3)
+    with torch.chip.stream(side), refused("aten::neg .* aten::fill_"):
+        x.neg()
+
+
 def test_copy_to_the_host_that_is_not_done(check) -> None:
     x = torch.arange(1 << 16, device="chip")
     there = x.to("cpu", non_blocking=True)
@@ -191,6 +230,49 @@ def test_copies_that_wait(check) -> None:
     with torch.chip.stream(torch.chip.Stream(device=0)):
         assert x.cpu().sum() == 64
         assert x.sum().item() == 64
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [repr, lambda x: x.cpu(), lambda x: x[0].item(), lambda x: torch.ones(1).to("chip")],
+    ids="print cpu item upload".split(),
+)
+def test_waits_of_the_host_that_no_mode_sees(check, side, wait) -> None:
+    x = torch.ones(100, device="chip")
+    with _disable_current_modes():  # as printing does
+        wait(x)
+    with torch.chip.stream(side):
+        x.mul_(2)
+
+
+def test_copies_that_do_not_wait_and_that_no_mode_sees(check, side) -> None:
+    x = torch.ones(100, device="chip")
+    with _disable_current_modes():
+        x.to("cpu", non_blocking=True)
+        torch.ones(1).to("chip", non_blocking=True)
+    with torch.chip.stream(side), refused("aten::mul_"):
+        x.mul_(2)
+
+
+def test_tensors_without_memory_are_not_watched(check, side) -> None:
+    real = torch.ones(8, device="chip")
+    with FakeTensorMode() as mode:
+        fake = torch.ones(8, device="chip") * 2
+        with torch.chip.stream(side):
+            fake.mul_(mode.from_tensor(real))
+    with torch.chip.stream(side):
+        assert (fake + 1).shape == (8,)  # its mode is off
+    graph = make_fx(lambda x: x.neg() + 1, tracing_mode="fake")(real)
+    with torch.chip.stream(side), refused("aten::neg"):
+        graph(real)
+
+
+def test_a_tensor_made_of_others(check, side) -> None:
+    x = TwoTensor(torch.ones(8, device="chip"), torch.ones(8, device="chip"))
+    assert (x * 2).a.tolist() == [2.0] * 8
+    x.mul_(2)
+    with torch.chip.stream(side), refused("aten::neg .* aten::mul_"):
+        x.neg()
 
 
 def test_copies_between_devices(check) -> None:
@@ -250,6 +332,13 @@ def test_warning_once_for_each_pair(side) -> None:
         assert [w.category for w in caught] == [StreamOrderWarning]
     finally:
         torch.chip.set_stream_check(False)
+
+
+@pytest.mark.parametrize("wrong", ["foo", None, 3, ""])
+def test_a_setting_that_does_not_exist(wrong) -> None:
+    with pytest.raises(ValueError, match=f"expected True, 'warn' or False, got {wrong!r}"):
+        torch.chip.set_stream_check(wrong)
+    assert not streams.is_checking()
 
 
 def test_off_nothing_is_on_the_path(side) -> None:

@@ -181,24 +181,26 @@ class Event(torch.Event, metaclass=_EventMeta):
 
 
 class StreamContext:
-    """Makes a stream and its device current, then puts the former ones back. None changes nothing."""
+    """Makes a stream and its device current, then puts the former ones back. None changes nothing.
+
+    One context may be entered again inside itself.
+    """
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
-        self._former: list[Stream] = []
+        self._former: list[list[Stream]] = []  # of each entry that has not ended; the device's last
 
     def __enter__(self) -> None:
         if self.stream is None:
             return
         here = current_stream()
         there = current_stream(self.stream.device)
-        self._former = [there, here] if there.device != here.device else [here]
+        self._former.append([there, here] if there.device != here.device else [here])
         set_stream(self.stream)
 
     def __exit__(self, *_: object) -> None:
-        for stream in self._former:
+        for stream in self._former.pop() if self._former else ():
             set_stream(stream)
-        self._former = []
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
@@ -257,7 +259,12 @@ def set_stream_check(check: bool | Literal["warn"]) -> None:
 
     Args:
         check: True raises, "warn" warns once for each pair of lines, False ends it, and with it all cost.
+
+    Raises:
+        ValueError: it is none of these.
     """
+    if not isinstance(check, bool) and check != "warn":
+        raise ValueError(f"set_stream_check: expected True, 'warn' or False, got {check!r}")
     from isthmus.debug import streams  # only where it is asked for: a tool stands above this layer
 
     streams.check(bool(check), raises=check != "warn")

@@ -113,6 +113,13 @@ class Memory:
     users: set[StreamKey] = field(default_factory=set)
     accesses: list[Access] = field(default_factory=list)
 
+    def is_freed(self) -> bool:
+        """Whether these bytes are its storage's no longer: that is freed, or ``resize_`` gave it others."""
+        if self.alive.expired():
+            return True
+        storage = torch.UntypedStorage._new_with_weak_ptr(self.alive.cdata)
+        return storage is None or storage.data_ptr() != self.address
+
     def conflict(self, new: Access, later: StreamKey | None, clocks: Clocks) -> Access | None:
         """An earlier access that the new one must come after and does not.
 
@@ -151,22 +158,23 @@ class Memory:
 
 
 class Memories:
-    """Every storage that was seen, by identity and by address."""
+    """Every storage that was seen, by identity and by address; what it held before it was resized, by address."""
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
-        self._by_identity: dict[int, Memory] = {}
-        self._by_address: list[tuple[int, int]] = []  # address, identity
+        self._count = 0
+        self._memories: dict[int, Memory] = {}  # by number, in the order of being seen
+        self._by_identity: dict[int, int] = {}  # of the storage, to number
+        self._by_address: list[tuple[int, int]] = []  # address, number
         self._look_at = _LOOK_FOR_DEAD
 
     def known(self, tensor: torch.Tensor) -> Memory | None:
         """The memory of a tensor, if it was seen before."""
         storage = tensor.untyped_storage()
-        found = self._by_identity.get(storage._cdata)
-        if found is not None and found.address != storage.data_ptr():  # it was resized
-            self._drop(storage._cdata)
-            return None
-        return found
+        number = self._by_identity.get(storage._cdata)
+        found = None if number is None else self._memories[number]
+        # Else it was resized: what it held stays, by address, for whoever gets that.
+        return found if found is not None and found.address == storage.data_ptr() else None
 
     def of(self, tensor: torch.Tensor, maker: StreamKey | None) -> Memory:
         """The memory of a tensor.
@@ -178,21 +186,23 @@ class Memories:
         found = self.known(tensor)
         if found is not None:
             return found
-        if len(self._by_identity) >= self._look_at:
-            self._forget_dead()
+        if len(self._memories) >= self._look_at:
+            self._forget_freed()
         storage = tensor.untyped_storage()
         made = Memory(StorageWeakRef(storage), storage.data_ptr(), storage.nbytes(), maker)
         made.accesses = list(self._take_over(made.address, made.address + made.nbytes))
-        self._by_identity[storage._cdata] = made
-        insort(self._by_address, (made.address, storage._cdata))
+        self._count += 1
+        self._memories[self._count] = made
+        self._by_identity[storage._cdata] = self._count
+        insort(self._by_address, (made.address, self._count))
         return made
 
     def at(self, address: int) -> Memory | None:
         """The living memory that holds an address."""
         index = bisect_left(self._by_address, (address + 1, 0))
-        for _, identity in reversed(self._by_address[:index]):
-            memory = self._by_identity[identity]
-            if not memory.alive.expired():
+        for _, number in reversed(self._by_address[:index]):
+            memory = self._memories[number]
+            if not memory.is_freed():
                 return memory if address < memory.address + memory.nbytes else None
         return None
 
@@ -202,22 +212,24 @@ class Memories:
         index = bisect_left(self._by_address, (first, 0))
         # One that begins before may reach in; living ones never overlap a new one.
         begin = max(0, index - 1)
-        for address, identity in self._by_address[begin:]:
+        for address, number in self._by_address[begin:]:
             if address >= end:
                 break
-            memory = self._by_identity[identity]
-            if address + memory.nbytes > first and memory.alive.expired():
+            memory = self._memories[number]
+            if address + memory.nbytes > first and memory.is_freed():
                 left += memory.left_behind(self._clocks)
-                self._drop(identity)
+                self._drop(number)
         return left
 
-    def _drop(self, identity: int) -> None:
-        memory = self._by_identity.pop(identity)
-        del self._by_address[bisect_left(self._by_address, (memory.address, identity))]
+    def _drop(self, number: int) -> None:
+        memory = self._memories.pop(number)
+        del self._by_address[bisect_left(self._by_address, (memory.address, number))]
+        if self._by_identity.get(memory.alive.cdata) == number:
+            del self._by_identity[memory.alive.cdata]
 
-    def _forget_dead(self) -> None:
+    def _forget_freed(self) -> None:
         """Forget freed memory that nothing can be wrong with."""
-        for identity, memory in list(self._by_identity.items()):
-            if memory.alive.expired() and not any(memory.left_behind(self._clocks)):
-                self._drop(identity)
-        self._look_at = 2 * len(self._by_identity) + _LOOK_FOR_DEAD
+        for number, memory in list(self._memories.items()):
+            if memory.is_freed() and not any(memory.left_behind(self._clocks)):
+                self._drop(number)
+        self._look_at = 2 * len(self._memories) + _LOOK_FOR_DEAD

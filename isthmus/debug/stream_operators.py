@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
 from isthmus.debug.call import tensors_of, written
 
@@ -21,6 +24,7 @@ _DESCRIPTIONS = frozenset(
     aten::_has_compatible_shallow_copy_type aten::_has_same_storage_numel aten::_version aten::result_type
     aten::_efficientzerotensor aten::_unsafe_view""".split()
 )
+_TRACING = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
 _BARE = ("aten::empty", "aten::new_empty", "aten::_empty")
 _TRANSFERS = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
 
@@ -97,5 +101,19 @@ def results(returned: Any) -> Iterator[torch.Tensor]:
                 yield tensor
 
 
+def is_plain(kind: type) -> bool:
+    """Whether tensors of a class are dispatched as ``torch.Tensor``; others are made of tensors, or of no bytes."""
+    return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+
+
+def is_traced(types: Iterable[type]) -> bool:
+    """Whether an operator with arguments of these classes computes shapes or a graph alone."""
+    if any(issubclass(kind, (FakeTensor, FunctionalTensor)) for kind in types):
+        return True
+    return any(_get_dispatch_mode(key) is not None for key in _TRACING)
+
+
 def _has_bytes(tensor: torch.Tensor) -> bool:
+    if not is_plain(type(tensor)):
+        return False
     return tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 0

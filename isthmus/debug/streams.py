@@ -65,9 +65,11 @@ class StreamChecker(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """See one operator, then run it."""
-        if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
-            return NotImplemented  # a tensor made of others, or without bytes: its parts come here
         kwargs = kwargs or {}
+        if stream_operators.is_traced(types):  # before the classes: a fake tensor leaves it to its mode
+            return func(*args, **kwargs)
+        if not all(stream_operators.is_plain(kind) for kind in types):
+            return NotImplemented  # a tensor made of others: its parts come here
         if not self.running:
             return func(*args, **kwargs)
         if func is torch.ops.aten.record_stream.default:
