@@ -20,6 +20,9 @@ WAYS_IN = """
             lambda: torch.chip.set_device(0),
             lambda: torch.chip.get_device_name(),
             lambda: torch.chip.mem_get_info(),
+            lambda: torch.chip.current_device(),
+            lambda: torch.chip.current_stream(),
+            lambda: torch.chip.default_stream(0),
         )
         for way in ways:
             try:
@@ -45,9 +48,30 @@ def test_after_first_use_it_is_refused() -> None:
         )
     ).splitlines()
     message = "the chip cannot be used in a process forked after its first use. Use the spawn start method."
-    assert lines == [message] * 8 + ["count 0", "2.0"]
+    assert lines == [message] * 11 + ["count 0", "2.0"]
 
 
 def test_before_first_use_it_works() -> None:
     lines = children.output(WAYS_IN.format(before="torch.chip.device_count()", after="")).splitlines()
-    assert lines == ["ok"] * 8 + ["count 2"]
+    assert lines == ["ok"] * 11 + ["count 2"]
+
+
+def test_asking_for_devices_warns_once() -> None:
+    program = """
+        import os, torch
+
+        torch.ones(1, device="chip")
+        if os.fork() == 0:
+            print(torch.chip.is_available())
+            print(torch.chip.device_count())
+            print(torch.chip.is_available(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(torch.chip.is_available())
+    """
+    result = children.run(program)
+    assert result.stdout.split() == ["False", "0", "False", "True"]
+    assert result.stderr.splitlines() == [
+        "<string>:6: UserWarning: there is no chip in a process forked after its first use. "
+        "Use the spawn start method."
+    ]

@@ -8,20 +8,31 @@ import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _get_device_index, _index
+from isthmus.chip.fork import refuse_fork, warn_of_fork
 
 
 def device_count() -> int:
-    """Number of devices; 0 where the driver cannot be used. Initialises the driver, never raises."""
+    """Number of devices; 0 where the driver cannot be used. Initialises the driver, never raises.
+
+    Warns, once, in a process forked after the first use of the chip, which has none.
+    """
+    warn_of_fork()
     return _C.device_count()
 
 
 def is_available() -> bool:
-    """Whether there is a device."""
+    """Whether there is a device. Warns as :func:`device_count` does."""
+    warn_of_fork()
     return _C.device_count() > 0
 
 
 def current_device() -> int:
-    """Index of this thread's current device."""
+    """Index of this thread's current device.
+
+    Raises:
+        RuntimeError: this process was forked after the first use of the chip.
+    """
+    refuse_fork()
     return _C.current_device()
 
 

@@ -9,6 +9,7 @@ import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
+from isthmus.chip.fork import refuse_fork
 
 
 class Stream(torch.Stream):
@@ -209,12 +210,18 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """This thread's current stream of the device."""
+    """This thread's current stream of the device.
+
+    Raises:
+        RuntimeError: this process was forked after the first use of the chip.
+    """
+    refuse_fork()
     return Stream(**_as_triple(_C.current_stream(_index(device))))
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
     """The device's default stream."""
+    refuse_fork()
     return Stream(**_as_triple(_C.default_stream(_index(device))))
 
 
