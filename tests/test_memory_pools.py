@@ -208,3 +208,17 @@ def test_communication_streams_are_marked():
     del tensor
     again = [empty(2 * MIB) for _ in range(3)]
     assert address not in [each.data_ptr() for each in again]
+
+
+def test_arguments_of_another_type_are_refused():
+    chip.init()
+    for call, message in [
+        (lambda: memory.memory_stats(1.5), "expected a device such as 'chip:0', or an index, got 1.5"),
+        (lambda: memory.use_mem_pool(3).__enter__(), "expected a torch.chip.MemPool, got 3"),
+        (lambda: memory.caching_allocator_alloc(10, 0, "a"), "expected a stream or its id, got 'a'"),
+        (lambda: memory.caching_allocator_alloc(1.5), "size is a number of bytes, got 1.5"),
+        (lambda: memory.caching_allocator_delete("a"), "expected an address, got 'a'"),
+    ]:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert message in str(caught.value)

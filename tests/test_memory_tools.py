@@ -15,6 +15,8 @@ import torch
 from children import output, run
 from torch.cuda import _memory_viz
 
+from isthmus import _C
+
 chip = torch.chip
 memory = chip.memory
 MIB = 1 << 20
@@ -260,3 +262,12 @@ def test_nothing_held_is_nothing_said():
         ISTHMUS_LEAK_REPORT="1",
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_history_refuses_what_cannot_be():
+    record = memory._record_memory_history
+    with pytest.raises(ValueError, match="max_entries: -3 is negative; give how many"):
+        record(max_entries=-3)
+    with pytest.raises(RuntimeError, match="chip:99 does not exist"):
+        record(device=99)
+    assert not _C.memory_history_is_on()

@@ -20,12 +20,15 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
         allow_cpu: the CPU is accepted and has index -1.
 
     Raises:
+        TypeError: it is nothing that names a device.
         ValueError: it is a device of another type, or has no index and must have one.
     """
     if isinstance(device, int):
         return device
     if isinstance(device, str):
         device = torch.device(device)
+    if device is not None and not isinstance(device, torch.device):
+        raise TypeError(f"expected a device such as 'chip:0', or an index, got {device!r}")
     if device is not None:
         if allow_cpu and device.type == "cpu":
             return -1
@@ -42,6 +45,7 @@ def _index(device: DeviceLike) -> int:
     """Index of device; the current one for None, or where it names none.
 
     Raises:
+        TypeError, ValueError: as of :func:`_get_device_index`.
         RuntimeError: there is no such device.
     """
     index = _get_device_index(device, optional=True)

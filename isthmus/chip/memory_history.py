@@ -12,7 +12,7 @@ from typing import Any, Literal
 from torch._utils import _augment_memory_snapshot_stack_traces
 
 from isthmus import _C
-from isthmus.chip._utils import DeviceLike
+from isthmus.chip._utils import DeviceLike, _index
 
 
 def _record_memory_history(
@@ -34,7 +34,7 @@ def _record_memory_history(
         context: which events have a stack: of none, of what is held, of allocations too, of all.
         stacks: "python", or "all" with C++ frames, which are slow to look up.
         max_entries: of the events, so many of the newest are kept.
-        device: accepted for scripts; all devices are recorded.
+        device: checked only; all devices are recorded.
         clear_history: forget what was recorded before.
         compile_context: accepted for scripts; nothing is added.
         global_record_annotations: accepted for scripts; nothing is added.
@@ -42,8 +42,13 @@ def _record_memory_history(
             segment_map, segment_unmap, oom, snapshot.
 
     Raises:
-        ValueError: one of the words is none of these.
+        ValueError: one of the words is none of these, or max_entries is negative.
+        RuntimeError: there is no such device.
     """
+    if device is not None:
+        _index(device)
+    if max_entries < 0:
+        raise ValueError(f"max_entries: {max_entries} is negative; give how many events are kept")
     if not enabled:
         _C.stop_memory_history()
         return
@@ -55,7 +60,7 @@ def _record_memory_history(
         enabled != "state",
         context or "",
         stacks == "all",
-        max(0, max_entries),
+        min(max_entries, sys.maxsize),
         clear_history,
         list(skip_actions or ()),
     )

@@ -66,7 +66,12 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     """Serve this thread's allocations on the device from the pool.
 
     Other threads, such as that of backward, and other devices are served as before. The innermost use holds.
+
+    Raises:
+        TypeError: pool is no :class:`MemPool`.
     """
+    if not isinstance(pool, MemPool):
+        raise TypeError(f"use_mem_pool: expected a torch.chip.MemPool, got {pool!r}")
     outer = _C.exchange_memory_pool(pool._on(_index(device)))
     pool._users += 1
     try:
@@ -87,9 +92,15 @@ def caching_allocator_alloc(
         stream: that will use it, or its id; the device's current stream by default.
 
     Raises:
+        TypeError: size is no integer, or stream no stream.
+        ValueError: size is negative.
         torch.OutOfMemoryError: there is none.
     """
     index = _index(device)
+    if not isinstance(size, int):
+        raise TypeError(f"caching_allocator_alloc: size is a number of bytes, got {size!r}")
+    if not isinstance(stream, torch.Stream | int | None):
+        raise TypeError(f"caching_allocator_alloc: expected a stream or its id, got {stream!r}")
     if size < 0:
         raise ValueError(f"caching_allocator_alloc: size {size} is negative")
     if stream is None:
@@ -100,4 +111,6 @@ def caching_allocator_alloc(
 
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Return memory of :func:`caching_allocator_alloc`. Raises ValueError for another address."""
+    if not isinstance(mem_ptr, int):
+        raise TypeError(f"caching_allocator_delete: expected an address, got {mem_ptr!r}")
     _C.raw_delete(mem_ptr)

@@ -49,19 +49,27 @@ def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "chip") -> None:
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the state of every device, in order."""
-    for device, state in enumerate(new_states):
+    """Set the state of every device, in order. Raises ValueError for more states than devices, and sets none."""
+    states = list(new_states)
+    if len(states) > _C.device_count():
+        raise ValueError(
+            f"set_rng_state_all: {len(states)} states for {_C.device_count()} devices; give one for each device"
+        )
+    for device, state in enumerate(states):
         set_rng_state(state, device)
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device."""
-    _get_generator(torch.device("chip")).manual_seed(int(seed))
+    """Seed the current device. Raises ValueError for a seed that has more than 64 bits."""
+    _get_generator(torch.device("chip")).manual_seed(_checked(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed every device. ``torch.manual_seed`` calls this, so it does not initialise the driver."""
-    seed = int(seed)
+    """Seed every device. Raises ValueError for a seed that has more than 64 bits.
+
+    ``torch.manual_seed`` calls this, so it does not initialise the driver.
+    """
+    seed = _checked(seed)
     _C.seed_default_generators(seed if seed < 1 << 63 else seed - (1 << 64))
 
 
@@ -78,6 +86,13 @@ def seed_all() -> None:
 def initial_seed() -> int:
     """Seed of the current device's default generator."""
     return _get_generator(torch.device("chip")).initial_seed()
+
+
+def _checked(seed: int) -> int:
+    seed = int(seed)
+    if not -(1 << 63) <= seed < 1 << 64:
+        raise ValueError(f"seed {seed} is out of range; give one from -2**63 to 2**64 - 1")
+    return seed
 
 
 def _from_system() -> int:
