@@ -8,7 +8,7 @@
 namespace isthmus::memory {
 
 constexpr size_t kGranule = 512;                   // every block starts and ends on a multiple of it
-constexpr size_t kRequestLimit = size_t{1} << 62;  // above it rounding could overflow
+constexpr size_t kRequestLimit = size_t{1} << 56;  // no device has more; above it rounding could overflow
 
 class DeviceMemory;
 class Policy;

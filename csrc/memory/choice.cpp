@@ -57,8 +57,9 @@ std::string of_variable(c10::DeviceIndex device) {
     }
     std::string which = entry.substr(0, equals);
     if (which.rfind("chip:", 0) == 0) which = which.substr(5);
-    TORCH_CHECK_VALUE(!which.empty() && which.find_first_not_of("0123456789") == std::string::npos, kVariable,
-                      ": '", entry.substr(0, equals), "' is no device; write chip:0=torch,planned");
+    TORCH_CHECK_VALUE(
+        !which.empty() && which.size() <= 2 && which.find_first_not_of("0123456789") == std::string::npos,
+        kVariable, ": '", entry.substr(0, equals), "' is no device; write chip:0=torch,planned");
     if (std::stoi(which) != device) continue;
     found = name;
     is_exact = true;

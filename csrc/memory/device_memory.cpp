@@ -89,6 +89,7 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
     release_ranges(growth.release);
   }
   // A segment made for this block alone may still fit where a shared one does not.
+  bool has_grown = false;
   for (const size_t size : {growth.bytes, growth.minimum}) {
     void* const pointer = size > 0 ? from_driver(*policy, growth, size) : nullptr;
     if (pointer != nullptr) {
@@ -98,11 +99,14 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
       std::lock_guard<SpinLock> guard(lock_);
       ++calls_.allocated;
       segments_.add({reinterpret_cast<uintptr_t>(pointer), size, stream, policy->pool(), growth.lane});
-      return policy->add(stream, growth, pointer, size, bytes);
+      if (Block* block = policy->add(stream, growth, pointer, size, bytes)) return block;
+      has_grown = true;
     }
-    if (growth.minimum == growth.bytes) break;
+    if (has_grown || growth.minimum == growth.bytes) break;
   }
-  return nullptr;
+  if (!has_grown) return nullptr;
+  if (one_at_a_time.owns_lock()) one_at_a_time.unlock();
+  return grow(stream, bytes, asked);
 }
 
 void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t bytes) {
@@ -216,7 +220,7 @@ void DeviceMemory::collect_finished(bool wait) {
 }
 
 // Gives the driver back at least need bytes of what is free, if there is so much; 0: all.
-void DeviceMemory::release_ranges(size_t need, bool of_open_pools) {
+void DeviceMemory::release_ranges(size_t need, Pools pools) {
   history::Stack stack;
   if (history::is_on()) stack = history::stack_for(history::Action::kSegmentFree);
   std::lock_guard<std::mutex> one_at_a_time(reclaim_);
@@ -225,7 +229,7 @@ void DeviceMemory::release_ranges(size_t need, bool of_open_pools) {
     std::lock_guard<SpinLock> guard(lock_);
     size_t removed = 0;
     for_each_policy([&](Policy& policy, int64_t pool) {
-      if ((need > 0 && removed >= need) || (pool != 0 && !of_open_pools && pools_.at(pool).is_open)) return;
+      if ((need > 0 && removed >= need) || !includes(pools, pool)) return;
       policy.compact(0, /*all=*/true);
       for (const Range& range : policy.remove_free(need > 0 ? need - removed : 0)) {
         ranges.emplace_back(&policy, range);
@@ -253,7 +257,18 @@ void DeviceMemory::release_ranges(size_t need, bool of_open_pools) {
 
 void DeviceMemory::empty_cache() {
   collect_finished(/*wait=*/true);
-  release_ranges(0, /*of_open_pools=*/false);
+  release_ranges(0, Pools::kNotOpen);
+  drop_empty_pools();
+}
+
+bool DeviceMemory::includes(Pools pools, int64_t pool) const {
+  if (pools == Pools::kAll) return true;
+  if (pool == 0) return pools == Pools::kNotOpen;
+  return !pools_.at(pool).is_open;
+}
+
+void DeviceMemory::drop_empty_pools() {
+  std::lock_guard<std::mutex> one_at_a_time(reclaim_);  // whoever gives ranges back knows their policies
   std::lock_guard<SpinLock> guard(lock_);
   for (auto it = pools_.begin(); it != pools_.end();) {
     bool is_empty = !it->second.is_open;
@@ -323,9 +338,14 @@ int64_t DeviceMemory::open_pool(int64_t number, bool is_last_resort) {
 }
 
 void DeviceMemory::close_pool(int64_t id) {
-  std::lock_guard<SpinLock> guard(lock_);
-  const auto found = pools_.find(id);
-  if (found != pools_.end()) found->second.is_open = false;
+  {
+    std::lock_guard<SpinLock> guard(lock_);
+    const auto found = pools_.find(id);
+    if (found == pools_.end()) return;
+    found->second.is_open = false;
+  }
+  release_ranges(0, Pools::kClosed);
+  drop_empty_pools();
 }
 
 void release_block(void* block) noexcept {

@@ -148,7 +148,10 @@ class DeviceMemory {
   void release_recorded(Block* block) noexcept;
   void release_unkept() noexcept;
   void collect_finished(bool wait);
-  void release_ranges(size_t need, bool of_open_pools = true);
+  enum class Pools : uint8_t { kAll, kNotOpen, kClosed };  // kClosed: only pools that nobody can use
+  void release_ranges(size_t need, Pools pools = Pools::kAll);
+  bool includes(Pools pools, int64_t pool) const;
+  void drop_empty_pools();
   Block* take_last_resort(int64_t stream, size_t bytes);
   [[noreturn]] void throw_out_of_memory(size_t bytes);
   void note(history::Action action, const void* pointer, size_t size, int64_t stream, int64_t pool,

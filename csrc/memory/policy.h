@@ -100,10 +100,11 @@ class Policy {
 
   // What to ask of the driver for a request that take() could not serve.
   virtual Growth growth(int64_t stream, size_t requested) = 0;
-  // Adds what the driver gave for growth, bytes at pointer, and takes a block from it.
+  // Adds what the driver gave for growth, bytes at pointer, and takes a block from it. Null if another
+  // request has taken free memory that growth() counted on: ask again.
   Block* add(int64_t stream, const Growth& growth, void* pointer, size_t bytes, size_t requested) {
     Block* block = place(stream, {pointer, bytes, growth.lane}, requested);
-    count_use(block, requested);
+    if (C10_LIKELY(block != nullptr)) count_use(block, requested);
     return block;
   }
 

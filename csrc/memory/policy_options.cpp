@@ -11,6 +11,7 @@ namespace isthmus::memory {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
+constexpr double kLargestNumber = 1 << 30;  // MiB, or less
 
 // Of other devices, in the variable that all share.
 const std::set<std::string>& foreign_keys() {
@@ -58,7 +59,8 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
 double number(const std::string& item, const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || value < 0) refuse(item, "'" + text + "' is not a number of at least 0");
+  if (text.empty() || *end != '\0' || !(value >= 0 && value <= kLargestNumber))
+    refuse(item, "'" + text + "' is not a number of at least 0");
   return value;
 }
 

@@ -107,6 +107,8 @@ class Replay {
   bool allocate() {
     const size_t index = id();
     const int64_t stream = trace_.stream[event_];
+    TORCH_CHECK_VALUE(static_cast<uint64_t>(trace_.size[event_]) <= kRequestLimit, "event ", event_,
+                      ": an allocation of ", trace_.size[event_], " bytes is larger than any device");
     TORCH_CHECK_VALUE(blocks_[index] == nullptr && trace_.size[event_] > 0, "event ", event_, ": allocation ",
                       index, " exists already, or has no size");
     const auto size = static_cast<size_t>(trace_.size[event_]);
@@ -136,18 +138,20 @@ class Replay {
   Block* allocate_slow(int64_t stream, size_t size) {
     policy_->compact(stream, /*all=*/false);
     if (Block* block = policy_->take(stream, size)) return block;
-    const Growth growth = policy_->growth(stream, size);
-    if (Block* block = grow(stream, growth, size)) return block;
+    size_t asked = 0;
+    if (Block* block = grow(stream, size, &asked)) return block;
     policy_->compact(stream, /*all=*/true);
     if (Block* block = policy_->take(stream, size)) return block;
-    remove_free(growth.bytes);
-    if (Block* block = grow(stream, growth, size)) return block;
-    remove_free(0);
-    if (Block* block = grow(stream, growth, size)) return block;
+    for (const size_t need : {asked, size_t{0}}) {
+      remove_free(need);
+      if (Block* block = grow(stream, size, &asked)) return block;
+    }
     return policy_->take_any(stream, size);
   }
 
-  Block* grow(int64_t stream, const Growth& growth, size_t size) {
+  Block* grow(int64_t stream, size_t size, size_t* asked) {
+    const Growth growth = policy_->growth(stream, size);
+    *asked = growth.minimum;
     if (growth.release > 0) remove_free(growth.release);
     for (size_t bytes : {growth.bytes, growth.minimum}) {
       if (bytes == 0) break;
