@@ -202,6 +202,13 @@ def test_a_storage_that_grows_again(check, side) -> None:
         y = x + other
     torch.chip.current_stream().wait_stream(side)
     assert y[0].item() == 2
+    with torch.chip.stream(side):
+        y = x + other
+    x.untyped_storage().resize_(0)
+    with refused("of a tensor that was freed since. Call record_stream"):
+        torch.zeros(3_000_000, device="chip")
+    x.untyped_storage().resize_(12_000_000)
+    torch.chip.synchronize()
     x.fill_(3)
     with torch.chip.stream(side), refused("aten::neg .* aten::fill_"):
         x.neg()

@@ -164,24 +164,27 @@ class Memories:
         self._clocks = clocks
         self._count = 0
         self._memories: dict[int, Memory] = {}  # by number, in the order of being seen
-        self._by_identity: dict[int, int] = {}  # of the storage, to number
+        # Of a storage, also of one whose memory was forgotten after it had been resized; to the last number.
+        self._by_identity: dict[int, tuple[StorageWeakRef, int]] = {}
         self._by_address: list[tuple[int, int]] = []  # address, number
         self._look_at = _LOOK_FOR_DEAD
 
     def known(self, tensor: torch.Tensor) -> Memory | None:
         """The memory of a tensor, if it was seen before."""
         storage = tensor.untyped_storage()
-        number = self._by_identity.get(storage._cdata)
-        found = None if number is None else self._memories[number]
+        entry = self._by_identity.get(storage._cdata)
+        found = None if entry is None else self._memories.get(entry[1])
         # Else it was resized: what it held stays, by address, for whoever gets that.
         return found if found is not None and found.address == storage.data_ptr() else None
 
-    def of(self, tensor: torch.Tensor, maker: StreamKey | None) -> Memory:
+    def of(self, tensor: torch.Tensor, maker: StreamKey | None, user: StreamKey | None = None) -> Memory:
         """The memory of a tensor.
 
         Args:
             tensor: with at least one byte.
             maker: stream that it was allocated for if it was not seen before; None if that is unknown.
+            user: stream that uses it now; taken for the maker if the storage was resized since it was last seen,
+                because nothing tells for which stream.
         """
         found = self.known(tensor)
         if found is not None:
@@ -189,11 +192,13 @@ class Memories:
         if len(self._memories) >= self._look_at:
             self._forget_freed()
         storage = tensor.untyped_storage()
+        if maker is None and storage._cdata in self._by_identity:
+            maker = user
         made = Memory(StorageWeakRef(storage), storage.data_ptr(), storage.nbytes(), maker)
         made.accesses = list(self._take_over(made.address, made.address + made.nbytes))
         self._count += 1
         self._memories[self._count] = made
-        self._by_identity[storage._cdata] = self._count
+        self._by_identity[storage._cdata] = (made.alive, self._count)
         insort(self._by_address, (made.address, self._count))
         return made
 
@@ -224,12 +229,13 @@ class Memories:
     def _drop(self, number: int) -> None:
         memory = self._memories.pop(number)
         del self._by_address[bisect_left(self._by_address, (memory.address, number))]
-        if self._by_identity.get(memory.alive.cdata) == number:
-            del self._by_identity[memory.alive.cdata]
+        if memory.alive.expired():
+            self._by_identity.pop(memory.alive.cdata, None)
 
     def _forget_freed(self) -> None:
         """Forget freed memory that nothing can be wrong with."""
         for number, memory in list(self._memories.items()):
             if memory.is_freed() and not any(memory.left_behind(self._clocks)):
                 self._drop(number)
+        self._by_identity = {i: e for i, e in self._by_identity.items() if not e[0].expired()}
         self._look_at = 2 * len(self._memories) + _LOOK_FOR_DEAD

@@ -190,7 +190,8 @@ class _Call:
 
     def use_on(self, stream: StreamKey, name: str, tensor: torch.Tensor, writes: bool) -> None:
         """It reads or writes a tensor on a stream."""
-        memory = self.checker.memories.of(tensor, None)
+        user = stream if tensor.device.type == "chip" else None
+        memory = self.checker.memories.of(tensor, None, user)
         self._add(memory, self._access(name, tensor, writes, stream), tensor)
 
     def use_on_host(self, tensors: list[tuple[str, torch.Tensor, bool]]) -> None:
