@@ -308,3 +308,44 @@ def test_profile_of_the_chip(tmp_path: Path):
     assert found.calls["memcpy"].calls == 1
     assert found.calls["setDevice"].calls == 0
     assert sum(found.busy.values()) + sum(gap.duration for gap in found.gaps) == pytest.approx(found.span)
+
+
+@pytest.mark.parametrize("wrong", [{"dur": -5}, {"dur": "NaN"}, {"dur": float("nan")}, {"ts": float("inf")}])
+def test_events_without_a_time_are_left_out_and_counted(tmp_path: Path, wrong: dict):
+    clean, odd = cuda(tmp_path), write(tmp_path / "odd.json", [*EVENTS, event("kernel", "odd", 1, 1) | wrong])
+    result = isthmus("hot", odd)
+    assert result.returncode == 0
+    said = "1 events are left out: their time is negative, infinite or no number"
+    assert result.stderr == f"isthmus: warning: {odd}: {said}\n"
+    before, after = hot.analyse(read(clean)), hot.analyse(read(odd))
+    assert hot.sections(after, 20) == hot.sections(before, 20)
+
+
+def test_a_number_beyond_every_float_is_no_time(tmp_path: Path):
+    path = tmp_path / "x.json"
+    for digits, message in [
+        ("1e400", "(1 have none)"),
+        ("1" * 400, "(1 have none)"),
+        ("1" * 9000, "damaged"),
+    ]:
+        text = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": DUR}]}'
+        path.write_text(text.replace("DUR", digits))
+        with pytest.raises(ProfileError) as caught:
+            read(path)
+        assert message in str(caught.value)
+
+
+def test_a_profile_of_no_time_is_refused(tmp_path: Path):
+    path = write(tmp_path / "x.json", [event("cpu_op", "aten::mm", 3, 0), event("kernel", "gemm", 3, 0)])
+    result = isthmus("hot", path)
+    message = f"isthmus: {path}: its events take no time at all; profile some steps\n"
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", message)
+
+
+def test_a_page_needs_the_name_of_a_file(tmp_path: Path):
+    for page in (".", tmp_path):
+        result = isthmus("hot", cuda(tmp_path), "--html", page)
+        assert (result.returncode, result.stderr) == (
+            1,
+            f"isthmus: {page}: a folder; give the name of a file\n",
+        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from isthmus.profile.hot import Hot
     from isthmus.profile.report import Section
 
 app = typer.Typer(
@@ -27,12 +28,29 @@ def _fail(error: Exception) -> typer.Exit:
     return typer.Exit(1)
 
 
+def _read(path: Path) -> Hot:
+    """The findings in a trace; says in one line how many of its events are left out."""
+    from isthmus.profile import hot as analysis
+    from isthmus.profile.trace import ProfileError, read
+
+    try:
+        trace = read(path)
+    except ProfileError as error:
+        raise _fail(error) from None
+    if trace.ignored:
+        said = f"{path}: {trace.ignored} events are left out: their time is negative, infinite or no number"
+        print(f"isthmus: warning: {said}", file=sys.stderr)
+    return analysis.analyse(trace)
+
+
 def _show(title: str, sections: list[Section], html: Path | None) -> None:
     from isthmus.profile import report
 
     if html is None:
         print(report.as_text(title, sections))
         return
+    if html.is_dir():
+        raise _fail(IsADirectoryError(f"{html}: a folder; give the name of a file"))
     try:
         report.write_page(html, title, sections)
     except OSError as error:
@@ -44,13 +62,8 @@ def _show(title: str, sections: list[Section], html: Path | None) -> None:
 def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
     """The hottest operators and kernels, where the device idles, and how often the runtime was called."""
     from isthmus.profile import hot as analysis
-    from isthmus.profile.trace import ProfileError, read
 
-    try:
-        found = analysis.analyse(read(trace))
-    except ProfileError as error:
-        raise _fail(error) from None
-    _show(f"Profile of {trace.name}", analysis.sections(found, top), html)
+    _show(f"Profile of {trace.name}", analysis.sections(_read(trace), top), html)
 
 
 @app.command()
@@ -65,13 +78,9 @@ def diff(
 ) -> None:
     """Two traces: calls, times, differences and ratios; what is new and what is gone."""
     from isthmus.profile import diff as comparison
-    from isthmus.profile import hot as analysis
-    from isthmus.profile.trace import ProfileError, read
+    from isthmus.profile.trace import ProfileError
 
-    try:
-        before, after = analysis.analyse(read(a)), analysis.analyse(read(b))
-    except ProfileError as error:
-        raise _fail(error) from None
+    before, after = _read(a), _read(b)
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise _fail(
             ProfileError(

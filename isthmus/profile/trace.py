@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ _FRAME = {"user_annotation", "python_function"}
 # Processes of torch_npu's traces, whose events have no category.
 _NPU_DEVICE = "Ascend Hardware"
 _NPU_RUNTIME = "CANN"
+
+_ENDLESS = 1e21  # microseconds: 30 million years
 
 Row = tuple[str, str]
 """Process and thread, or device and stream."""
@@ -71,6 +74,8 @@ class Trace:
     """Python functions and annotations such as ``ProfilerStep#3``."""
     flow_starts: list[Flow] = field(default_factory=list)
     flow_ends: list[Flow] = field(default_factory=list)
+    ignored: int = 0
+    """Events left out because their time is none: negative in length, infinite or not a number."""
 
     def window(self) -> tuple[float, float]:
         """Beginning of the first and end of the last event, in microseconds."""
@@ -79,14 +84,18 @@ class Trace:
 
 
 def read(path: Path) -> Trace:
-    """Read a trace, plain or gzipped. Raises ProfileError if it is none, or cut off, or empty."""
+    """Read a trace, plain or gzipped. Raises ProfileError if it is none, or cut off, or covers no time."""
     events = _events(path, _parse(path, _content(path)))
     trace = Trace(path)
     processes = _process_names(events)
     for event in events:
         _sort_in(trace, event, processes)
     if not (trace.device or trace.operators or trace.runtime):
-        raise ProfileError(f"{path}: the trace has no operators and no kernels; profile some steps")
+        ignored = f" with a usable time ({trace.ignored} have none)" if trace.ignored else ""
+        raise ProfileError(f"{path}: the trace has no operators and no kernels{ignored}; profile some steps")
+    start, end = trace.window()
+    if end <= start:
+        raise ProfileError(f"{path}: its events take no time at all; profile some steps")
     for events_of_kind in (trace.device, trace.operators, trace.runtime, trace.frames):
         events_of_kind.sort(key=lambda event: (event.start, -event.duration))
     return trace
@@ -105,7 +114,7 @@ def _content(path: Path) -> bytes:
 def _parse(path: Path, content: bytes) -> Any:
     try:
         return json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         if content.lstrip()[:1] not in (b"{", b"["):
             raise ProfileError(f"{path}: not a Chrome trace; give what export_chrome_trace() wrote") from None
         place = f" at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
@@ -135,15 +144,18 @@ def _args(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
+    """None for what is no number, and for one so large that sums of such are none."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) and abs(number) < _ENDLESS else None
 
 
 def _sort_in(trace: Trace, event: dict[str, Any], processes: dict[str, str]) -> None:
     start = _number(event.get("ts"))
     if start is None:
+        trace.ignored += "ts" in event
         return
     row = (str(event.get("pid")), str(event.get("tid")))
     phase = event.get("ph")
@@ -155,7 +167,10 @@ def _sort_in(trace: Trace, event: dict[str, Any], processes: dict[str, str]) -> 
         if kind is None:
             return
         external = _number(_args(event).get("External id", _args(event).get("external id")))
-        duration = max(_number(event.get("dur")) or 0.0, 0.0)
+        duration = _number(event.get("dur", 0))
+        if duration is None or duration < 0:
+            trace.ignored += 1
+            return
         kind.append(Event(str(event.get("name", "")), start, duration, row, int(external or 0)))
 
 
