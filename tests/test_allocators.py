@@ -135,12 +135,16 @@ def test_wrong_configuration_is_refused(environment: dict[str, str], message: st
     assert message in result.stderr
 
 
-def test_options_of_other_devices_are_left_alone() -> None:
-    code = "import torch; print(int(torch.ones(3, device='chip').sum()))"
-    assert (
-        children.output(code, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync,pinned_use_background_threads:True")
-        == "3"
-    )
+@pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_pytorchs_variable_is_read_and_options_of_other_devices_are_left_alone(variable: str) -> None:
+    code = """
+    import torch
+    tensor = torch.ones(3, device="chip")
+    print(torch.chip.memory_snapshot()[0]["is_expandable"])
+    """
+    options = "backend:cudaMallocAsync,expandable_segments:True,pinned_use_background_threads:True"
+    environment = {"PYTORCH_ALLOC_CONF": None, variable: options, "ISTHMUS_ALLOCATOR": "torch"}
+    assert children.output(code, **environment) == "True"
 
 
 COMMUNICATION = """

@@ -89,6 +89,8 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
   const std::string own = made(device).options;
   const char* ours = std::getenv("ISTHMUS_ALLOC_CONF");
   const char* shared = std::getenv("PYTORCH_ALLOC_CONF");
+  if (shared == nullptr)
+    shared = std::getenv("PYTORCH_CUDA_ALLOC_CONF");  // the older name, still in many jobs
   if (!own.empty()) {
     options = parse_options(own, /*is_ours=*/true);
   } else if (ours != nullptr && *ours != '\0') {
