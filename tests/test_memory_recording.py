@@ -100,3 +100,19 @@ def test_what_cannot_be_recorded():
         assert result.returncode == 1
         assert result.stderr.startswith(f"isthmus: {message}")
         assert result.stderr.count("\n") == 1
+
+
+def test_a_program_that_ends_the_recording_is_told(tmp_path: Path):
+    out = tmp_path / "x.trace"
+    for call, is_cut in [("None", True), ("max_entries=9", True), ("'all'", False)]:
+        code = f"import torch; torch.ones(3, device='cuda'); torch.cuda.memory._record_memory_history({call})"
+        result = record("--output", out, "-c", f"{code}; torch.ones(3, device='cuda')")
+        said = f"isthmus: {out}: cut short: the program calls _record_memory_history itself"
+        assert (result.returncode, said in result.stderr) == (int(is_cut), is_cut), result.stderr
+        assert is_cut or len(read(out)) == 4
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path):
+    result = record("--output", tmp_path / "absent" / "x.trace", "-c", "print('ran')")
+    message = f"isthmus: {tmp_path}/absent/x.trace: there is no folder {tmp_path}/absent; make it first\n"
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", message)

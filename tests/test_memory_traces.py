@@ -37,7 +37,7 @@ SMALL = make(
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path):
-    path = tmp_path / "sub" / "small.trace"
+    path = tmp_path / "small.trace"
     assert write(SMALL, path) == path.stat().st_size
     back = read(path)
     for name, dtype in COLUMNS.items():
@@ -48,14 +48,21 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path):
     assert encode(back) == encode(SMALL)
 
 
-def test_files_and_folders_are_for_owner_and_group(tmp_path: Path):
+def test_a_file_is_for_owner_and_group(tmp_path: Path):
     outer = os.umask(0)
     try:
-        write(SMALL, tmp_path / "sub" / "small.trace")
+        write(SMALL, tmp_path / "small.trace")
     finally:
         os.umask(outer)
-    assert stat.S_IMODE((tmp_path / "sub" / "small.trace").stat().st_mode) == 0o640
-    assert stat.S_IMODE((tmp_path / "sub").stat().st_mode) == 0o750
+    assert stat.S_IMODE((tmp_path / "small.trace").stat().st_mode) == 0o640
+
+
+def test_a_file_needs_a_name_and_a_folder_that_exists(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent; make it first"):
+        write(SMALL, tmp_path / "absent" / "small.trace")
+    with pytest.raises(IsADirectoryError, match="a folder; give the name of a file"):
+        write(SMALL, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_compressed_safetensors(tmp_path: Path):

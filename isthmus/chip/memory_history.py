@@ -14,6 +14,15 @@ from torch._utils import _augment_memory_snapshot_stack_traces
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
 
+_EVENTS_OF_A_TRACE = {"alloc", "free_requested"}
+
+_losses = 0
+
+
+def losses() -> int:
+    """How often :func:`_record_memory_history` ended the history, forgot some of it or left out allocations."""
+    return _losses
+
 
 def _record_memory_history(
     enabled: Literal["state", "all"] | bool | None = "all",
@@ -49,6 +58,9 @@ def _record_memory_history(
         _index(device)
     if max_entries < 0:
         raise ValueError(f"max_entries: {max_entries} is negative; give how many events are kept")
+    global _losses
+    keeps_all = enabled in ("all", True) and not clear_history and max_entries >= sys.maxsize
+    _losses += not keeps_all or not _EVENTS_OF_A_TRACE.isdisjoint(skip_actions or ())
     if not enabled:
         _C.stop_memory_history()
         return

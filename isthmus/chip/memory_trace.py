@@ -35,8 +35,11 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
 
     Raises:
         RuntimeError: the history is on already.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, as in a folder that is absent.
     """
+    from isthmus.memory.trace import check_output
+
+    check_output(Path(path))
     if _C.memory_history_is_on():
         raise RuntimeError("record_trace: memory history is on; end it by _record_memory_history(None)")
     index = _index(device)

@@ -47,6 +47,7 @@ def generate(
     output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("traces"),
 ) -> None:
     """Make a published trace: a training step of a large model under FakeTensorMode, without memory."""
+    from isthmus.conformance.arrays import make_folder
     from isthmus.memory import catalogue
     from isthmus.memory.trace import write
 
@@ -58,6 +59,7 @@ def generate(
         for each in catalogue.names() if name == "all" else [name]:
             trace = catalogue.generate(each)
             path = output / f"{each}.trace"
+            make_folder(output)
             size = write(trace, path)
             print(f"{path}: {len(trace)} events in {trace.steps} steps, {size} bytes", flush=True)
 
@@ -75,9 +77,10 @@ def record(
 
     from isthmus.launch.process import MAIN
     from isthmus.launch.run import Job, JobError
-    from isthmus.memory.trace import TraceError
+    from isthmus.memory.trace import TraceError, check_output
 
     with _one_line():
+        check_output(output)
         job = Job(program)
         try:
             command = job.command()
@@ -127,16 +130,22 @@ def replay(
     ] = None,
 ) -> None:
     """Run allocators over traces: reserved and live peak, fragmentation, time, calls of the driver."""
-    from isthmus.conformance.arrays import make_folder, write_file
+    from isthmus.conformance.arrays import write_file
     from isthmus.memory import picture as pictures
     from isthmus.memory import replay as engine
     from isthmus.memory.table import aligned, columns
-    from isthmus.memory.trace import TraceError, read
+    from isthmus.memory.trace import TraceError, check_output, read
 
     with _one_line():
+        for output in filter(None, (picture, as_json)):
+            check_output(output)
         if picture and len(files) > 1:
             raise TraceError(f"--picture {picture}: a picture shows one trace, not {len(files)}; give one")
-        names = _separate(allocator) or engine.policies()
+        names = _separate(allocator) if allocator else engine.policies()
+        if not names:
+            raise TraceError(
+                f"--allocator {allocator}: it names none; there are {', '.join(engine.policies())}"
+            )
         limit = engine.parse_size(capacity)
         outcomes = []
         for file in files:
@@ -144,7 +153,6 @@ def replay(
             outcomes += engine.replay(trace, names, conf, limit, rounds)
         print(aligned(columns(outcomes)))
         if as_json:
-            make_folder(as_json.parent)
             rows = [outcome.row() for outcome in outcomes]
             write_file(as_json, [json.dumps(rows, indent=2).encode(), b"\n"])
         if picture:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.conformance.arrays import make_folder, write_file
+from isthmus.conformance.arrays import write_file
 from isthmus.memory.replay import Outcome, Spans
 from isthmus.memory.table import columns
 from isthmus.memory.trace import STEP, Trace, TraceError
@@ -42,7 +42,6 @@ def draw(path: Path, trace: Trace, panels: Sequence[Spans], outcomes: Sequence[O
     if kind not in ("png", "svg", "html"):
         raise TraceError(f"--picture {path}: give a name that ends in .png, .svg or .html")
     image = _figure(trace, panels, "png" if kind == "html" else kind)
-    make_folder(path.parent)
     write_file(path, [_page(trace, image, outcomes) if kind == "html" else image])
 
 
@@ -73,7 +72,7 @@ def _panel(axis: Any, trace: Trace, spans: Spans, height: int, colours: Any) -> 
         origin="lower",
         aspect="auto",
         interpolation="none",
-        extent=(0, len(trace), 0, height / (1 << 30)),
+        extent=(0, len(trace), 0, max(height, 1) / (1 << 30)),
     )
     for end in np.flatnonzero(trace.kind == STEP):
         axis.axvline(end, color="black", linewidth=0.5, linestyle="--")
@@ -113,7 +112,10 @@ class _Addresses:
         fresh = np.ones(len(rows), bool)
         fresh[1:] = starts[1:] > ends[:-1]
         self.starts = starts[fresh]
-        lengths = ends[np.append(np.flatnonzero(fresh)[1:] - 1, len(rows) - 1)] - self.starts
+        last = np.append(np.flatnonzero(fresh)[1:], len(rows)) - 1
+        lengths = (
+            ends[last[: len(self.starts)]] - self.starts
+        )  # none at all where the first event ran out of memory
         self.places = np.cumsum(lengths) - lengths
         self.total = int(lengths.sum())
 

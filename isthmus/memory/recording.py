@@ -21,6 +21,11 @@ from isthmus.memory.trace import ALLOC, FREE, STEP, USE, Trace, TraceError, writ
 # Actions of the allocator's history (csrc/memory/history.h); a free counts when the program asks for it.
 _ALLOC, _FREE_REQUESTED, _STEP, _USE = 0, 1, 9, 10
 
+_CUT_SHORT = (
+    "cut short: the program calls _record_memory_history itself, which ended or limited the recording; "
+    "take out that call"
+)
+
 
 def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model: str) -> Trace:
     """The trace of one device's history.
@@ -62,28 +67,30 @@ def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model:
 
 
 class Recording:
-    """The allocator's history of this process, from now on, without stacks.
-
-    An optimizer's step ends a step. Raises TraceError where there is no chip.
-    """
+    """The allocator's history of this process, from now on, without stacks. Raises TraceError without a chip."""
 
     def __init__(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        import torch  # noqa: F401  with which the chip is registered
 
         import isthmus
 
         if not isthmus.status().registered:
             raise TraceError(f"the chip is not registered: {isthmus.status().reason}")
         from isthmus import _C
+        from isthmus.chip.memory_history import losses
 
         self._core: Any = _C
-        self._handle = register_optimizer_step_post_hook(lambda *_: self._core.memory_step())
+        self._losses = losses
+        self._losses_before = losses()
         self._core.start_memory_history(True, "", False, sys.maxsize, True, [])
+
+    def is_cut_short(self) -> bool:
+        """Whether the program has ended or limited the history itself."""
+        return self._losses() > self._losses_before
 
     def stop(self, *, name: str, made: str) -> Trace:
         """End it; the trace is that of the device with most events."""
         self._core.stop_memory_history()
-        self._handle.remove()
         columns = [self._core.memory_events(device) for device in range(self._core.device_count())]
         device = max(range(len(columns)), key=lambda index: len(columns[index][0]))
         events = list(zip(*(column.tolist() for column in columns[device]), strict=True))
@@ -102,16 +109,24 @@ def main(arguments: list[str]) -> None:
         trace = recording.stop(name=output.stem, made=f"isthmus memory trace record {shlex.join(program)}")
         try:
             size = write(trace, output)
-        except OSError as error:
+        except (OSError, TraceError) as error:
             print(f"isthmus: {error}", file=sys.stderr)
             return
         said = f"{output}: {len(trace)} events in {trace.steps} steps, {size} bytes"
         print(f"isthmus: {said}", file=sys.stderr)
+        if recording.is_cut_short():
+            print(f"isthmus: {output}: {_CUT_SHORT}", file=sys.stderr)
 
     atexit.register(finish)
     from isthmus.launch.main import main as run
 
-    run(program)
+    try:
+        run(program)
+    except SystemExit as end:
+        if end.code:
+            raise
+    if recording.is_cut_short():  # known before finish(), in which a status can no longer be set
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.memory.trace import Trace, TraceError
+from isthmus.memory.trace import ALLOC, Trace, TraceError
 
 NO_LIMIT = 1 << 40  # bytes of a device on which nothing runs out
+_MOST = 1 << 60  # bytes of a device that the core can count with room to spare
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -48,17 +49,17 @@ class Outcome:
 
     @property
     def ratio_first(self) -> float:
-        """Reserved over live peak in the first step; NaN after running out of memory."""
+        """Reserved over live peak in the first step; NaN where nothing lives, or after running out of memory."""
         return self._ratio(self.reserved_peak_first, self.live_peak_first)
 
     @property
     def ratio(self) -> float:
-        """Reserved over live peak from the second step on, at best 1; NaN after running out of memory."""
+        """Reserved over live peak from the second step on, at best 1; NaN as :attr:`ratio_first`."""
         return self._ratio(self.reserved_peak, self.live_peak)
 
     @property
     def fragmentation(self) -> float:
-        """Part of the reserved peak that is no use: 1 - live / reserved, from the second step on."""
+        """Part of the reserved peak that is no use: 1 - live / reserved, from the second step on; NaN with ratio."""
         return 1 - 1 / self.ratio
 
     @property
@@ -67,7 +68,8 @@ class Outcome:
         return min(self.nanoseconds)
 
     def _ratio(self, reserved: int, live: int) -> float:
-        return reserved / live if self.out_of_memory < 0 and live else float("nan")
+        is_known = self.out_of_memory < 0 and reserved > 0 and live > 0
+        return reserved / live if is_known else float("nan")
 
     def row(self) -> dict[str, Any]:
         """What JSON shows; NaN is null there."""
@@ -108,8 +110,10 @@ def replay(
         rounds: how often; times are of every round, all else is the same in each.
 
     Raises:
-        TraceError: no such policy or option, or a trace without a step.
+        TraceError: no such policy or option, or a trace without a step or an allocation.
     """
+    if not (trace.kind == ALLOC).any():
+        raise TraceError(f"{trace.name}: it has no allocation; record a run that uses the chip")
     if trace.steps == 0:
         raise TraceError(f"{trace.name}: no step ends in it; a replay compares steps")
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in allocators}
@@ -135,7 +139,12 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|B)?", text.strip())
     if not found or float(found[1]) == 0:
         raise TraceError(f"{text}: not a size; give bytes or a number with KiB, MiB, GiB, TiB, such as 80GiB")
-    return int(float(found[1]) * _UNITS[found[2] or ""])
+    size = float(found[1]) * _UNITS[found[2] or ""]
+    if not 1 <= size <= _MOST:
+        raise TraceError(
+            f"{text}: no memory has this size; give from 1 byte to {_MOST >> 40} TiB, such as 80GiB"
+        )
+    return int(size)
 
 
 def _core() -> Any:

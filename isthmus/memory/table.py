@@ -30,12 +30,17 @@ def _cells(outcome: Outcome) -> list[str]:
         outcome.allocator,
         f"{outcome.live_peak / _GIB:.2f}",
         f"{outcome.reserved_peak / _GIB:.2f}",
-        f"{outcome.ratio_first:.4f}",
-        f"{outcome.ratio:.4f}",
-        f"{100 * outcome.fragmentation:.2f} %",
+        _figure(f"{outcome.ratio_first:.4f}"),
+        _figure(f"{outcome.ratio:.4f}"),
+        _figure(f"{100 * outcome.fragmentation:.2f} %"),
         f"{outcome.best:.1f}",
         f"{outcome.growths} + {outcome.releases}",
     ]
+
+
+def _figure(text: str) -> str:
+    """A dash for what is not known: a trace of one step has no step after it."""
+    return "-" if text.startswith("nan") else text
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
@@ -51,7 +56,7 @@ def describe(trace: Trace) -> str:
     """What is in a trace: events, live peak of each step, sizes and lifetimes."""
     counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
     streams = len(np.unique(trace.stream[trace.kind == ALLOC]))
-    peaks = ", ".join(f"{peak / _GIB:.2f}" for peak in trace.live_peaks())
+    peaks = ", ".join(f"{peak / _GIB:.2f}" for peak in trace.live_peaks()) or "none"
     separate = f"; streams apart {trace.separate_peak() / _GIB:.2f}" if streams > 1 else ""
     return "\n".join(
         [

@@ -8,6 +8,7 @@ and a step), so that equal steps are equal bytes. Its metadata is ``format`` "is
 
 from __future__ import annotations
 
+import errno
 import json
 import lzma
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.conformance.arrays import make_folder, write_file
+from isthmus.conformance.arrays import write_file
 
 ALLOC, FREE, STEP, USE = range(4)  # values of the column `kind`
 FORMAT, VERSION = "isthmus-trace", "1"
@@ -85,7 +86,7 @@ class Trace:
         ends = np.flatnonzero(self.kind == STEP)
         live = self.live()
         return np.array(
-            [live[start : end + 1].max() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+            [live[start : end + 1].max() for start, end in zip([0, *ends[:-1]], ends, strict=False)], np.int64
         )
 
     def separate_peak(self) -> int:
@@ -95,7 +96,8 @@ class Trace:
     def repeated(self, times: int) -> Trace:
         """A longer run: all that follows the first step, again and again.
 
-        Raises TraceError where that is no run: what follows frees what was there before, or leaves something.
+        Raises TraceError where that is no run: what follows frees what was there before, or leaves something;
+        or where it has too many allocations for a trace.
         """
         ends = np.flatnonzero(self.kind == STEP)
         if len(ends) < 2 or ends[-1] != len(self) - 1:
@@ -108,6 +110,9 @@ class Trace:
             raise TraceError(
                 f"{self.name}: its steps share memory that they make or free, so none is repeated"
             )
+        made = len(self.sizes) + times * (len(self.sizes) - before)
+        if made > np.iinfo(np.int32).max or times * len(ids) > _LARGEST:
+            raise TraceError(f"{self.name}: {times} times more is too long a run; repeat it less often")
         moves = (ids >= before) * (len(self.sizes) - before)  # those made in the first step stay
         kind, size, stream = (
             np.concatenate([column, *[column[again]] * times])
@@ -118,12 +123,23 @@ class Trace:
 
 
 def write(trace: Trace, path: Path) -> int:
-    """Write the file (mode 0640) and return its size in bytes. Raises TraceError for a trace that is no trace."""
+    """Write the file (mode 0640) and return its size in bytes.
+
+    Raises TraceError for a trace that is no trace, OSError where the file cannot be.
+    """
     check(trace, str(path))
+    check_output(path)
     packed = lzma.compress(encode(trace), preset=9 | lzma.PRESET_EXTREME)
-    make_folder(path.parent)
     write_file(path, [packed])
     return len(packed)
+
+
+def check_output(path: Path) -> None:
+    """Raise OSError, in time, for a path that no file can have: a folder, or one in a folder that is absent."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder; give the name of a file", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}; make it first", str(path))
 
 
 def read(path: Path) -> Trace:
@@ -184,9 +200,14 @@ def _decode(content: bytes, path: str) -> Trace:
         header = json.loads(content[8 : 8 + length])
         metadata = header.pop("__metadata__")
         columns = {name: _column(content, 8 + length, header[name], name) for name in _COLUMNS}
-        texts = {key: str(metadata[key]) for key in ("format", "version", "name", "made", "model", "steps")}
+        texts = {
+            key: _printable(str(metadata[key]))
+            for key in ("format", "version", "name", "made", "model", "steps")
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TraceError(f"{path}: not a trace ({type(error).__name__}: {error}); {_AGAIN}") from None
+        raise TraceError(
+            f"{path}: not a trace ({type(error).__name__}: {_printable(str(error))}); {_AGAIN}"
+        ) from None
     if (texts["format"], texts["version"]) != (FORMAT, VERSION):
         found = f"{texts['format']} version {texts['version']}"
         raise TraceError(f"{path}: {found}, this reads {FORMAT} version {VERSION}; {_AGAIN}")
@@ -199,6 +220,13 @@ def _decode(content: bytes, path: str) -> Trace:
     if texts["steps"] != str(trace.steps):
         raise TraceError(f"{path}: announces {texts['steps']} steps and has {trace.steps}; {_AGAIN}")
     return trace
+
+
+def _printable(text: str) -> str:
+    """Control characters as escapes: a stranger's text must not steer the terminal that shows it."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
 
 
 def _column(content: bytes, start: int, row: dict[str, Any], name: str) -> Column:
