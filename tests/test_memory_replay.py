@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import stat
 from pathlib import Path
 
@@ -72,6 +73,14 @@ def test_an_exhausted_device_is_reported():
     outcome = replay.replay(trace, ["torch"], capacity=32 * MIB, rounds=1)[0]
     assert outcome.out_of_memory == 2
     assert outcome.row()["ratio"] is None
+
+
+def test_nothing_reserved_is_no_ratio():
+    trace = make((ALLOC, 0, 8 * MIB), (STEP,), (FREE, 0), (STEP,))
+    outcome = replay.replay(trace, ["bs"], rounds=1)[0]
+    none = dataclasses.replace(outcome, reserved_peak=0, live_peak=1)
+    assert np.isnan([none.ratio, none.fragmentation]).all()
+    assert (none.row()["ratio"], none.row()["fragmentation"]) == (None, None)
 
 
 def test_options_of_one_and_of_all():
