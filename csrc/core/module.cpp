@@ -75,14 +75,6 @@ isthmus_device_properties device_properties(c10::DeviceIndex device) {
   return properties;
 }
 
-std::pair<uint64_t, uint64_t> memory_info(c10::DeviceIndex device) {
-  uint64_t free_bytes = 0, total_bytes = 0;
-  driver();
-  use_device(device);
-  check(driver().device_memory(&free_bytes, &total_bytes), "memory of device");
-  return {free_bytes, total_bytes};
-}
-
 py::dict dispatch_statistics() {
   const DispatchStats stats = dispatch_stats();
   py::dict operators, calls;
@@ -152,7 +144,7 @@ void bind_device(py::module_& m) {
         [](int device) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(device))); });
   m.def("device_properties",
         [](int device) { return device_properties(static_cast<c10::DeviceIndex>(device)); });
-  m.def("memory_info", [](int device) { return memory_info(static_cast<c10::DeviceIndex>(device)); });
+  m.def("memory_info", [](int device) { return free_and_total(static_cast<c10::DeviceIndex>(device)); });
 }
 
 // (name, dtypes, flags, address of the function, its handle), as isthmus.drivers.libraries has them.

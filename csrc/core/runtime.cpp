@@ -144,6 +144,14 @@ void use_device(c10::DeviceIndex device) {
   tls_driver_device = device;
 }
 
+std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device) {
+  uint64_t free_bytes = 0, total_bytes = 0;
+  const isthmus_driver& table = driver();
+  use_device(device);
+  check(table.device_memory(&free_bytes, &total_bytes), "memory of device");
+  return {free_bytes, total_bytes};
+}
+
 int64_t set_device_calls() noexcept { return state().set_device_calls.load(std::memory_order_relaxed); }
 
 void reset_set_device_calls() noexcept { state().set_device_calls.store(0, std::memory_order_relaxed); }

@@ -5,7 +5,9 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "driver.h"
 
@@ -47,6 +49,9 @@ const std::string& device_error() noexcept;
 
 // Throws unless the device exists; in a process forked after the first use, says that.
 void check_device(c10::DeviceIndex device);
+
+// (free, total) bytes of the device's memory, over all processes.
+std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device);
 
 // PyTorch's current device of this thread. The driver is told only when a call needs it: use_device().
 c10::DeviceIndex current_device() noexcept;

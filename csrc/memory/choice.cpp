@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -31,14 +30,6 @@ Choices& choices() {
   return *instance;
 }
 
-void check_name(const std::string& name, const std::string& where) {
-  const auto& names = policy_names();
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  std::string all;
-  for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
-  TORCH_CHECK_VALUE(false, where, ": no allocator is called '", name, "'; there are ", all);
-}
-
 // The last entry that speaks of the device, or of all devices.
 std::string of_variable(c10::DeviceIndex device) {
   const char* text = std::getenv(kVariable);
@@ -50,7 +41,7 @@ std::string of_variable(c10::DeviceIndex device) {
     rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     const size_t equals = entry.find('=');
     const std::string name = equals == std::string::npos ? entry : entry.substr(equals + 1);
-    check_name(name, kVariable);
+    check_policy_name(name, std::string(kVariable) + ": ");
     if (equals == std::string::npos) {
       if (!is_exact) found = name;
       continue;
@@ -107,14 +98,13 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
     return options;
   }
   check(driver().virtual_granularity(&options.mapping_granule), "virtual_granularity");
-  uint64_t free_bytes = 0, total_bytes = 0;
-  check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");
-  options.lane_bytes = round_to(total_bytes, round_to(size_t{20} << 20, options.mapping_granule));
+  options.lane_bytes =
+      round_to(free_and_total(device).second, round_to(size_t{20} << 20, options.mapping_granule));
   return options;
 }
 
 void choose_policy(int device, const std::string& name, const std::string& options) {
-  if (!name.empty()) check_name(name, "allocator");
+  if (!name.empty()) check_policy_name(name, "allocator: ");
   parse_options(options, /*is_ours=*/true);
   for (int each = 0; each < kMaxDevices; ++each) {
     TORCH_CHECK((device != kAll && device != each) ||

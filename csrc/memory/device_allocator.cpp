@@ -101,10 +101,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
 
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     check_device(device);
-    uint64_t free_bytes = 0, total_bytes = 0;
-    use_device(device);
-    check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");
-    return {free_bytes, total_bytes};
+    return free_and_total(device);
   }
 };
 

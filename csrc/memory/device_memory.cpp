@@ -8,12 +8,6 @@
 #include "memory/choice.h"
 
 namespace isthmus::memory {
-std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device) {
-  uint64_t free_bytes = 0, total_bytes = 0;
-  use_device(device);
-  check(driver().device_memory(&free_bytes, &total_bytes), "device_memory");
-  return {free_bytes, total_bytes};
-}
 
 DeviceMemory::DeviceMemory(c10::DeviceIndex device, const Window* window)
     : device_(kChip, device),
@@ -280,22 +274,12 @@ void DeviceMemory::drop_empty_pools() {
 
 void DeviceMemory::step() {
   if (history::is_on()) note(history::Action::kStep, nullptr, 0, 0, 0, nullptr);
-  Policy::Spare spare;
+  bool to_release;
   {
     std::lock_guard<SpinLock> guard(lock_);
-    spare = policy_->step();
+    to_release = policy_->step();
   }
-  if (spare.release_first) release_ranges(0);
-  if (spare.bytes == 0) return;
-  void* const pointer = from_driver(*policy_, {spare.bytes, spare.bytes}, spare.bytes);
-  if (pointer == nullptr) return;
-  if (history::is_on())
-    note(history::Action::kSegmentAllocate, pointer, spare.bytes, spare.stream, 0,
-         history::stack_for(history::Action::kSegmentAllocate));
-  std::lock_guard<SpinLock> guard(lock_);
-  ++calls_.allocated;
-  segments_.add({reinterpret_cast<uintptr_t>(pointer), spare.bytes, spare.stream, 0, -1});
-  policy_->add_spare(spare, pointer);
+  if (to_release) release_ranges(0);
 }
 
 void DeviceMemory::set_fraction(double fraction) {

@@ -211,9 +211,6 @@ void for_each_device_memory(Function function) {
   }
 }
 
-// (free, total) bytes of the device, over all processes.
-std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device);
-
 int64_t new_pool_number();
 // Of a pool's id on a device.
 constexpr int64_t pool_number(int64_t id) { return id / kMaxDevices; }

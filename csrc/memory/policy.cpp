@@ -56,6 +56,18 @@ void Policy::count_segment_gone(bool small, size_t bytes) {
   if (bytes >= options_.max_split) statistics_.oversize_segments.subtract(1);
 }
 
+void Policy::count_inactive_split(const Block* block, int sign) {
+  if (block->whole_segment()) return;
+  const auto size = static_cast<int64_t>(block->size);
+  if (sign > 0) {
+    statistics_.inactive_split.add(block->small, 1);
+    statistics_.inactive_split_bytes.add(block->small, size);
+  } else {
+    statistics_.inactive_split.subtract(block->small, 1);
+    statistics_.inactive_split_bytes.subtract(block->small, size);
+  }
+}
+
 void Policy::count_reserved(bool small, int64_t bytes) {
   for (Tally* tally : {&statistics_.reserved_bytes, reserved_}) {
     if (tally != nullptr) bytes >= 0 ? tally->add(small, bytes) : tally->subtract(small, -bytes);

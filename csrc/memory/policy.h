@@ -9,6 +9,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "memory/block.h"
@@ -122,15 +123,9 @@ class Policy {
   // Whether free memory stays with the policy; if not, remove_free() follows every return.
   virtual bool keeps() const { return true; }
 
-  // The boundary between two training steps, from which a policy may learn. What it returns is asked of the
-  // driver and handed to add_spare(); with release_first, all free ranges go back before.
-  struct Spare {
-    size_t bytes = 0;
-    int64_t stream = 0;
-    bool release_first = false;
-  };
-  virtual Spare step() { return {}; }
-  virtual void add_spare(const Spare& /*spare*/, void* /*pointer*/) {}
+  // The boundary between two training steps, from which a policy may learn. Returns whether all free ranges
+  // are to go back to the driver now.
+  virtual bool step() { return false; }
 
   virtual size_t largest_free() const = 0;
   int64_t pool() const { return pool_; }
@@ -162,6 +157,19 @@ class Policy {
   void count_segment(bool small, size_t bytes);
   void count_segment_gone(bool small, size_t bytes);
   void count_reserved(bool small, int64_t bytes);  // of a segment that grows (or shrinks: negative)
+  // A free block more (sign 1) or less (-1) in a segment that is partly in use; whole segments do not count.
+  void count_inactive_split(const Block* block, int sign);
+
+  // The entry of stream, made at its first use.
+  template <typename Pool>
+  Pool& pool_of(std::unordered_map<int64_t, std::unique_ptr<Pool>>& pools, int64_t stream) {
+    std::unique_ptr<Pool>& pool = pools[stream];
+    if (pool == nullptr) {
+      pool = std::make_unique<Pool>();
+      static_cast<StreamPool&>(*pool) = {memory_, this, stream};
+    }
+    return *pool;
+  }
 
   DeviceMemory* const memory_;
   const PolicyOptions options_;
@@ -203,6 +211,8 @@ class Policy {
 
 // One of policy_names(); throws c10::ValueError for another name.
 std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyContext& context);
-const std::vector<std::string>& policy_names();
+std::vector<std::string> policy_names();
+// Throws c10::ValueError with `where` in front.
+void check_policy_name(const std::string& name, const std::string& where);
 
 }  // namespace isthmus::memory

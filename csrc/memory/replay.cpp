@@ -199,18 +199,13 @@ class Replay {
       result_.live = std::max(result_.live, peak_live_);
       result_.reserved = std::max(result_.reserved, reserved);
     }
-    const Policy::Spare spare = policy_->step();
-    if (spare.release_first) {
+    if (policy_->step()) {
       policy_->compact(0, /*all=*/true);
       remove_free(0);
     }
     // The new step's peaks start from what is held now.
     peak_live_ = live_;
     statistics_.for_each_counter([](Counter& counter) { counter.reset_peak(); });
-    if (spare.bytes > 0) {
-      if (void* pointer = from_driver({spare.bytes, spare.bytes}, spare.bytes))
-        policy_->add_spare(spare, pointer);
-    }
   }
 
   int64_t address(const void* pointer) const {

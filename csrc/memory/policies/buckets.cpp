@@ -28,23 +28,12 @@ size_t BucketPolicy::size_of(int index) {
   return ((size_t{1} << power) + (steps << (power - 3))) * kGranule;
 }
 
-BucketPolicy::Buckets& BucketPolicy::buckets(int64_t stream) {
-  std::unique_ptr<Buckets>& found = buckets_[stream];
-  if (found == nullptr) {
-    found = std::make_unique<Buckets>();
-    found->memory = memory_;
-    found->policy = this;
-    found->stream = stream;
-  }
-  return *found;
-}
-
 Block* BucketPolicy::find(int64_t stream, size_t requested) {
-  Block*& top = buckets(stream).tops[static_cast<size_t>(index_of(requested))];
+  Block*& top = pool_of(buckets_, stream).tops[static_cast<size_t>(index_of(requested))];
   Block* block = top;
   if (block == nullptr) return nullptr;
   top = block->below;
-  count_free(block, -1);
+  count_inactive_split(block, -1);
   return block;
 }
 
@@ -53,19 +42,7 @@ void BucketPolicy::put(Block* block) {
   block->state = BlockState::kKept;
   block->below = top;
   top = block;
-  count_free(block, 1);
-}
-
-void BucketPolicy::count_free(const Block* block, int sign) {
-  if (block->whole_segment()) return;
-  const auto size = static_cast<int64_t>(block->size);
-  if (sign > 0) {
-    statistics_.inactive_split.add(block->small, 1);
-    statistics_.inactive_split_bytes.add(block->small, size);
-  } else {
-    statistics_.inactive_split.subtract(block->small, 1);
-    statistics_.inactive_split_bytes.subtract(block->small, size);
-  }
+  count_inactive_split(block, 1);
 }
 
 Growth BucketPolicy::growth(int64_t /*stream*/, size_t requested) {
@@ -76,7 +53,7 @@ Growth BucketPolicy::growth(int64_t /*stream*/, size_t requested) {
 
 // A shared segment becomes blocks of the one bucket that needed it.
 Block* BucketPolicy::place(int64_t stream, Range range, size_t requested) {
-  Buckets& home = buckets(stream);
+  Buckets& home = pool_of(buckets_, stream);
   const int index = index_of(requested);
   const size_t size = size_of(index);
   const bool small = size <= kSharedLimit;
@@ -123,7 +100,7 @@ std::vector<Range> BucketPolicy::remove_free(size_t need) {
       Block** link = &tops[block->tag];
       while (*link != block) link = &(*link)->below;
       *link = block->below;
-      count_free(block, -1);
+      count_inactive_split(block, -1);
       bytes += block->size;
       Block* const next = block->next;
       if (next != nullptr) next->previous = block;  // so that the last one still counts as split

@@ -32,8 +32,6 @@ class BucketPolicy final : public Policy {
 
   static int index_of(size_t requested);
   static size_t size_of(int index);
-  Buckets& buckets(int64_t stream);
-  void count_free(const Block* block, int sign);
 
   std::unordered_map<int64_t, std::unique_ptr<Buckets>> buckets_;
 };

@@ -132,7 +132,7 @@ void LifetimePolicy::close(Block* block) {
   }
 }
 
-Policy::Spare LifetimePolicy::step() {
+bool LifetimePolicy::step() {
   const bool is_first = last_.lives.empty();
   if (has_new_sizes_ && !is_first) {
     if (history_.size() == kBranches) history_.erase(history_.begin());
@@ -149,9 +149,7 @@ Policy::Spare LifetimePolicy::step() {
   held_ = peak_ = 0;
   in_forward_ = true;
   has_new_sizes_ = false;
-  Spare spare;
-  spare.release_first = is_first;
-  return spare;
+  return is_first;
 }
 
 }  // namespace isthmus::memory

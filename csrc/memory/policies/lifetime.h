@@ -27,7 +27,7 @@ class LifetimePolicy final : public TreePolicy {
 
   Growth growth(int64_t stream, size_t requested) override;
   Block* find_any(int64_t stream, size_t requested) override;
-  Spare step() override;
+  bool step() override;
 
  protected:
   Block* find(int64_t stream, size_t requested) override;

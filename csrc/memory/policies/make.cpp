@@ -1,5 +1,7 @@
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "memory/policies/best_fit.h"
 #include "memory/policies/buckets.h"
 #include "memory/policies/lifetime.h"
@@ -8,23 +10,44 @@
 #include "memory/policies/torch.h"
 
 namespace isthmus::memory {
+namespace {
 
-const std::vector<std::string>& policy_names() {
-  static const auto* const names =
-      new std::vector<std::string>{"planned", "lifetime", "torch", "bf", "bs", "raw"};
-  return *names;
+template <typename Kind>
+std::unique_ptr<Policy> make(const PolicyContext& context) {
+  return std::make_unique<Kind>(context);
 }
 
-std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyContext& context) {
-  if (name == "planned") return std::make_unique<PlannedPolicy>(context);
-  if (name == "lifetime") return std::make_unique<LifetimePolicy>(context);
-  if (name == "torch") return std::make_unique<TorchPolicy>(context);
-  if (name == "bf") return std::make_unique<BestFitPolicy>(context);
-  if (name == "bs") return std::make_unique<BucketPolicy>(context);
-  if (name == "raw") return std::make_unique<RawPolicy>(context);
+struct Entry {
+  const char* name;
+  std::unique_ptr<Policy> (*make)(const PolicyContext&);
+};
+
+constexpr Entry kPolicies[] = {
+    {"planned", &make<PlannedPolicy>}, {"lifetime", &make<LifetimePolicy>}, {"torch", &make<TorchPolicy>},
+    {"bf", &make<BestFitPolicy>},      {"bs", &make<BucketPolicy>},         {"raw", &make<RawPolicy>},
+};
+
+const Entry& entry(const std::string& name, const std::string& where) {
+  const auto* const found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
+                                         [&name](const Entry& each) { return name == each.name; });
+  if (found != std::end(kPolicies)) return *found;
   std::string names;
-  for (const std::string& each : policy_names()) names += (names.empty() ? "" : ", ") + each;
-  TORCH_CHECK_VALUE(false, "no allocator is called '", name, "'; there are ", names);
+  for (const Entry& each : kPolicies) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  TORCH_CHECK_VALUE(false, where, "no allocator is called '", name, "'; there are ", names);
+}
+
+}  // namespace
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const Entry& each : kPolicies) names.emplace_back(each.name);
+  return names;
+}
+
+void check_policy_name(const std::string& name, const std::string& where) { entry(name, where); }
+
+std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyContext& context) {
+  return entry(name, "").make(context);
 }
 
 }  // namespace isthmus::memory

@@ -297,7 +297,7 @@ void PlannedPolicy::dissolve(Track& track) {
   track.exact = false;
 }
 
-Policy::Spare PlannedPolicy::step() {
+bool PlannedPolicy::step() {
   ++steps_;
   for_each_track([](Track& track) {
     track.at_boundary = true;
@@ -306,9 +306,7 @@ Policy::Spare PlannedPolicy::step() {
   // What the plan has replaced, such as the segments of gradients that were made before there was one.
   const bool is_idle = steps_ > 1 && whole_bytes() > 0 && excess(0) > 0;
   if (is_idle) releases_left_ -= kReleaseCost;
-  Spare spare;
-  spare.release_first = steps_ == 1 || is_idle;
-  return spare;
+  return steps_ == 1 || is_idle;
 }
 
 // At the first request after a boundary: what was returned in between belongs to the step before.

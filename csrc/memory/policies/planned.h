@@ -29,7 +29,7 @@ class PlannedPolicy final : public TreePolicy {
   Block* find_any(int64_t stream, size_t requested) override;
   std::vector<Range> remove_free(size_t need) override;
   size_t largest_free() const override;
-  Spare step() override;
+  bool step() override;
 
  protected:
   Block* find(int64_t stream, size_t requested) override;

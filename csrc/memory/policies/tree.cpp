@@ -10,17 +10,6 @@ TreePolicy::TreePolicy(const PolicyContext& context, bool with_bins)
   default_.policy = this;
 }
 
-TreePool& TreePolicy::other_pool(int64_t stream) {
-  std::unique_ptr<TreePool>& pool = others_[stream];
-  if (pool == nullptr) {
-    pool = std::make_unique<TreePool>();
-    pool->memory = memory_;
-    pool->policy = this;
-    pool->stream = stream;
-  }
-  return *pool;
-}
-
 FreeTree& TreePolicy::tree_of(Block* block) {
   auto& home = static_cast<TreePool&>(*block->home);
   return block->small ? home.small : home.large;
@@ -74,20 +63,11 @@ void TreePolicy::put(Block* block) {
   count_free(block, 1);
 }
 
-// Free memory of a segment that is partly in use; a wholly free segment could go back to the driver.
 void TreePolicy::count_free(const Block* block, int sign) {
-  const auto size = static_cast<int64_t>(block->size);
-  if (block->whole_segment()) {
-    if (!block->small) whole_bytes_ += static_cast<size_t>(sign * size);
-    return;
+  if (block->whole_segment() && !block->small) {
+    whole_bytes_ += static_cast<size_t>(sign * static_cast<int64_t>(block->size));
   }
-  if (sign > 0) {
-    statistics_.inactive_split.add(block->small, 1);
-    statistics_.inactive_split_bytes.add(block->small, size);
-  } else {
-    statistics_.inactive_split.subtract(block->small, 1);
-    statistics_.inactive_split_bytes.subtract(block->small, size);
-  }
+  count_inactive_split(block, sign);
 }
 
 Block* TreePolicy::place(int64_t stream, Range range, size_t requested) {

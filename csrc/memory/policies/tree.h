@@ -48,7 +48,7 @@ class TreePolicy : public Policy {
   virtual bool serves(const Block* /*block*/, size_t /*size*/) const { return true; }
   virtual bool splits(const Block* block, size_t size) const;
 
-  TreePool& pool(int64_t stream) { return stream == 0 ? default_ : other_pool(stream); }
+  TreePool& pool(int64_t stream) { return stream == 0 ? default_ : pool_of(others_, stream); }
   Block* carve(FreeTree& tree, size_t size);
   void split(Block* block, size_t size);
   Block* cut(Block* block, size_t size);  // returns the rest, which is in no list
@@ -65,7 +65,6 @@ class TreePolicy : public Policy {
   }
 
  private:
-  TreePool& other_pool(int64_t stream);
   void flush(TreePool& pool);
   FreeTree& tree_of(Block* block);
 
