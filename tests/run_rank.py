@@ -11,10 +11,10 @@ import traceback
 import torch
 import torch.distributed as dist
 
-from tests import collective_checks, parallel_checks
+from tests import collective_checks, parallel_checks, profile_checks
 from tests.rank_checks import CHECKS, TIMEOUT
 
-__all__ = ["collective_checks", "parallel_checks"]  # imported for the checks they register
+__all__ = ["collective_checks", "parallel_checks", "profile_checks"]  # imported for the checks they register
 
 BACKENDS = {"default_backend": {}, "composite_backend": {"backend": "cpu:gloo,chip:chip"}}
 STAYS = ("killed_peer", "exit_without_destroying")

@@ -108,6 +108,7 @@ ChipBackend::WorkPtr ChipBackend::endCoalescing() {
 
 ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews&& views) {
   WorkPtr work = std::move(inner);
+  views.launched(getSize());
   if (views.on_chip()) {
     if (c10d::isP2POp(type))
       work = c10::make_intrusive<PointToPointWork>(type, std::move(work), std::move(views));
@@ -286,6 +287,7 @@ ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 ChipBackend::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {
+  const profiler::Call call("chipLaunchCollective");
   if (driver_initialized()) drain(current_stream(current_device()));
   return transport().barrier(options);
 }

@@ -66,7 +66,10 @@ at::Tensor as_bytes(const at::Tensor& host) {
 }  // namespace
 
 void HostViews::check(const at::Tensor& tensor) {
-  if (!first_.defined()) first_ = detached(tensor);
+  if (!first_.defined()) {
+    first_ = detached(tensor);
+    if (tensor.is_privateuseone()) row_.begin(collective_, tensor.device(), tensor.scalar_type());
+  }
   TORCH_CHECK(tensor.device() == first_.device(), collective_, " takes tensors of one device, not ",
               first_.device(), " and ", tensor.device(), ".");
   TORCH_CHECK(tensor.is_privateuseone() || tensor.is_cpu(), collective_,
@@ -97,6 +100,7 @@ at::Tensor HostViews::map(const at::Tensor& tensor, Access access) {
   drain(current_stream(tensor.device().index()));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor host = can_alias(tensor) ? alias(tensor) : copy(tensor, access);
+  row_.add(access == Access::kWrite ? 0 : host.nbytes(), access == Access::kRead ? 0 : host.nbytes());
   return gloo_has(tensor.scalar_type()) ? host : as_bytes(host);
 }
 
@@ -135,6 +139,7 @@ void HostViews::deliver(const at::Tensor& tensor, const at::Tensor& host) {
                    " takes tensors of one dtype, not ", host.scalar_type(), " and ", tensor.scalar_type(),
                    ".");
   drain(current_stream(tensor.device().index()));
+  row_.add(0, host.nbytes());
   results_.push_back(detached(tensor));
   copies_.push_back({results_.back(), host.view(tensor.sizes())});
 }

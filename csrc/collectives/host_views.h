@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "core/profiler.h"
+
 namespace isthmus {
 
 class HostViews {
@@ -41,6 +43,12 @@ class HostViews {
   // Python objects, which a thread of the transport should not release.
   const std::vector<at::Tensor>& results() const { return results_; }
 
+  // The transport has been given the collective.
+  void launched(int group_size) { row_.launched(group_size); }
+
+  // The transport has finished or failed.
+  void done() noexcept { row_.done(); }
+
   // Carries what was not written in place to the chip, which has it when this returns.
   void write_back();
 
@@ -57,6 +65,7 @@ class HostViews {
   at::Tensor first_;
   std::vector<Copy> copies_;
   std::vector<at::Tensor> results_;
+  profiler::Collective row_;
 };
 
 }  // namespace isthmus

@@ -36,13 +36,20 @@ void CollectiveWork::complete(const c10::ivalue::Future& inner) {
   try {
     if (inner.hasError()) std::rethrow_exception(inner.exception_ptr());
     views_.write_back();
+    views_.done();
   } catch (...) {
+    views_.done();
     future_->setError(std::current_exception());
     finish(std::current_exception());
     return;
   }
   future_->markCompleted(c10::IValue(views_.results()));
   finish();
+}
+
+bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  const profiler::Call call("chipCollectiveSynchronize");
+  return Work::wait(timeout);
 }
 
 std::vector<at::Tensor> CollectiveWork::result() {
@@ -54,6 +61,7 @@ PointToPointWork::PointToPointWork(c10d::OpType type, c10::intrusive_ptr<c10d::W
     : Work(-1, type), inner_(std::move(inner)), views_(std::move(views)) {}
 
 bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
+  const profiler::Call call("chipCollectiveSynchronize");
   const std::lock_guard<std::mutex> lock(waiting_);
   if (isCompleted()) {
     if (exception()) std::rethrow_exception(exception());
@@ -62,9 +70,11 @@ bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
   try {
     const bool done = inner_->wait(timeout);
     if (done) views_.write_back();
+    views_.done();
     finish();
     return done;
   } catch (...) {
+    views_.done();
     finish(std::current_exception());
     throw;
   }

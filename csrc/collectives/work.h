@@ -16,6 +16,7 @@ class CollectiveWork final : public c10d::Work {
 
   CollectiveWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, HostViews views);
 
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }  // the chip's tensors
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }

@@ -4,7 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "core/stream.h"
@@ -118,7 +120,7 @@ void correlate(uint64_t correlation) noexcept {
 // What this thread enqueues outside of a call of ours belongs to the innermost operator.
 void correlate_operator() noexcept { correlate(static_cast<uint64_t>(innermost(running().operators))); }
 
-void add(Record record) {
+void add_record(Record record) {
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.records.push_back(std::move(record));
@@ -161,7 +163,7 @@ void stop() {
   detail::recording.store(false, std::memory_order_release);
   if (state().driver_started.exchange(false) && driver_records() && !in_bad_fork())
     static_cast<void>(driver_table()->activity_stop());
-  for (Record& record : take_timed_records()) add(std::move(record));
+  for (Record& record : take_timed_records()) add_record(std::move(record));
 }
 
 std::vector<Record> take_records() {
@@ -211,7 +213,7 @@ void Call::begin(const char* name) {
 }
 
 void Call::end() noexcept {
-  add(make_record(Kind::kCall, name_, start_ns_, launch_));
+  add_record(make_record(Kind::kCall, name_, start_ns_, launch_));
   running().launch = outer_;
   if (outer_ != 0) {
     correlate(kLaunchBit | outer_);
@@ -236,10 +238,50 @@ void Work::end() noexcept {
   record.stream = stream_.id();
   record.bytes = bytes_;
   if (before_ == nullptr) {
-    add(std::move(record));
+    add_record(std::move(record));
   } else {
     time_by_events(std::move(record), before_, mark(stream_));
   }
+}
+
+struct Collective::Row {
+  const uint32_t profile = state().profile.load(std::memory_order_relaxed);
+  std::optional<Call> call{std::in_place, "chipLaunchCollective"};
+  Record record;
+  uint64_t read = 0, written = 0;
+};
+
+void Collective::Delete::operator()(Row* row) const noexcept { delete row; }
+
+void Collective::begin(const char* name, c10::Device device, c10::ScalarType dtype) {
+  if (C10_LIKELY(!recording())) return;
+  row_.reset(new Row);
+  row_->record =
+      make_record(Kind::kCollective, ("chip:" + std::string(name)).c_str(), now_ns(), running().launch);
+  row_->record.device = device.index();
+  row_->record.dtype = dtype;
+}
+
+void Collective::add(uint64_t read, uint64_t written) {
+  if (C10_LIKELY(row_ == nullptr)) return;
+  row_->read += read;
+  row_->written += written;
+  row_->record.start_ns = now_ns();
+}
+
+void Collective::launched(int group_size) {
+  if (C10_LIKELY(row_ == nullptr)) return;
+  row_->record.group_size = group_size;
+  row_->record.bytes = std::max(row_->read, row_->written);
+  row_->call.reset();
+}
+
+void Collective::done() noexcept {
+  if (C10_LIKELY(row_ == nullptr)) return;
+  row_->record.end_ns = now_ns();
+  if (recording() && row_->profile == state().profile.load(std::memory_order_relaxed))
+    add_record(std::move(row_->record));
+  row_.reset();
 }
 
 }  // namespace isthmus::profiler

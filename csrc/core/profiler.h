@@ -2,10 +2,12 @@
 // profiler runs, each scope below costs one relaxed load.
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,7 @@
 
 namespace isthmus::profiler {
 
-enum class Kind : uint8_t { kKernel, kCopy, kSet, kSynchronize, kCall, kDriver };
+enum class Kind : uint8_t { kKernel, kCopy, kSet, kSynchronize, kCollective, kCall, kDriver };
 
 struct Record {
   Kind kind = Kind::kKernel;
@@ -26,6 +28,9 @@ struct Record {
   int64_t annotation_id = 0;  // of the innermost record_function(); 0 if none
   uint32_t launch = 0;        // what a call and the work that it started have in common; 0 if unknown
   std::string name;
+  // Of a collective, which runs beside the streams: its stream is a row that the trace finds for it.
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  int32_t group_size = 0;
 };
 
 namespace detail {
@@ -98,6 +103,27 @@ class Work : public Call {
   c10::Stream stream_{c10::Stream::UNSAFE, c10::Device(kChip, 0), 0};
   uint64_t bytes_ = 0;
   void* before_ = nullptr;  // event of enqueued work
+};
+
+// A collective or a send or receive: work that a call hands to a transport, and that ends on any thread. One
+// that ends after the profile has no row.
+class Collective {
+ public:
+  Collective() = default;
+  // Begins the call, if a profile runs.
+  void begin(const char* name, c10::Device device, c10::ScalarType dtype);
+  // Bytes that it reads and writes: the work begins after the last of them. Its size is that of the larger
+  // side, as all ranks' parts together count in an all-gather and in a reduce-scatter.
+  void add(uint64_t read, uint64_t written);
+  void launched(int group_size);  // ends the call, in its thread
+  void done() noexcept;
+
+ private:
+  struct Row;
+  struct Delete {
+    void operator()(Row* row) const noexcept;
+  };
+  std::unique_ptr<Row, Delete> row_;  // null where no profile runs
 };
 
 // ---- work timed by events (profiler_events.cpp)

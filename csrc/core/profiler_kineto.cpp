@@ -5,6 +5,7 @@
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <unordered_set>
@@ -38,6 +39,35 @@ bool on_host(const Record& record) noexcept {
   return record.kind == Kind::kCall || record.kind == Kind::kDriver;
 }
 
+// Collectives have rows after those of the streams, whose ids are small: as many as overlapped at once, for
+// what a row shows must not.
+constexpr int64_t kFirstCollectiveRow = int64_t{1} << 20;
+
+void place_collectives(std::vector<Record>& records) {
+  std::vector<Record*> collectives;
+  for (Record& record : records)
+    if (record.kind == Kind::kCollective) collectives.push_back(&record);
+  std::sort(collectives.begin(), collectives.end(),
+            [](const Record* a, const Record* b) { return a->start_ns < b->start_ns; });
+  std::map<int32_t, std::vector<int64_t>> ends;  // by device: of the last one in each row
+  for (Record* const record : collectives) {
+    auto& rows = ends[record->device];
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [record](int64_t end_ns) { return end_ns <= record->start_ns; });
+    record->stream = kFirstCollectiveRow + (row - rows.begin());
+    if (row == rows.end()) {
+      rows.push_back(record->end_ns);
+    } else {
+      *row = record->end_ns;
+    }
+  }
+}
+
+std::string row_name(int64_t stream) {
+  if (stream >= kFirstCollectiveRow) return "collectives " + std::to_string(stream - kFirstCollectiveRow);
+  return "stream " + std::to_string(stream) + (stream == 0 ? " (default)" : "");
+}
+
 // Names reach the trace as they are, inside quotes.
 std::string quotable(const std::string& text) {
   std::string safe = text;
@@ -62,6 +92,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (status_ != libkineto::TraceStatus::RECORDING) return;
     profiler::stop();
     records_ = take_records();
+    place_collectives(records_);
     status_ = libkineto::TraceStatus::PROCESSING;
   }
   std::vector<std::string> errors() override { return {}; }
@@ -94,9 +125,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   std::vector<libkineto::ResourceInfo> getResourceInfos() override {
     std::vector<libkineto::ResourceInfo> rows;
     for (const auto& [device, streams] : streams_)
-      for (const int64_t stream : streams)
-        rows.push_back(
-            {stream, stream, device, "stream " + std::to_string(stream) + (stream == 0 ? " (default)" : "")});
+      for (const int64_t stream : streams) rows.push_back({stream, stream, device, row_name(stream)});
     return rows;
   }
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override { return std::move(buffer_); }
@@ -163,6 +192,10 @@ void Session::log(const Record& record, const libkineto::getLinkedActivityCallba
     activity.addMetadata("stream", record.stream);
   }
   if (record.bytes != 0) activity.addMetadata("bytes", record.bytes);
+  if (record.kind == Kind::kCollective) {
+    activity.addMetadataQuoted("dtype", c10::toString(record.dtype));
+    activity.addMetadata("Group size", record.group_size);  // as the rows of NCCL's kernels call it
+  }
   activity.log(logger);
 }
 
