@@ -1,4 +1,4 @@
-"""Builds what is compiled: the loader and the host driver, and where PyTorch is installed the core (isthmus._C).
+"""Builds what is compiled: the loader and the host driver, and where PyTorch is installed the core and the kernels.
 
 The rest of the package is described in pyproject.toml.
 """
@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent
 CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
+KERNELS = "isthmus.ops.libisthmus_kernels"
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = ("core", "memory", "memory/policies", "dispatch", "collectives", "loader")
 
@@ -95,6 +96,47 @@ def host_driver() -> Extension:
     )
 
 
+# What at::vec needs for each capability that PyTorch may report; any other builds for the baseline.
+CAPABILITIES = {
+    "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c"],
+    "AVX2": ["-mavx2", "-mfma", "-mf16c"],
+    "DEFAULT": [],
+}
+
+
+def capability() -> str:
+    """What the kernels are compiled for: ISTHMUS_KERNELS, or what PyTorch says this machine can."""
+    asked = os.environ.get("ISTHMUS_KERNELS") or torch.backends.cpu.get_cpu_capability()
+    if os.environ.get("ISTHMUS_KERNELS") and asked not in CAPABILITIES:
+        raise SystemExit(f"isthmus: ISTHMUS_KERNELS={asked} is none of {', '.join(CAPABILITIES)}")
+    return asked if asked in CAPABILITIES else "DEFAULT"
+
+
+def kernels() -> Extension:
+    """The fused operators' CPU kernels: they serve plain CPU tensors too, so they are no part of the core.
+
+    Not linked with OpenMP: its symbols are those of the library that PyTorch has loaded for all.
+    """
+    system = [flag for path in include_paths() for flag in ("-isystem", path)]
+    chosen = capability()
+    return Extension(
+        KERNELS,
+        sources=sources("kernels"),
+        depends=headers(),
+        include_dirs=[str(ROOT / "csrc")],
+        define_macros=[("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],
+        extra_compile_args=[
+            *(*system, "-std=c++20", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
+            *(*CAPABILITIES[chosen], *OPTIMIZATION, *HIDDEN, *WARNINGS),
+            # GCC 12 says it of its own AVX512 intrinsics, which begin with an undefined register on purpose.
+            *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
+        ],
+        library_dirs=library_paths(),
+        libraries=["c10", "torch", "torch_cpu"],
+        language="c++",
+    )
+
+
 class Build(BuildExtension):
     """Keeps objects in build/, so that an editable install and a later build share them."""
 
@@ -140,8 +182,11 @@ def copy_headers(folder: Path) -> None:
 
 
 def write_build_record(path: Path) -> None:
-    """Record the torch that the core was compiled against; isthmus/autoload.py reads it before it loads."""
-    text = f'"""Written by setup.py."""\n\nTORCH_VERSION = "{torch.__version__}"\n'
+    """Record what was compiled against and for; isthmus/autoload.py and isthmus/ops read it before they load."""
+    text = (
+        '"""Written by setup.py."""\n\n'
+        f'TORCH_VERSION = "{torch.__version__}"\nKERNEL_CAPABILITY = "{capability()}"\n'
+    )
     if path.exists() and path.read_text() == text:
         return
     beside = path.with_suffix(".py.tmp")
@@ -151,11 +196,11 @@ def write_build_record(path: Path) -> None:
 
 def remove_core(package: Path) -> None:
     """Drop the core that an earlier build, with PyTorch, left where this one collects its files."""
-    for stale in (package / "_build.py", *package.glob("_C.*.so")):
+    for stale in (package / "_build.py", *package.glob("_C.*.so"), *package.glob("ops/*.so")):
         stale.unlink(missing_ok=True)
 
 
 setup(
-    ext_modules=[loader(), host_driver(), *([core()] if HAS_TORCH else [])],
+    ext_modules=[loader(), host_driver(), *([core(), kernels()] if HAS_TORCH else [])],
     cmdclass={"build_ext": Build},
 )

@@ -5468,6 +5468,85 @@ static inline int isthmus_call_aten_zero_(void* function, const TVMFFIAny* items
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::add_rms_norm(Tensor input, Tensor residual, Tensor? weight, float eps) -> (Tensor out, Tensor
+ *     sum, Tensor rstd)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, input.shape, (*input.shape[:-1], 1)); dtype: (input.dtype, input.dtype,
+ *     accumulator(input))
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_add_rms_norm "isthmus::add_rms_norm"
+typedef isthmus_status (*isthmus_isthmus_add_rms_norm_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* residual, const DLTensor* weight, double eps, DLTensor* out, DLTensor* sum,
+        DLTensor* rstd);
+static inline int isthmus_call_isthmus_add_rms_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* residual = isthmus_take_tensor(&a, "residual");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* sum = isthmus_take_tensor(&a, "sum");
+  DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_add_rms_norm_fn, function)(a.context, input, residual, weight,
+        eps, out, sum, rstd);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::rms_norm(Tensor input, Tensor? weight, float eps) -> (Tensor out, Tensor rstd)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, (*input.shape[:-1], 1)); dtype: (input.dtype, accumulator(input))
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_rms_norm "isthmus::rms_norm"
+typedef isthmus_status (*isthmus_isthmus_rms_norm_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* weight, double eps, DLTensor* out, DLTensor* rstd);
+static inline int isthmus_call_isthmus_rms_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  double eps = isthmus_take_float(&a, "eps");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rms_norm_fn, function)(a.context, input, weight, eps, out,
+        rstd);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::rms_norm_backward(Tensor grad, Tensor? grad_sum, Tensor input, Tensor? weight, Tensor rstd) ->
+ *     (Tensor grad_input, Tensor? grad_weight)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, None if weight is None else weight.shape); dtype: (input.dtype, None if weight is
+ *     None else accumulator(input))
+ * within 0.51 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_rms_norm_backward "isthmus::rms_norm_backward"
+typedef isthmus_status (*isthmus_isthmus_rms_norm_backward_fn)(isthmus_context* context, const DLTensor* grad,
+        const DLTensor* grad_sum, const DLTensor* input, const DLTensor* weight, const DLTensor* rstd,
+        DLTensor* grad_input, DLTensor* grad_weight);
+static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* grad_sum = isthmus_take_optional_tensor(&a, "grad_sum");
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
+  const DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
+  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rms_norm_backward_fn, function)(a.context, grad, grad_sum,
+        input, weight, rstd, grad_input, grad_weight);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -1,3 +1,4 @@
 """Written by setup.py when the C++ core is built."""
 
 TORCH_VERSION: str
+KERNEL_CAPABILITY: str

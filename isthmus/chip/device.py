@@ -123,5 +123,10 @@ def driver() -> dict[str, Any]:
     return _C.driver()
 
 
+def is_host_addressable() -> bool:
+    """Whether CPU kernels may work on the chip's memory, as they do on the host chip."""
+    return bool(_C.driver()["delegate"] == "cpu")
+
+
 def _device(index: int) -> torch.device:
     return torch.device("chip", index)

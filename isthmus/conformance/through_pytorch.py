@@ -17,6 +17,7 @@ from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case, Expected, Result, Tensor, Value
 from isthmus.conformance.judge import differing, judge
 from isthmus.opset import dtypes as dt
+from isthmus.opset.reference import overload
 from isthmus.opset.schema import Argument, Schema
 
 _SEED = 0x5EED
@@ -86,10 +87,7 @@ class _Call:
 
     def run(self) -> _Call:
         torch.manual_seed(_SEED)
-        space, _, name = self._schema.name.partition("::")
-        base, _, overload = name.partition(".")
-        function = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
-        returned = function(**{**self._given, **self._omitted()})
+        returned = overload(self._schema.name)(**{**self._given, **self._omitted()})
         if len(self._schema.returns) == len(self._schema.outputs):
             several = len(self._schema.outputs) != 1
             self._outputs = list(returned) if several and returned is not None else [returned]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus import _C
 from isthmus.after_import import AfterImport
+from isthmus.chip.device import is_host_addressable
 from isthmus.patches import Scope
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if not _has_device(model_, inputs_, torch._C._get_privateuse1_backend_name()):
             return inductor(self, model_, inputs_, config_patches=config_patches)
-        if not _host_addressable():
+        if not is_host_addressable():
             _notice_once()
             from torch._dynamo.backends.debugging import aot_eager
 
@@ -65,11 +65,6 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
         return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
-
-
-def _host_addressable() -> bool:
-    """Whether the CPU's kernels run over the chip's memory."""
-    return bool(_C.driver()["delegate"] == "cpu")
 
 
 def _has_device(model: GraphModule, inputs: Sequence[Any], device_type: str) -> bool:

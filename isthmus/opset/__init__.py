@@ -38,6 +38,7 @@ FAMILIES = (
     "random",
     "foreach",
     "optimizer",
+    "llm_norm",
 )
 
 

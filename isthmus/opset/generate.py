@@ -10,6 +10,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from isthmus import opset
 from isthmus.opset import header, pages, torchgen_schemas
@@ -21,8 +22,21 @@ MODELS = HERE / "models.json"
 
 def schemas() -> dict[Path, str]:
     """schemas.json with what it should contain."""
-    names = [operator.name for family in opset.FAMILIES for operator in _family(family)]
-    return {HERE / "schemas.json": torchgen_schemas.text(torchgen_schemas.records(names, _models()))}
+    operators = [operator for family in opset.FAMILIES for operator in _family(family)]
+    table = torchgen_schemas.records([each.name for each in operators if not each.schema], _models())
+    table |= {each.name: _extension(each) for each in operators if each.schema}
+    return {HERE / "schemas.json": torchgen_schemas.text(table)}
+
+
+def _extension(operator: Operator) -> dict[str, Any]:
+    """The record of an operator that is not PyTorch's own."""
+    return {
+        "schema": operator.schema,
+        "variants": [],
+        "tags": [],
+        "differentiable": list(operator.differentiable),
+        "models": [],
+    }
 
 
 def derived() -> dict[Path, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from isthmus.opset import dtypes as dt
 from isthmus.opset.derived import derived
 from isthmus.opset.sampling import Case, Maker
 
@@ -70,6 +71,9 @@ class Operator:
         strided: whether its tensors may be strided: not where PyTorch itself insists on contiguous ones.
         special: which of NaN and infinity it is tried with: not infinity where orders of evaluation that are
             equally right give an infinity or NaN.
+        schema: of an operator that is not PyTorch's own: its text.
+        differentiable: of an operator that is not PyTorch's own: the arguments that it has a gradient for.
+        package: module that registers such an operator with PyTorch when it is imported.
         family: file of :mod:`isthmus.opset.families` that it is in.
     """
 
@@ -84,6 +88,9 @@ class Operator:
     law: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     strided: bool = True
     special: tuple[float, ...] = SPECIAL
+    schema: str = ""
+    differentiable: tuple[str, ...] = ()
+    package: str = ""
     family: str = ""
 
     @property
@@ -119,6 +126,24 @@ def op(
     per_dtype = {each: table.get(each, table.get("", EXACT)) for each in dtypes}
     full = name if "::" in name else f"aten::{name}"
     return Operator(full, dtypes, shape, dtype, samples, per_dtype, **others)
+
+
+def extension(
+    schema: str,
+    shape: str,
+    dtype: str,
+    samples: Samples,
+    tolerance: Tolerance | dict[str, Tolerance],
+    differentiable: str = "",
+    dtypes: tuple[str, ...] = dt.FLOATS,
+    **others: Any,
+) -> Operator:
+    """An operator of :mod:`isthmus.ops`; its schema without namespace, its differentiable arguments as one text."""
+    name = schema.partition("(")[0]
+    return op(
+        f"isthmus::{name}", dtypes, shape, dtype, samples, tolerance, schema=f"isthmus::{schema}",
+        differentiable=tuple(differentiable.split()), package="isthmus.ops", **others,
+    )  # fmt: skip
 
 
 def transcendental(ulp: float, what: str = "a good libm") -> dict[str, Tolerance]:

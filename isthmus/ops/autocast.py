@@ -1,0 +1,44 @@
+"""Autocast rules of the operators, by the lists that PyTorch has for CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def _dtype(tensor: torch.Tensor) -> torch.dtype | None:
+    """Dtype that autocast asks for on the tensor's device; None where it is off."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
+def _cast(tensor: Any, dtype: torch.dtype) -> Any:
+    floating = (
+        isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.dtype != torch.float64
+    )
+    return tensor.to(dtype) if floating else tensor
+
+
+def lower(*tensors: Any) -> tuple[Any, ...]:
+    """For what products are made of: under autocast, floats (not float64) in its dtype."""
+    dtype = _dtype(tensors[0])
+    return tensors if dtype is None else tuple(_cast(each, dtype) for each in tensors)
+
+
+def widest(*tensors: Any) -> tuple[Any, ...]:
+    """For what adds or normalises: under autocast, floats in the widest dtype among them."""
+    if _dtype(tensors[0]) is None:
+        return tensors
+    kinds = [each.dtype for each in tensors if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    top = kinds[0]
+    for kind in kinds[1:]:
+        top = torch.promote_types(top, kind)
+    return tuple(_cast(each, top) for each in tensors)
+
+
+def single(*tensors: Any) -> tuple[Any, ...]:
+    """For what PyTorch computes in float32 under autocast: floats in float32."""
+    if _dtype(tensors[0]) is None:
+        return tensors
+    return tuple(_cast(each, torch.float32) for each in tensors)

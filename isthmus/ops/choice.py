@@ -1,0 +1,78 @@
+"""Which implementation a call takes, and how to force one."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from isthmus import ops
+from isthmus.ops.operators import Choice, Operator, operators, recorded
+
+
+def implementations() -> dict[str, list[str]]:
+    """The implementations of every operator, in the order in which they are asked."""
+    return {name: each.names() for name, each in operators().items()}
+
+
+def which(name: str, *arguments: Any, **named: Any) -> Choice:
+    """Which implementation ``isthmus.ops.<name>(*arguments, **named)`` takes, and why. Nothing is computed.
+
+    Args:
+        name: a function of ``isthmus.ops``, such as ``rms_norm``.
+        arguments: of that function.
+        named: of that function.
+
+    Raises:
+        ValueError: there is no such function, or a forced implementation does not serve the call.
+    """
+    function = getattr(ops, name, None) if name in ops.__all__ else None
+    if function is None:
+        raise ValueError(f"isthmus.ops has no {name!r}; it has {', '.join(ops.__all__)}")
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, recorded() as choices:
+        fake = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (arguments, named))
+        function(*fake[0], **fake[1])
+    return choices[0]
+
+
+class use:
+    """Take one implementation of an operator for every call, until it is undone; ``with`` undoes it by itself.
+
+        isthmus.ops.use("rms_norm", "composite")
+        isthmus.ops.use("rms_norm", None)       # choose again
+
+    Args:
+        name: an operator (:func:`implementations` lists them); its backward, ``<name>_backward``, goes with it.
+        implementation: one of its implementations; None chooses again.
+
+    Raises:
+        ValueError: there is no such operator or implementation.
+    """
+
+    def __init__(self, name: str, implementation: str | None) -> None:
+        known = operators()
+        if name not in known:
+            raise ValueError(f"isthmus.ops has no operator {name!r}; it has {', '.join(sorted(known))}")
+        self._before: list[tuple[Operator, str]] = []
+        for each in (known[name], known.get(f"{name}_backward")):
+            if each is None:
+                continue
+            if implementation is not None and implementation not in each.names():
+                raise ValueError(
+                    f"{each.name} has no implementation {implementation!r}; it has {', '.join(each.names())}"
+                )
+            self._before.append((each, each.forced))
+        for each, _ in self._before:
+            each.force(implementation or "")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each, forced in self._before:
+            each.force(forced)

@@ -1,0 +1,57 @@
+"""Implementations by the fused CPU kernels (csrc/kernels), for CPU tensors and chips that the CPU addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isthmus.ops.operators import Implementation, Operator, addressed_by_cpu
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_LIBRARY = Path(__file__).parent / "libisthmus_kernels.so"
+# What PyTorch may say of a machine, each able to run what is compiled for those before it.
+_CAPABILITIES = ("NO AVX", "DEFAULT", "AVX2", "AVX512")
+
+
+@cache
+def unavailable() -> str:
+    """Why the kernels cannot run in this process, or ""; loads them at the first call."""
+    try:
+        from isthmus._build import KERNEL_CAPABILITY as built
+    except ImportError:
+        return "the kernels are not built (`make build`)"
+    here = torch.backends.cpu.get_cpu_capability()
+    if built != "DEFAULT" and (here not in _CAPABILITIES or _rank(here) < _rank(built)):
+        return (
+            f"the kernels are built for {built} and this process has {here}: build them here (`make build`)"
+        )
+    if not _LIBRARY.is_file():
+        return f"{_LIBRARY.name} is not there (`make build`)"
+    torch.ops.load_library(str(_LIBRARY))
+    return ""
+
+
+def _rank(capability: str) -> int:
+    return _CAPABILITIES.index(capability)
+
+
+def floats(*arguments: Any) -> str:
+    """Refuses a call whose first tensor is of a dtype that no kernel is compiled for."""
+    kind = next(each.dtype for each in arguments if isinstance(each, torch.Tensor))
+    return "" if kind in FLOATS else f"no kernel for {kind}"
+
+
+def add(operator: Operator, refuses: Callable[..., str] = floats) -> None:
+    """Register ``isthmus_cpu::<name>`` as the ``cpu`` implementation of an operator, if the kernels can run."""
+    reason = unavailable()
+    call = _refused if reason else getattr(torch.ops.isthmus_cpu, operator.name).default
+    checked = (lambda *_: reason) if reason else refuses
+    operator.add(Implementation("cpu", call, lambda device: addressed_by_cpu(device.type), checked))
+
+
+def _refused(*_: Any) -> Any:
+    raise AssertionError("chosen although it refuses every call")

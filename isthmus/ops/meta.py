@@ -1,0 +1,54 @@
+"""What an operator gives for tensors without memory: shapes and dtypes by the rules of the opset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from isthmus.opset import operators, rules, schema_of
+
+
+class _Seen(NamedTuple):
+    shape: tuple[Any, ...]
+    dtype: str
+
+
+def function(name: str) -> Callable[..., Any]:
+    """The kernel for the meta device of an operator of the opset: contiguous results of the right shape and dtype."""
+    operator, schema = operators()[name], schema_of(name)
+
+    def kernel(*arguments: Any, **named: Any) -> Any:
+        if not schema.outputs:
+            return None
+        values = {a.name: v for a, v in zip(schema.arguments, arguments, strict=False)} | named
+        seen = {key: _seen(value) for key, value in values.items()}
+        shapes, kinds = rules.evaluate(operator.shape, seen), rules.evaluate(operator.dtype, seen)
+        device = _first(values.values()).device
+        if len(schema.outputs) == 1:
+            return _empty(shapes, kinds, device)
+        return tuple(_empty(shape, kind, device) for shape, kind in zip(shapes, kinds, strict=True))
+
+    return kernel
+
+
+def _seen(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _Seen(tuple(value.shape), str(value.dtype).removeprefix("torch."))
+    return [_seen(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _first(values: Iterable[Any]) -> torch.Tensor:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, list | tuple) and value and isinstance(value[0], torch.Tensor):
+            return value[0]
+    raise TypeError("no tensor among the arguments")
+
+
+def _empty(shape: Any, kind: Any, device: torch.device) -> Any:
+    if isinstance(shape, list):
+        return [_empty(*pair, device) for pair in zip(shape, kind, strict=True)]
+    return torch.empty(shape, dtype=getattr(torch, kind), device=device) if shape is not None else None

@@ -1,0 +1,203 @@
+"""RMSNorm (Zhang and Sennrich, 2019), alone and with the addition of the residual before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+from isthmus.ops import autocast, cpu
+from isthmus.ops.operators import operator
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+@operator("rms_norm")
+def _rms_norm(
+    input: torch.Tensor, weight: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    wide = input.to(_wide(input))
+    rstd = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+    hat = wide * rstd
+    return (hat if weight is None else hat * weight).to(input.dtype), rstd
+
+
+@operator("add_rms_norm")
+def _add_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    total = input.to(_wide(input)) + residual
+    out, rstd = _rms_norm.composite(total, weight, eps)
+    return out.to(input.dtype), total.to(input.dtype), rstd
+
+
+@operator("rms_norm_backward")
+def _rms_norm_backward(
+    grad: torch.Tensor,
+    grad_sum: torch.Tensor | None,
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    rstd: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    kind = _wide(input)
+    wide, hat = grad.to(kind), input.to(kind) * rstd
+    slope = wide if weight is None else wide * weight
+    dx = rstd * (slope - hat * (slope * hat).mean(-1, keepdim=True))
+    if grad_sum is not None:
+        dx = dx + grad_sum
+    dw = None if weight is None else torch.atleast_2d(wide * hat).flatten(0, -2).sum(0)
+    return dx.to(input.dtype), dw
+
+
+for _each in (_rms_norm, _add_rms_norm, _rms_norm_backward):
+    cpu.add(_each)
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+        out, rstd = _rms_norm(input, weight, eps)
+        ctx.save_for_backward(input, weight, rstd)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        input, weight, rstd = ctx.saved_tensors
+        dx, dw = _rms_norm_backward(grad, None, input, weight, rstd)
+        return dx, None if weight is None else dw.to(weight.dtype), None
+
+
+class _AddRMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, input: Any, residual: Any, weight: Any, eps: float) -> Any:
+        out, total, rstd = _add_rms_norm(input, residual, weight, eps)
+        ctx.save_for_backward(total, weight, rstd)
+        return out, total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor, grad_sum: torch.Tensor) -> tuple[Any, ...]:
+        total, weight, rstd = ctx.saved_tensors
+        dx, dw = _rms_norm_backward(grad, grad_sum, total, weight, rstd)
+        return dx, dx, None if weight is None else dw.to(weight.dtype), None
+
+
+def rms_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    unit_offset: bool = False,
+) -> torch.Tensor:
+    """``input * rsqrt(mean(input ** 2) + eps) * weight`` over the last dimensions, computed in float32 at least.
+
+    Args:
+        input: [..., *normalized], float16, bfloat16, float32 or float64.
+        weight: [*normalized] of any float dtype; None is the last dimension without a factor.
+        eps: added to the mean.
+        unit_offset: the factor is ``1 + weight``, as Gemma has it.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        ValueError: the weight is not of the last dimensions' shape.
+    """
+    flat, factor = _rows("rms_norm", input, weight, unit_offset)
+    return _RMSNorm.apply(flat, factor, eps).view(input.shape)
+
+
+def add_rms_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    unit_offset: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of input and residual, and its :func:`rms_norm`: ``(normalised, sum)``.
+
+    Args:
+        input: [..., *normalized], float16, bfloat16, float32 or float64.
+        residual: like ``input``; under autocast the sum is in the wider dtype of the two.
+        weight: [*normalized], or None.
+        eps: added to the mean.
+        unit_offset: the factor is ``1 + weight``.
+
+    Raises:
+        ValueError: input and residual are of different shapes or dtypes, or the weight is not of the last
+            dimensions' shape.
+    """
+    input, residual = autocast.widest(input, residual)
+    if input.shape != residual.shape or input.dtype != residual.dtype:
+        raise ValueError(
+            f"add_rms_norm: residual is {residual.dtype} {tuple(residual.shape)} and input is {input.dtype} "
+            f"{tuple(input.shape)}; they have to be alike"
+        )
+    flat, factor = _rows("add_rms_norm", input, weight, unit_offset)
+    out, total = _AddRMSNorm.apply(flat, residual.reshape(flat.shape), factor, eps)
+    return out.view(input.shape), total.view(input.shape)
+
+
+def _rows(
+    name: str, input: torch.Tensor, weight: torch.Tensor | None, unit_offset: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The input with what is normalised as its last dimension, and the factor as one dimension."""
+    if weight is None:
+        return input, None
+    if input.shape[input.dim() - weight.dim() :] != weight.shape:
+        raise ValueError(
+            f"{name}: weight has shape {tuple(weight.shape)} and input {tuple(input.shape)}; "
+            "the last dimensions of the input have to be the weight's"
+        )
+    factor = weight + 1 if unit_offset else weight
+    if weight.dim() == 1:
+        return input, factor
+    return input.reshape(*input.shape[: input.dim() - weight.dim()], weight.numel()), factor.reshape(-1)
+
+
+class RMSNorm(nn.Module):
+    """:func:`rms_norm` with a learnt factor; :func:`add_rms_norm` when called with a residual.
+
+    Args:
+        normalized_shape: the last dimensions of the input.
+        eps: added to the mean.
+        elementwise_affine: whether there is a factor.
+        unit_offset: the factor is ``1 + weight`` and the weight begins at 0.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-6,
+        elementwise_affine: bool = True,
+        *,
+        unit_offset: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = shape
+        self.eps = eps
+        self.unit_offset = unit_offset
+        start = torch.zeros if unit_offset else torch.ones
+        self.weight = nn.Parameter(start(shape, device=device, dtype=dtype)) if elementwise_affine else None
+
+    def forward(
+        self, input: torch.Tensor, residual: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """The normalised input; with a residual, (normalised sum, sum)."""
+        if residual is None:
+            return rms_norm(input, self.weight, self.eps, unit_offset=self.unit_offset)
+        return add_rms_norm(input, residual, self.weight, self.eps, unit_offset=self.unit_offset)
+
+    def extra_repr(self) -> str:
+        """What print() shows."""
+        return f"{self.normalized_shape}, eps={self.eps}, unit_offset={self.unit_offset}"

@@ -1,0 +1,202 @@
+"""The operators that the functions of isthmus.ops are made of, and which implementation a call of one takes.
+
+Every operator is in the opset (namespace ``isthmus``) and is called through PyTorch's dispatcher, so that it works
+under FakeTensor and ``torch.compile``. Its kernel chooses among the implementations when it runs: the first, in the
+order in which they were registered, that is for the tensors' device and serves the arguments; ``composite``, in terms
+of PyTorch's own operators, comes last and serves every call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from isthmus.ops import meta
+from isthmus.opset import schema_of
+
+_logger = logging.getLogger("isthmus.ops")
+_library = torch.library.Library("isthmus", "DEF")
+
+COMPOSITE = "composite"
+
+
+class Implementation(NamedTuple):
+    """One way to compute an operator.
+
+    Attributes:
+        name: ``composite``, ``cpu``, ``triton``, ``npu``.
+        call: takes the operator's arguments by position, returns its results.
+        on: whether it is for tensors of a device.
+        refuses: takes the arguments; why it does not serve them, or "".
+    """
+
+    name: str
+    call: Callable[..., Any]
+    on: Callable[[torch.device], bool]
+    refuses: Callable[..., str]
+
+
+class Choice(NamedTuple):
+    """What a call takes.
+
+    Attributes:
+        operator: ``rms_norm``.
+        implementation: name of the implementation.
+        reason: why that one.
+        refused: why those before it do not serve the call, by name.
+    """
+
+    operator: str
+    implementation: str
+    reason: str
+    refused: dict[str, str]
+
+    def __str__(self) -> str:
+        others = "".join(f"; {name}: {why}" for name, why in self.refused.items())
+        return f"{self.operator}: {self.implementation} ({self.reason}{others})"
+
+
+class Operator:
+    """An operator of the namespace ``isthmus``.
+
+    Args:
+        name: in the opset, without the namespace.
+        composite: it in terms of PyTorch's operators, for any device; takes the arguments by position.
+    """
+
+    def __init__(self, name: str, composite: Callable[..., Any]) -> None:
+        self.name = name
+        self.composite = composite
+        self.schema = schema_of(f"isthmus::{name}")
+        self._forced = ""
+        self._told: set[str] = set()
+        self._implementations = [Implementation(COMPOSITE, composite, lambda _: True, lambda *_: "")]
+        _library.define(self.schema.text.removeprefix("isthmus::"))
+        _library.impl(name, self._run, "CompositeExplicitAutograd")
+        _library.impl(name, meta.function(f"isthmus::{name}"), "Meta")
+        self._overload = getattr(torch.ops.isthmus, name).default
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the operator; all arguments of the schema by position."""
+        if _recorded is not None:
+            _recorded.append(self.choose(arguments))
+        return self._overload(*arguments)
+
+    def add(self, implementation: Implementation) -> None:
+        """Register an implementation, behind those that were registered before and ahead of the composite."""
+        self._implementations.insert(-1, implementation)
+
+    def names(self) -> list[str]:
+        """The implementations in the order in which they are asked."""
+        return [each.name for each in self._implementations]
+
+    def force(self, implementation: str) -> None:
+        """Take that implementation for every call; "" chooses again."""
+        self._forced = implementation
+
+    @property
+    def forced(self) -> str:
+        """The implementation that every call takes, or ""."""
+        return self._forced
+
+    def choose(self, arguments: tuple[Any, ...]) -> Choice:
+        """The implementation that a call with these arguments takes.
+
+        Raises:
+            ValueError: one is forced and does not serve them.
+        """
+        return self._choose(arguments)[1]
+
+    def _choose(self, arguments: tuple[Any, ...]) -> tuple[Implementation, Choice]:
+        device = _device(arguments)
+        refused: dict[str, str] = {}
+        for each in self._implementations:
+            if self._forced and each.name != self._forced:
+                continue
+            why = each.refuses(*arguments) if each.on(device) else f"not for {device.type}"
+            if not why:
+                reason = "forced" if self._forced else f"the first that serves {device.type}"
+                return each, Choice(self.name, each.name, reason, refused)
+            refused[each.name] = why
+        raise ValueError(
+            f"isthmus.ops: {self.name} is to use {self._forced!r}, which does not serve this call: "
+            f"{refused.get(self._forced, 'there is no such implementation here')}; "
+            f"use({self.name!r}, None) lets Isthmus choose"
+        )
+
+    def _run(self, *arguments: Any) -> Any:
+        if not self._forced:  # the fast path: nothing is recorded of the ones that fit at once
+            device = _device(arguments)
+            for each in self._implementations:
+                if each.on(device) and not each.refuses(*arguments):
+                    if each.name == COMPOSITE:
+                        self._tell(arguments)
+                    return each.call(*arguments)
+        return self._choose(arguments)[0].call(*arguments)
+
+    def _tell(self, arguments: tuple[Any, ...]) -> None:
+        """Log once for each reason that a call falls back though its device has something faster."""
+        device = _device(arguments)
+        for each in self._implementations[:-1]:
+            why = each.refuses(*arguments) if each.on(device) else ""
+            if (
+                why
+                and (said := f"{self.name} falls back from {each.name} to {COMPOSITE}: {why}")
+                not in self._told
+            ):
+                self._told.add(said)
+                _logger.warning("%s", said)
+
+
+_operators: dict[str, Operator] = {}
+_recorded: list[Choice] | None = None
+
+
+def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:
+    """Decorator: make the function the composite of an operator, and the operator of it."""
+
+    def define(composite: Callable[..., Any]) -> Operator:
+        made = _operators[name] = Operator(name, composite)
+        return made
+
+    return define
+
+
+def operators() -> dict[str, Operator]:
+    """Every operator by its name."""
+    return dict(_operators)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Choice]]:
+    """Collect the choices of the calls inside."""
+    global _recorded
+    outer, _recorded = _recorded, []
+    try:
+        yield _recorded
+    finally:
+        _recorded = outer
+
+
+def _device(arguments: tuple[Any, ...]) -> torch.device:
+    for each in arguments:
+        if isinstance(each, torch.Tensor):
+            return each.device
+        if isinstance(each, list | tuple) and each and isinstance(each[0], torch.Tensor):
+            return each[0].device
+    raise TypeError("an operator of isthmus.ops needs a tensor among its arguments")
+
+
+@cache
+def addressed_by_cpu(kind: str) -> bool:
+    """Whether CPU code may work on the memory of devices of that type."""
+    if kind == "cpu":
+        return True
+    module = getattr(torch, kind, None)
+    asked = getattr(module, "is_host_addressable", None)
+    return bool(asked and asked())

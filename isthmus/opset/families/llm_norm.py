@@ -1,0 +1,106 @@
+"""RMSNorm of large language models, alone and after the addition of the residual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
+from isthmus.opset.sampling import Array, Case, Maker
+
+_FORWARD = accumulated(32, "a mean of squares by blocked sums")
+_BACKWARD = accumulated(64, "two blocked sums over the row or the batch")
+_EPS = 1e-6
+
+
+def _rows(m: Maker) -> Iterator[tuple[str, Array, bool]]:
+    for kind, shape, layout, weighted in (
+        ("contiguous", (2, 17, 35), "contiguous", True),
+        ("contiguous", (3, 64), "contiguous", False),
+        ("contiguous", (5, 1), "contiguous", True),
+        ("strided", (5, 19), "transposed", True),
+        ("large", (3, 1031), "contiguous", True),
+        ("zero-size", (0, 7), "contiguous", True),
+    ):
+        yield kind, m.tensor(*shape, layout=layout, low=-1.7), weighted
+
+
+def _weight(m: Maker, tensor: Array, weighted: bool) -> Array | None:
+    return m.tensor(tensor.shape[-1]) if weighted else None
+
+
+def _norms(m: Maker) -> Iterator[Case]:
+    for kind, tensor, weighted in _rows(m):
+        yield m.case(kind, tensor, _weight(m, tensor, weighted), _EPS)
+    # Small values: an epsilon in the wrong place shows.
+    yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), m.tensor(13), 1e-3)
+
+
+def _sums(m: Maker) -> Iterator[Case]:
+    for kind, tensor, weighted in _rows(m):
+        yield m.case(kind, tensor, m.tensor(*tensor.shape), _weight(m, tensor, weighted), _EPS)
+
+
+def _gradients(m: Maker) -> Iterator[Case]:
+    import numpy as np
+
+    for kind, tensor, weighted in _rows(m):
+        wide = tensor.view.astype(np.float64)
+        rstd = m.values(
+            1 / np.sqrt((wide**2).mean(-1, keepdims=True) + _EPS),
+            "float64" if m.dtype == "float64" else "float32",
+        )
+        added = m.tensor(*tensor.shape) if weighted else None
+        yield m.case(kind, m.tensor(*tensor.shape), added, tensor, _weight(m, tensor, weighted), rstd)
+
+
+def _norm(input: Any, weight: Any, eps: float, magnitude: bool = False) -> Any:
+    rstd = (input.square().mean(-1, keepdim=True) + eps).rsqrt()
+    out = input * rstd * (1 if weight is None else weight)
+    return (out.abs(), rstd) if magnitude else (out, rstd)
+
+
+def _sum(input: Any, residual: Any, weight: Any, eps: float, magnitude: bool = False) -> Any:
+    total = input + residual
+    out, rstd = _norm(total, weight, eps)
+    if not magnitude:
+        return out, total, rstd
+    # The sum may cancel; what it is of does not.
+    terms = input.abs() + residual.abs()
+    spread = 1 + rstd.square() * (total.abs() * terms).mean(-1, keepdim=True)
+    return terms * rstd * spread * (1 if weight is None else weight.abs()), terms, rstd * spread
+
+
+def _gradient(grad: Any, grad_sum: Any, input: Any, weight: Any, rstd: Any, magnitude: bool = False) -> Any:
+    hat = input * rstd
+    slope = grad if weight is None else grad * weight
+    if magnitude:
+        grad, hat, slope = grad.abs(), hat.abs(), slope.abs()
+        grad_sum = None if grad_sum is None else grad_sum.abs()
+    mean = (slope * hat).mean(-1, keepdim=True)
+    dx = rstd * (slope + hat * mean if magnitude else slope - hat * mean)
+    dx = dx if grad_sum is None else dx + grad_sum
+    return dx, None if weight is None else (grad * hat).reshape(-1, input.shape[-1]).sum(0)
+
+
+def _size_of(reference: Any) -> Any:
+    return lambda **arguments: reference(**arguments, magnitude=True)
+
+
+_STATISTIC = "(*input.shape[:-1], 1)"
+
+OPERATORS: list[Operator] = [
+    extension("rms_norm(Tensor input, Tensor? weight, float eps) -> (Tensor out, Tensor rstd)",
+              f"(input.shape, {_STATISTIC})", "(input.dtype, accumulator(input))", _norms, _FORWARD,
+              differentiable="input weight", reference=_norm, magnitude=_size_of(_norm), special=ONLY_NAN),
+    extension("add_rms_norm(Tensor input, Tensor residual, Tensor? weight, float eps) "
+              "-> (Tensor out, Tensor sum, Tensor rstd)",
+              f"(input.shape, input.shape, {_STATISTIC})", "(input.dtype, input.dtype, accumulator(input))",
+              _sums, _FORWARD, differentiable="input residual weight", reference=_sum, magnitude=_size_of(_sum),
+              special=ONLY_NAN),
+    extension("rms_norm_backward(Tensor grad, Tensor? grad_sum, Tensor input, Tensor? weight, Tensor rstd) "
+              "-> (Tensor grad_input, Tensor? grad_weight)",
+              "(input.shape, None if weight is None else weight.shape)",
+              "(input.dtype, None if weight is None else accumulator(input))", _gradients, _BACKWARD,
+              reference=_gradient, magnitude=_size_of(_gradient), special=ONLY_NAN),
+]  # fmt: skip
