@@ -163,6 +163,31 @@ def test_calls_that_wait_are_rows(tmp_path: Path):
     assert set(names[4:]) == {"chipDeviceSynchronize"}
 
 
+def test_memory_of_the_driver_is_asked_for_in_rows(tmp_path: Path):
+    torch.chip.empty_cache()
+    with profile(activities=BOTH) as prof:
+        x = torch.empty(30 << 20, dtype=torch.uint8, device="chip")
+        host = torch.empty(5 << 20, dtype=torch.uint8).pin_memory()
+        del x, host
+        torch.chip.empty_cache()
+        torch.chip.empty_host_cache()
+    names = {call["name"] for call in of(trace_of(prof, tmp_path), "privateuse1_runtime")}
+    assert names >= {"chipMalloc", "chipFree", "chipMallocHost", "chipFreeHost"}
+
+
+def test_copies_of_storages_are_rows(tmp_path: Path):
+    x = torch.arange(1024, dtype=torch.int32, device="chip")
+    with profile(activities=BOTH) as prof:
+        x.resize_(2048)
+        other = x.untyped_storage().clone()
+    copies = sorted(of(trace_of(prof, tmp_path), "gpu_memcpy"), key=lambda copy: copy["ts"])
+    assert [(copy["name"], copy["args"]["bytes"]) for copy in copies] == [
+        ("Memcpy DtoD", 4096),
+        ("Memcpy DtoD", 8192),
+    ]
+    assert torch.equal(x[:1024].cpu(), torch.arange(1024, dtype=torch.int32)) and other.nbytes() == 8192
+
+
 def test_wait_of_a_stream_is_on_its_row_but_no_device_time(tmp_path: Path):
     host = torch.randn(1 << 22).pin_memory()
     first, second = torch.chip.Stream(), torch.chip.Stream()

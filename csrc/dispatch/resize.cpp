@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/routes.h"
 #include "memory/memory.h"
@@ -94,6 +95,8 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
   c10::DataPtr grown = memory::allocate(bytes, stream);
   const size_t kept = std::min(storage.nbytes(), bytes);
   if (kept > 0) {
+    using profiler::Work;
+    const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, kept);
     const isthmus_stream handle = stream_handle(stream);
     check(driver().copy_async(grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE, handle), "resize");
     mark_busy(stream);

@@ -1,3 +1,4 @@
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
 #include "memory/memory.h"
@@ -39,10 +40,15 @@ class ChipAllocator final : public c10::DeviceAllocator {
     isthmus_pointer_attributes attributes{};
     check(driver().pointer_attributes(to, &attributes), "pointer_attributes");
     TORCH_INTERNAL_ASSERT(attributes.kind == ISTHMUS_MEMORY_DEVICE, "copy_data to memory of no chip");
-    const auto device = static_cast<c10::DeviceIndex>(attributes.device);
-    drain(current_stream(device));
-    use_device(device);
-    check(driver().copy(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE), "copy");
+    const c10::Stream stream = current_stream(static_cast<c10::DeviceIndex>(attributes.device));
+    {
+      using profiler::Work;
+      const isthmus_stream handle = stream_handle(stream);
+      const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, bytes);
+      check(driver().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, handle), "copy");
+      mark_busy(stream);
+    }
+    synchronize_stream(stream);
   }
 
   bool initialized() override { return driver_initialized(); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/choice.h"
 
@@ -108,6 +109,7 @@ void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t byt
   use_device(device_.index());
   if (growth.lane >= 0) return lanes_.map(policy, growth, bytes, context_.options.lane_bytes);
   void* pointer = nullptr;
+  const profiler::Call call("chipMalloc");
   const isthmus_status status = driver().memory_allocate(bytes, &pointer);
   if (status == ISTHMUS_OUT_OF_MEMORY) return nullptr;
   check(status, "memory_allocate");
@@ -244,6 +246,7 @@ void DeviceMemory::release_ranges(size_t need, Pools pools) {
     if (range.lane >= 0) {
       lanes_.unmap(*policy, range);
     } else {
+      const profiler::Call call("chipFree");
       check(driver().memory_free(range.pointer), "memory_free");
     }
   }

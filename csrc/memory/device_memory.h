@@ -81,7 +81,7 @@ class DeviceMemory {
 
   // This device's part of the MemPool of that number. Returns its id on this device, which is never 0.
   int64_t open_pool(int64_t number, bool is_last_resort);
-  // From then on, empty_cache() gives back what its blocks leave.
+  // What nothing uses of it goes back to the driver now, and the rest when its last block is freed.
   void close_pool(int64_t id);
 
   PoolStatistics statistics(DriverCalls* calls);

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "core/profiler.h"
 #include "core/runtime.h"
 #include "core/stream.h"
 #include "memory/memory.h"
@@ -135,7 +136,10 @@ class PinnedAllocator final : public at::HostAllocator {
     }
     for (char* pointer : pointers) {
       const Clock::time_point start = Clock::now();
-      check(driver().host_free(pointer), "host_free");
+      {
+        const profiler::Call call("chipFreeHost");
+        check(driver().host_free(pointer), "host_free");
+      }
       const int64_t took = microseconds_since(start);
       std::lock_guard<std::shared_mutex> guard(mutex_);
       stats_.host_free_time.increase(took);
@@ -160,15 +164,20 @@ class PinnedAllocator final : public at::HostAllocator {
     return count_out(*block);
   }
 
+  static isthmus_status from_driver(size_t size, void** pointer) {
+    const profiler::Call call("chipMallocHost");
+    return driver().host_allocate(size, pointer);
+  }
+
   void* grow(size_t size) {
     use_device(current_device());
     void* pointer = nullptr;
     Clock::time_point start = Clock::now();
-    isthmus_status status = driver().host_allocate(size, &pointer);
+    isthmus_status status = from_driver(size, &pointer);
     if (status == ISTHMUS_OUT_OF_MEMORY) {
       empty_cache();
       start = Clock::now();
-      status = driver().host_allocate(size, &pointer);
+      status = from_driver(size, &pointer);
     }
     TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, "no pinned host memory: asked ", size,
                      " bytes (reserved ", get_stats().allocated_bytes.current, "): ", driver().last_error(),

@@ -1,5 +1,6 @@
 #include "memory/lanes.h"
 
+#include "core/profiler.h"
 #include "core/runtime.h"
 
 namespace isthmus::memory {
@@ -25,6 +26,7 @@ void unmap_units(char* pointer, size_t bytes) {
 }  // namespace
 
 void* Lanes::map(const Policy& policy, const Growth& growth, size_t bytes, size_t lane_bytes) {
+  const profiler::Call call("chipMemMap");
   std::lock_guard<std::mutex> guard(mutex_);
   Lane& lane = lanes_[{&policy, growth.lane}];
   if (lane.base == nullptr) {
@@ -45,6 +47,7 @@ void* Lanes::map(const Policy& policy, const Growth& growth, size_t bytes, size_
 }
 
 void Lanes::unmap(const Policy& policy, const Range& range) {
+  const profiler::Call call("chipMemUnmap");
   std::lock_guard<std::mutex> guard(mutex_);
   const Lane& lane = lanes_.at({&policy, range.lane});
   for (size_t done = 0; done < range.bytes; done += lane.unit)

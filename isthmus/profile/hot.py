@@ -17,7 +17,7 @@ _CALLS = {
     "setDevice": re.compile(r"set_?device|setcurrentcontext|ctxsetcurrent", re.IGNORECASE),
     "synchronize": re.compile(r"synchroni[sz]e", re.IGNORECASE),
     "memcpy": re.compile(r"memcpy", re.IGNORECASE),
-    "malloc and free": re.compile(r"malloc|memalloc|free|memcreate|memmap", re.IGNORECASE),
+    "malloc and free": re.compile(r"malloc|memalloc|free|memcreate|mem(un)?map", re.IGNORECASE),
     "launch": re.compile(r"launch", re.IGNORECASE),
 }
 

@@ -1,0 +1,291 @@
+#include "dispatch/kernel_call.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+
+#include "core/generator.h"
+#include "core/stream.h"
+#include "dispatch/mapping.h"
+#include "dispatch/routes.h"
+
+namespace isthmus {
+namespace {
+
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& item : value.toListRef())
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+  }
+}
+
+}  // namespace
+
+bool KernelCall::examine() {
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (arguments_[i].isDevice()) set_device(arguments_[i].toDevice());
+    for_each_tensor(arguments_[i], [&](const at::Tensor& tensor) { examine(tensor, i); });
+  }
+  if (device_ < 0) device_ = current_device();
+  return supported_;
+}
+
+bool KernelCall::run(torch::jit::Stack& results) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  infer();
+  const Kernel* kernel = route_.choose(dtypes(), contiguous_);
+  if (kernel == nullptr) return false;
+  const c10::Stream stream = current_stream(device_);
+  if (route_.kernels_.variant == Variant::kOut) resize_outputs();
+  KernelArguments call(*kernel, tensors_ + inferred_tensors());
+  if (!prepare_inputs(*kernel, call)) return false;
+  prepare_outputs(*kernel, call);
+  const bool nothing_to_do = meta_ && empty_;
+  if (!nothing_to_do && !call.call(route_.name_, stream, route_.random_ ? seed() : 0)) return false;
+  for (auto& [original, copy] : write_back_) original.copy_(copy);
+  return_results(results);
+  return true;
+}
+
+void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
+  ++tensors_;
+  const bool scalar = !on_chip(tensor);
+  const KernelRoute::Role& role = route_.roles_[argument];
+  if (C10_UNLIKELY(scalar)) {
+    const bool output = role.output || (route_.kernels_.variant == Variant::kInPlace && argument == 0);
+    TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0 && !output,
+                "Expected all tensors to be on the same device, but found at least two devices, chip:",
+                static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (",
+                route_.name_, ")");
+  } else {
+    set_device(tensor.device());
+  }
+  supported_ &=
+      tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();
+  const uint64_t bit = dtype_bit(tensor.scalar_type());
+  if (role.output) return;
+  if (role.promoted) {
+    promoted_ |= bit;
+  } else {
+    dtypes_ |= bit;
+  }
+  if (!scalar) contiguous_ &= tensor.is_contiguous();
+}
+
+void KernelCall::set_device(c10::Device device) {
+  if (device.type() != kChip) return;
+  const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
+  TORCH_CHECK(device_ < 0 || device_ == index,
+              "Expected all tensors to be on the same device, but found at least two devices, chip:",
+              static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_, ")");
+  device_ = index;
+}
+
+void KernelCall::infer() {
+  if (!route_.inference_) {
+  } else if (route_.dtype_ >= 0 && arguments_[route_.dtype_].isNone()) {
+    std::vector<c10::IValue> arguments = arguments_.slice(0, route_.inferred_from_).vec();
+    arguments[route_.dtype_] = static_cast<int64_t>(given_output(0, 0).scalar_type());
+    meta_ = (*route_.inference_)(arguments);
+  } else {
+    meta_ = (*route_.inference_)(arguments_.slice(0, route_.inferred_from_));
+  }
+  if (route_.promotes_) compute_ = compute_dtype();
+}
+
+size_t KernelCall::inferred_tensors() const {
+  size_t count = 0;
+  if (meta_)
+    for (const auto& result : meta_->results) count += result.tensors.size();
+  return count;
+}
+
+at::ScalarType KernelCall::compute_dtype() const {
+  at::ScalarType result = at::ScalarType::Undefined;
+  if (meta_ && !meta_->results.empty() && !meta_->results[0].tensors.empty())
+    result = meta_->results[0].tensors[0].dtype;
+  at::native::ResultTypeState state{};
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (!route_.roles_[i].promoted) continue;
+    const c10::IValue& value = arguments_[i];
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      state = at::native::update_result_type_state(tensor, state);
+    });
+    if (result == at::kBool && value.isScalar() && !value.isTensor()) {
+      at::Tensor number = at::scalar_tensor(value.toScalar(), at::kCPU);
+      number.unsafeGetTensorImpl()->set_wrapped_number(true);
+      state = at::native::update_result_type_state(number, state);
+    }
+  }
+  const at::ScalarType operands = at::native::result_type(state);
+  if (operands == at::ScalarType::Undefined) return result == at::ScalarType::Undefined ? at::kFloat : result;
+  if (result == at::kBool || result == at::ScalarType::Undefined) return operands;
+  return at::isComplexType(result) == at::isComplexType(operands) ? result : operands;
+}
+
+uint64_t KernelCall::dtypes() const {
+  uint64_t all = dtypes_ | (route_.promotes_ && promoted_ != 0 ? dtype_bit(compute_) : promoted_);
+  if (meta_)
+    for (const auto& result : meta_->results)
+      for (const TensorMeta& tensor : result.tensors)
+        if (tensor.defined) all |= dtype_bit(tensor.dtype);
+  return all;
+}
+
+bool KernelCall::prepare_inputs(const Kernel& kernel, KernelArguments& call) {
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const KernelRoute::Role& role = route_.roles_[i];
+    if (!role.passed || role.output) continue;
+    const c10::IValue& value = arguments_[i];
+    if (value.isTensor()) {
+      call.tensor(input(value.toTensor(), role, kernel), role.written);
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      const auto list = value.toListRef();
+      call.length(static_cast<int64_t>(list.size()));
+      for (const c10::IValue& item : list)
+        call.tensor(item.isTensor() ? input(item.toTensor(), role, kernel) : at::Tensor(), role.written);
+    } else if (!call.value(value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+const at::Tensor& KernelCall::input(const at::Tensor& tensor, const KernelRoute::Role& role,
+                                    const Kernel& kernel) {
+  if (!tensor.defined()) return tensor;
+  at::Tensor taken = tensor;
+  if (role.promoted && taken.scalar_type() != compute_ && !kernel.has(ISTHMUS_OPERATOR_MIXED))
+    taken = taken.to(compute_);
+  if (!on_chip(taken)) taken = brought(taken);
+  if (!taken.is_contiguous() && !kernel.has(ISTHMUS_OPERATOR_STRIDED)) taken = taken.contiguous();
+  if (taken.is_same(tensor)) {
+    inputs_.push_back(tensor.unsafeGetTensorImpl());
+    return tensor;
+  }
+  add_kernel_copy_bytes(static_cast<int64_t>(taken.nbytes()));
+  // What an in-place overload writes to is its output.
+  if (role.written && route_.kernels_.variant == Variant::kItself) write_back_.emplace_back(tensor, taken);
+  kept_.push_back(std::move(taken));
+  return kept_.back();
+}
+
+at::Tensor KernelCall::brought(const at::Tensor& number) const {
+  const c10::Device device(kChip, device_);
+  const std::vector<Kernel>* fills = kernels_of("aten::fill_.Scalar");
+  const auto serves = [&](const Kernel& fill) {
+    return (fill.dtypes & dtype_bit(number.scalar_type())) != 0;
+  };
+  if (fills == nullptr || std::none_of(fills->begin(), fills->end(), serves)) return number.to(device);
+  return at::empty({}, number.options().device(device)).fill_(number.item());
+}
+
+void KernelCall::prepare_outputs(const Kernel& kernel, KernelArguments& call) {
+  if (!meta_) return;
+  for (size_t i = 0; i < meta_->results.size(); ++i) {
+    if (route_.kernels_.variant == Variant::kItself && route_.returns_argument_[i]) continue;
+    const ResultMeta::Result& result = meta_->results[i];
+    if (result.is_list) call.length(static_cast<int64_t>(result.tensors.size()));
+    for (size_t j = 0; j < result.tensors.size(); ++j)
+      call.tensor(output(i, j, result.tensors[j], kernel), true);
+  }
+}
+
+const at::Tensor& KernelCall::output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel) {
+  empty_ &= !meta.defined || c10::multiply_integers(meta.sizes) == 0;
+  if (route_.kernels_.variant == Variant::kItself) {
+    kept_.push_back(meta.defined ? fresh(meta, kernel) : at::Tensor());
+    outputs_.push_back(kept_.back());
+    return kept_.back();
+  }
+  const at::Tensor given = given_output(i, j);
+  if (route_.kernels_.variant == Variant::kInPlace) {
+    TORCH_CHECK(given.sizes() == at::IntArrayRef(meta.sizes), "output with shape ", given.sizes(),
+                " doesn't match the broadcast shape ", at::IntArrayRef(meta.sizes));
+  }
+  TORCH_CHECK(c10::canCast(meta.dtype, given.scalar_type()), "result type ", meta.dtype,
+              " can't be cast to the desired output type ", given.scalar_type());
+  at::assert_no_internal_overlap(given);
+  const bool direct = given.scalar_type() == meta.dtype &&
+                      (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED)) &&
+                      may_share(given, kernel);
+  kept_.push_back(direct ? given : fresh(meta, kernel));
+  if (!direct) write_back_.emplace_back(given, kept_.back());
+  return kept_.back();
+}
+
+void KernelCall::resize_outputs() {
+  for (size_t i = 0; i < meta_->results.size(); ++i) {
+    const at::Tensor given = given_output(i, 0);
+    const TensorMeta& meta = meta_->results[i].tensors[0];
+    TORCH_CHECK(!route_.exact_dtype_ || given.scalar_type() == meta.dtype,
+                "Expected out tensor to have dtype ", meta.dtype, ", but got ", given.scalar_type(),
+                " instead (", route_.name_, ").");
+    if (given.sizes() == at::IntArrayRef(meta.sizes)) continue;
+    for (size_t j = 0; j + route_.outputs_ < arguments_.size(); ++j)
+      for_each_tensor(arguments_[j], [&](const at::Tensor& input) {
+        TORCH_CHECK(!input.is_alias_of(given), "output with shape ", given.sizes(),
+                    " doesn't match the broadcast shape ", at::IntArrayRef(meta.sizes),
+                    " and is an input too.");
+      });
+    at::native::resize_output(given, meta.sizes);
+  }
+}
+
+at::Tensor KernelCall::fresh(const TensorMeta& meta, const Kernel& kernel) const {
+  const auto options = at::TensorOptions().dtype(meta.dtype).device(c10::Device(kChip, device_));
+  return kernel.has(ISTHMUS_OPERATOR_STRIDED) ? at::empty_strided(meta.sizes, meta.strides, options)
+                                              : at::empty(meta.sizes, options);
+}
+
+at::Tensor KernelCall::given_output(size_t i, size_t j) const {
+  const bool in_place = route_.kernels_.variant == Variant::kInPlace;
+  const c10::IValue& value = arguments_[in_place ? 0 : arguments_.size() - route_.outputs_ + i];
+  return value.isTensor() ? value.toTensor() : value.toTensorVector()[j];
+}
+
+bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const {
+  for (c10::TensorImpl* input : inputs_) {
+    const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
+    if (status == at::MemOverlapStatus::No) continue;
+    if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;
+  }
+  return true;
+}
+
+uint64_t KernelCall::seed() const {
+  const c10::IValue* given = route_.generator_ < 0 ? nullptr : &arguments_[route_.generator_];
+  at::Generator engine =
+      engine_of(given != nullptr && given->isGenerator() ? given->toGenerator() : default_generator(device_));
+  std::lock_guard<std::mutex> lock(engine.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(engine)->random64();
+}
+
+void KernelCall::return_results(torch::jit::Stack& results) const {
+  size_t argument = 0, output = 0;
+  for (size_t i = 0; i < route_.returns_argument_.size(); ++i) {
+    if (route_.kernels_.variant == Variant::kOut) {
+      results.push_back(arguments_[arguments_.size() - route_.outputs_ + i]);
+    } else if (route_.returns_argument_[i]) {
+      while (!route_.roles_[argument].written) ++argument;
+      results.push_back(arguments_[argument++]);
+    } else if (!meta_->results[i].is_list) {
+      results.emplace_back(outputs_[output++]);
+    } else {
+      c10::List<at::Tensor> list;
+      for (size_t j = 0; j < meta_->results[i].tensors.size(); ++j) list.push_back(outputs_[output++]);
+      results.emplace_back(std::move(list));
+    }
+  }
+}
+
+}  // namespace isthmus

@@ -1,0 +1,68 @@
+// One call of a kernel route: from the arguments on the stack to the kernel's, and back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dispatch/infer.h"
+#include "dispatch/kernel_arguments.h"
+#include "dispatch/kernel_route.h"
+
+namespace isthmus {
+
+class KernelCall {
+ public:
+  KernelCall(KernelRoute& route, c10::ArrayRef<c10::IValue> arguments)
+      : route_(route), arguments_(arguments) {}
+
+  // Whether the tensors are such as a kernel can be asked about. Throws for a tensor of another device.
+  bool examine();
+  bool run(torch::jit::Stack& results);
+
+ private:
+  void examine(const at::Tensor& tensor, size_t argument);
+  void set_device(c10::Device device);
+  void infer();
+  size_t inferred_tensors() const;
+  // What the operands promote to, together with the numbers among them; floating where the result is and they
+  // are not. The result's own class (truth values, the absolute value of complex numbers) is no matter.
+  at::ScalarType compute_dtype() const;
+  // Of all tensors that the kernel would get.
+  uint64_t dtypes() const;
+  bool prepare_inputs(const Kernel& kernel, KernelArguments& call);
+  // The tensor as the kernel asks for it; kept alive to the end of the call.
+  const at::Tensor& input(const at::Tensor& tensor, const KernelRoute::Role& role, const Kernel& kernel);
+  // A number from the CPU, by a fill on the stream where a library has one: a copy would wait for the stream.
+  at::Tensor brought(const at::Tensor& number) const;
+  void prepare_outputs(const Kernel& kernel, KernelArguments& call);
+  const at::Tensor& output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel);
+  // Before the inputs are looked at, whose memory may be what is resized.
+  void resize_outputs();
+  at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const;
+  at::Tensor given_output(size_t i, size_t j) const;
+  // An output over an input's memory: only where it is the very same elements and the kernel allows it.
+  bool may_share(const at::Tensor& output, const Kernel& kernel) const;
+  uint64_t seed() const;
+  // Results that are arguments come in the order of the arguments, as the schemas have it.
+  void return_results(torch::jit::Stack& results) const;
+
+  KernelRoute& route_;
+  const c10::ArrayRef<c10::IValue> arguments_;
+  c10::DeviceIndex device_ = -1;
+  size_t tensors_ = 0;
+  uint64_t dtypes_ = 0, promoted_ = 0;
+  bool contiguous_ = true, supported_ = true, empty_ = true;
+  at::ScalarType compute_ = at::kFloat;
+  std::shared_ptr<const ResultMeta> meta_;
+  c10::SmallVector<c10::TensorImpl*, 6> inputs_;
+  std::vector<at::Tensor> outputs_;
+  std::deque<at::Tensor> kept_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> write_back_;
+};
+
+}  // namespace isthmus
