@@ -126,6 +126,28 @@ def close_memory_pool(device: int, pool: int) -> None: ...
 def exchange_memory_pool(pool: int) -> int:
     """This thread allocates from the pool of that id (0: the common one); the id before."""
 
+def export_storage(tensor: torch.Tensor) -> tuple[bytes, int] | None:
+    """Handle and offset of the tensor's storage for another process; None where it cannot be exported."""
+
+def add_tickets(table: torch.Tensor) -> int:
+    """Number of a table of tickets for storages that are sent: int64 [n, 2] in shared memory."""
+
+def send_storage(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Keeps the storage until its ticket, a table and a row, is returned; None if all are in use."""
+
+def take_back(table: int, row: int) -> torch.Tensor:
+    """The bytes of a storage that this process sent to itself. RuntimeError if it was received."""
+
+def collect_sent() -> int:
+    """Frees what receivers have returned or died with; how many storages that were."""
+
+def count_sent() -> int: ...
+def receive_storage(
+    device: int, handle: bytes, offset: int, size: int, table: torch.Tensor, row: int, known_process: bool
+) -> torch.Tensor:
+    """The bytes of another process's storage. RuntimeError if it was received."""
+
+def return_ticket(table: torch.Tensor, row: int) -> None: ...
 def raw_allocate(size: int, stream_id: int, device: int) -> int:
     """Address of memory that raw_delete() returns."""
 
@@ -177,6 +199,9 @@ def register_routes(
     prefer_delegate: bool, fallback: bool, decompositions: dict[str, Callable[..., Any]]
 ) -> None:
     """Register what serves each overload; once, after open_driver() and add_operators()."""
+
+def serve_extension(name: str) -> bool:
+    """Register the libraries' kernels of an operator that was defined after register_routes(); False if none."""
 
 def kernel_choices() -> list[dict[str, str]]:
     """What kernels were chosen so far: operator, dtypes, layout, library ("" where none served)."""

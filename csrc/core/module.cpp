@@ -184,6 +184,7 @@ void bind_dispatch(py::module_& m) {
   m.def("set_operator_runtime",
         [](uintptr_t library) { set_operator_runtime(reinterpret_cast<void*>(library)); });
   m.def("register_routes", &register_routes_with);
+  m.def("serve_extension", &serve_extension);
   m.def("kernel_choices", &choices);
   m.def("force_route", &force_route);
   m.def("set_tracing", &set_tracing);

@@ -174,6 +174,11 @@ class Registration {
 
 const Preferences& preferences() noexcept { return stored_preferences(); }
 
+bool serve_extension(const std::string& name) {
+  const auto op = c10::Dispatcher::singleton().findSchema(operator_name(name));
+  return op && register_extension(*op, name);
+}
+
 void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
   stored_preferences() = chosen;
   register_overrideable();

@@ -1,6 +1,8 @@
 // Registers with PyTorch's dispatcher what serves each overload on the opened driver.
 #pragma once
 
+#include <string>
+
 #include "dispatch/decomposition.h"
 
 namespace isthmus {
@@ -17,6 +19,10 @@ const Preferences& preferences() noexcept;
 // On every overload that has a kernel, a CPU kernel or a decomposition and no kernel of ours; once, when the
 // driver is opened and its operator libraries are added.
 void register_routes(const Preferences& preferences, PythonDecompositions decompositions);
+
+// Registers the libraries' kernels of an operator that was defined after register_routes() and has a
+// composite, which would otherwise be taken. False if there are none.
+bool serve_extension(const std::string& name);
 
 // Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_routes().
 void register_overrideable();

@@ -58,6 +58,20 @@ def set_route(pattern: str, route: str) -> int:
     return count
 
 
+def serve_extension(name: str) -> bool:
+    """Let the driver's operator libraries serve an operator that a package has defined with PyTorch.
+
+    For one that has a composite kernel, which PyTorch would take otherwise.
+
+    Args:
+        name: overload with its namespace, such as ``isthmus::rms_norm``.
+
+    Returns:
+        Whether a library has a kernel for it.
+    """
+    return _C.serve_extension(name)
+
+
 def set_tracing(tracing: bool) -> None:
     """Whether each new choice of a route is printed to standard error (ISTHMUS_TRACE)."""
     _C.set_tracing(tracing)

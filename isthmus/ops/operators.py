@@ -2,8 +2,9 @@
 
 Every operator is in the opset (namespace ``isthmus``) and is called through PyTorch's dispatcher, so that it works
 under FakeTensor and ``torch.compile``. Its kernel chooses among the implementations when it runs: the first, in the
-order in which they were registered, that is for the tensors' device and serves the arguments; ``composite``, in terms
-of PyTorch's own operators, comes last and serves every call.
+order in which they were registered, that is for the tensors' device and serves the arguments. A kernel of the chip's
+own operator libraries comes ahead of all; ``composite``, in terms of PyTorch's operators, comes last and serves every
+call.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from isthmus.opset import schema_of
 _logger = logging.getLogger("isthmus.ops")
 _library = torch.library.Library("isthmus", "DEF")
 
-COMPOSITE = "composite"
+COMPOSITE, KERNEL = "composite", "kernel"
 
 
 class Implementation(NamedTuple):
     """One way to compute an operator.
 
     Attributes:
-        name: ``composite``, ``cpu``, ``triton``, ``npu``.
+        name: ``kernel``, ``triton``, ``npu``, ``cpu``, ``composite``.
         call: takes the operator's arguments by position, returns its results.
         on: whether it is for tensors of a device.
         refuses: takes the arguments; why it does not serve them, or "".
@@ -80,6 +81,11 @@ class Operator:
         _library.impl(name, self._run, "CompositeExplicitAutograd")
         _library.impl(name, meta.function(f"isthmus::{name}"), "Meta")
         self._overload = getattr(torch.ops.isthmus, name).default
+        self._chip = _chip_with_kernels(f"isthmus::{name}")
+        if self._chip:
+            kind = self._chip
+            served = Implementation(KERNEL, self._overload, lambda device: device.type == kind, lambda *_: "")
+            self._implementations.insert(0, served)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the operator; all arguments of the schema by position."""
@@ -98,6 +104,9 @@ class Operator:
     def force(self, implementation: str) -> None:
         """Take that implementation for every call; "" chooses again."""
         self._forced = implementation
+        if self._chip:
+            route = {"": "", KERNEL: KERNEL}.get(implementation, "decomposition")
+            torch.get_device_module(self._chip).set_route(f"isthmus::{self.name}", route)
 
     @property
     def forced(self) -> str:
@@ -132,7 +141,7 @@ class Operator:
     def _run(self, *arguments: Any) -> Any:
         if not self._forced:  # the fast path: nothing is recorded of the ones that fit at once
             device = _device(arguments)
-            for each in self._implementations:
+            for each in self._implementations[bool(self._chip) :]:  # the chip's kernels were asked before
                 if each.on(device) and not each.refuses(*arguments):
                     if each.name == COMPOSITE:
                         self._tell(arguments)
@@ -142,7 +151,7 @@ class Operator:
     def _tell(self, arguments: tuple[Any, ...]) -> None:
         """Log once for each reason that a call falls back though its device has something faster."""
         device = _device(arguments)
-        for each in self._implementations[:-1]:
+        for each in self._implementations[bool(self._chip) : -1]:
             why = each.refuses(*arguments) if each.on(device) else ""
             if (
                 why
@@ -190,6 +199,14 @@ def _device(arguments: tuple[Any, ...]) -> torch.device:
         if isinstance(each, list | tuple) and each and isinstance(each[0], torch.Tensor):
             return each[0].device
     raise TypeError("an operator of isthmus.ops needs a tensor among its arguments")
+
+
+def _chip_with_kernels(name: str) -> str:
+    """Device type of the accelerator whose operator libraries have a kernel for that overload, or ""."""
+    accelerator = torch.accelerator.current_accelerator()
+    module = torch.get_device_module(accelerator) if accelerator is not None else None
+    serve = getattr(module, "serve_extension", None)
+    return accelerator.type if accelerator is not None and serve is not None and serve(name) else ""
 
 
 @cache

@@ -377,6 +377,12 @@ def layer_norm_backward(
     return dx, np.sum(grad * normal, rows), np.sum(grad, rows)
 
 
+@operator("isthmus::rms_norm")
+def rms_norm(x: Array, weight: Maybe, eps: float) -> tuple[Array, ...]:
+    rstd = 1 / np.sqrt(mean(np.square(double(x)), (-1,), True) + eps)
+    return affine(double(x) * rstd, weight), rstd
+
+
 def per_channel(value: Any, x: Array) -> Any:
     return None if value is None else double(value).reshape((-1,) + (1,) * (x.ndim - 2))
 
