@@ -5468,6 +5468,49 @@ static inline int isthmus_call_aten_zero_(void* function, const TVMFFIAny* items
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::adamw_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs,
+ *     Tensor(d!)[] max_exp_avg_sqs, Tensor(e!)[] masters, Tensor(f!)[] steps, Tensor? norm, Tensor?
+ *     grad_scale, Tensor? found_inf, float lr, float beta1, float beta2, float eps, float weight_decay,
+ *     float max_norm, bool decoupled, bool maximize) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_adamw_ "isthmus::adamw_"
+typedef isthmus_status (*isthmus_isthmus_adamw__fn)(isthmus_context* context, isthmus_list params,
+        isthmus_list grads, isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs,
+        isthmus_list masters, isthmus_list steps, const DLTensor* norm, const DLTensor* grad_scale,
+        const DLTensor* found_inf, double lr, double beta1, double beta2, double eps, double weight_decay,
+        double max_norm, bool decoupled, bool maximize);
+static inline int isthmus_call_isthmus_adamw_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list params = isthmus_take_list(&a, "params");
+  isthmus_list grads = isthmus_take_list(&a, "grads");
+  isthmus_list exp_avgs = isthmus_take_list(&a, "exp_avgs");
+  isthmus_list exp_avg_sqs = isthmus_take_list(&a, "exp_avg_sqs");
+  isthmus_list max_exp_avg_sqs = isthmus_take_list(&a, "max_exp_avg_sqs");
+  isthmus_list masters = isthmus_take_list(&a, "masters");
+  isthmus_list steps = isthmus_take_list(&a, "steps");
+  const DLTensor* norm = isthmus_take_optional_tensor(&a, "norm");
+  const DLTensor* grad_scale = isthmus_take_optional_tensor(&a, "grad_scale");
+  const DLTensor* found_inf = isthmus_take_optional_tensor(&a, "found_inf");
+  double lr = isthmus_take_float(&a, "lr");
+  double beta1 = isthmus_take_float(&a, "beta1");
+  double beta2 = isthmus_take_float(&a, "beta2");
+  double eps = isthmus_take_float(&a, "eps");
+  double weight_decay = isthmus_take_float(&a, "weight_decay");
+  double max_norm = isthmus_take_float(&a, "max_norm");
+  bool decoupled = isthmus_take_bool(&a, "decoupled");
+  bool maximize = isthmus_take_bool(&a, "maximize");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_adamw__fn, function)(a.context, params, grads, exp_avgs,
+        exp_avg_sqs, max_exp_avg_sqs, masters, steps, norm, grad_scale, found_inf, lr, beta1, beta2, eps,
+        weight_decay, max_norm, decoupled, maximize);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
 /* isthmus::add_rms_norm(Tensor input, Tensor residual, Tensor? weight, float eps) -> (Tensor out, Tensor
  *     sum, Tensor rstd)
  * dtypes: bfloat16, float16, float32, float64
@@ -5492,6 +5535,140 @@ static inline int isthmus_call_isthmus_add_rms_norm(void* function, const TVMFFI
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_add_rms_norm_fn, function)(a.context, input, residual, weight,
         eps, out, sum, rstd);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? mask, Tensor?
+ *     alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rng, int max_seqlen_q, int
+ *     max_seqlen_k, float scale, int? left, int? right, bool top_left, float softcap, float dropout_p) ->
+ *     (Tensor out, Tensor lse)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: ((*query.shape[:-1], value.shape[-1]), (query.shape[1], query.shape[0]) if len(query.shape) == 3
+ *     else (query.shape[0], query.shape[2], query.shape[1])); dtype: (query.dtype, accumulator(query))
+ * within 0.51 ulp + 32768 roundings of the sum (bfloat16), 0.51 ulp + 4096 roundings of the sum (float16),
+ *     0.51 ulp + 32 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_isthmus_attention "isthmus::attention"
+typedef isthmus_status (*isthmus_isthmus_attention_fn)(isthmus_context* context, const DLTensor* query,
+        const DLTensor* key, const DLTensor* value, const DLTensor* bias, const DLTensor* mask,
+        const DLTensor* alibi_slopes, const DLTensor* cu_seqlens_q, const DLTensor* cu_seqlens_k,
+        const DLTensor* rng, int64_t max_seqlen_q, int64_t max_seqlen_k, double scale, const int64_t* left,
+        const int64_t* right, bool top_left, double softcap, double dropout_p, DLTensor* out, DLTensor* lse);
+static inline int isthmus_call_isthmus_attention(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* query = isthmus_take_tensor(&a, "query");
+  const DLTensor* key = isthmus_take_tensor(&a, "key");
+  const DLTensor* value = isthmus_take_tensor(&a, "value");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  const DLTensor* mask = isthmus_take_optional_tensor(&a, "mask");
+  const DLTensor* alibi_slopes = isthmus_take_optional_tensor(&a, "alibi_slopes");
+  const DLTensor* cu_seqlens_q = isthmus_take_optional_tensor(&a, "cu_seqlens_q");
+  const DLTensor* cu_seqlens_k = isthmus_take_optional_tensor(&a, "cu_seqlens_k");
+  const DLTensor* rng = isthmus_take_optional_tensor(&a, "rng");
+  int64_t max_seqlen_q = isthmus_take_int(&a, "max_seqlen_q");
+  int64_t max_seqlen_k = isthmus_take_int(&a, "max_seqlen_k");
+  double scale = isthmus_take_float(&a, "scale");
+  int64_t left_value;
+  const int64_t* left = (const int64_t*)0;
+  if (isthmus_present(&a)) left_value = isthmus_take_int(&a, "left"), left = &left_value;
+  int64_t right_value;
+  const int64_t* right = (const int64_t*)0;
+  if (isthmus_present(&a)) right_value = isthmus_take_int(&a, "right"), right = &right_value;
+  bool top_left = isthmus_take_bool(&a, "top_left");
+  double softcap = isthmus_take_float(&a, "softcap");
+  double dropout_p = isthmus_take_float(&a, "dropout_p");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* lse = isthmus_take_tensor(&a, "lse");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_attention_fn, function)(a.context, query, key, value, bias,
+        mask, alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng, max_seqlen_q, max_seqlen_k, scale, left, right,
+        top_left, softcap, dropout_p, out, lse);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse,
+ *     Tensor? bias, Tensor? mask, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k,
+ *     Tensor? rng, int max_seqlen_q, int max_seqlen_k, float scale, int? left, int? right, bool top_left,
+ *     float softcap, float dropout_p, bool wants_bias) -> (Tensor grad_query, Tensor grad_key, Tensor
+ *     grad_value, Tensor? grad_bias)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (query.shape, key.shape, value.shape, bias.shape if wants_bias and bias is not None else None);
+ *     dtype: (query.dtype, query.dtype, query.dtype, bias.dtype if wants_bias and bias is not None else
+ *     None)
+ * within 0.51 ulp + 32768 roundings of the sum (bfloat16), 0.51 ulp + 4096 roundings of the sum (float16),
+ *     0.51 ulp + 32 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_isthmus_attention_backward "isthmus::attention_backward"
+typedef isthmus_status (*isthmus_isthmus_attention_backward_fn)(isthmus_context* context,
+        const DLTensor* grad, const DLTensor* query, const DLTensor* key, const DLTensor* value,
+        const DLTensor* out, const DLTensor* lse, const DLTensor* bias, const DLTensor* mask,
+        const DLTensor* alibi_slopes, const DLTensor* cu_seqlens_q, const DLTensor* cu_seqlens_k,
+        const DLTensor* rng, int64_t max_seqlen_q, int64_t max_seqlen_k, double scale, const int64_t* left,
+        const int64_t* right, bool top_left, double softcap, double dropout_p, bool wants_bias,
+        DLTensor* grad_query, DLTensor* grad_key, DLTensor* grad_value, DLTensor* grad_bias);
+static inline int isthmus_call_isthmus_attention_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* query = isthmus_take_tensor(&a, "query");
+  const DLTensor* key = isthmus_take_tensor(&a, "key");
+  const DLTensor* value = isthmus_take_tensor(&a, "value");
+  const DLTensor* out = isthmus_take_tensor(&a, "out");
+  const DLTensor* lse = isthmus_take_tensor(&a, "lse");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  const DLTensor* mask = isthmus_take_optional_tensor(&a, "mask");
+  const DLTensor* alibi_slopes = isthmus_take_optional_tensor(&a, "alibi_slopes");
+  const DLTensor* cu_seqlens_q = isthmus_take_optional_tensor(&a, "cu_seqlens_q");
+  const DLTensor* cu_seqlens_k = isthmus_take_optional_tensor(&a, "cu_seqlens_k");
+  const DLTensor* rng = isthmus_take_optional_tensor(&a, "rng");
+  int64_t max_seqlen_q = isthmus_take_int(&a, "max_seqlen_q");
+  int64_t max_seqlen_k = isthmus_take_int(&a, "max_seqlen_k");
+  double scale = isthmus_take_float(&a, "scale");
+  int64_t left_value;
+  const int64_t* left = (const int64_t*)0;
+  if (isthmus_present(&a)) left_value = isthmus_take_int(&a, "left"), left = &left_value;
+  int64_t right_value;
+  const int64_t* right = (const int64_t*)0;
+  if (isthmus_present(&a)) right_value = isthmus_take_int(&a, "right"), right = &right_value;
+  bool top_left = isthmus_take_bool(&a, "top_left");
+  double softcap = isthmus_take_float(&a, "softcap");
+  double dropout_p = isthmus_take_float(&a, "dropout_p");
+  bool wants_bias = isthmus_take_bool(&a, "wants_bias");
+  DLTensor* grad_query = isthmus_take_tensor(&a, "grad_query");
+  DLTensor* grad_key = isthmus_take_tensor(&a, "grad_key");
+  DLTensor* grad_value = isthmus_take_tensor(&a, "grad_value");
+  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_attention_backward_fn, function)(a.context, grad, query, key,
+        value, out, lse, bias, mask, alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng, max_seqlen_q,
+        max_seqlen_k, scale, left, right, top_left, softcap, dropout_p, wants_bias, grad_query, grad_key,
+        grad_value, grad_bias);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::grad_norm(Tensor[] grads, float norm_type) -> (Tensor total, Tensor each)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: ((), (len(grads),)); dtype: (max([accumulator(grad) for grad in grads]), max([accumulator(grad)
+ *     for grad in grads]))
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_grad_norm "isthmus::grad_norm"
+typedef isthmus_status (*isthmus_isthmus_grad_norm_fn)(isthmus_context* context, isthmus_list grads,
+        double norm_type, DLTensor* total, DLTensor* each);
+static inline int isthmus_call_isthmus_grad_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  isthmus_list grads = isthmus_take_list(&a, "grads");
+  double norm_type = isthmus_take_float(&a, "norm_type");
+  DLTensor* total = isthmus_take_tensor(&a, "total");
+  DLTensor* each = isthmus_take_tensor(&a, "each");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_grad_norm_fn, function)(a.context, grads, norm_type, total,
+        each);
   }
   return isthmus_arguments_end(&a, result, status);
 }
@@ -5543,6 +5720,98 @@ static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const T
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rms_norm_backward_fn, function)(a.context, grad, grad_sum,
         input, weight, rstd, grad_input, grad_weight);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::scaled_masked_softmax(Tensor input, Tensor? mask, float scale, bool causal) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: input.shape; dtype: input.dtype
+ * within 0.51 ulp + 48 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_scaled_masked_softmax "isthmus::scaled_masked_softmax"
+typedef isthmus_status (*isthmus_isthmus_scaled_masked_softmax_fn)(isthmus_context* context,
+        const DLTensor* input, const DLTensor* mask, double scale, bool causal, DLTensor* out);
+static inline int isthmus_call_isthmus_scaled_masked_softmax(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* mask = isthmus_take_optional_tensor(&a, "mask");
+  double scale = isthmus_take_float(&a, "scale");
+  bool causal = isthmus_take_bool(&a, "causal");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_scaled_masked_softmax_fn, function)(a.context, input, mask,
+        scale, causal, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::scaled_masked_softmax_backward(Tensor grad, Tensor out, float scale, bool causal) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: out.shape; dtype: out.dtype
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_scaled_masked_softmax_backward "isthmus::scaled_masked_softmax_backward"
+typedef isthmus_status (*isthmus_isthmus_scaled_masked_softmax_backward_fn)(isthmus_context* context,
+        const DLTensor* grad, const DLTensor* out, double scale, bool causal, DLTensor* out_out);
+static inline int isthmus_call_isthmus_scaled_masked_softmax_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* out = isthmus_take_tensor(&a, "out");
+  double scale = isthmus_take_float(&a, "scale");
+  bool causal = isthmus_take_bool(&a, "causal");
+  DLTensor* out_out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_scaled_masked_softmax_backward_fn, function)(a.context, grad,
+        out, scale, causal, out_out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::swiglu(Tensor gate, Tensor? up, int dim) -> Tensor out
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: at(gate, dim, gate.shape[dim] // 2) if up is None else gate.shape; dtype: gate.dtype
+ * within 0.51 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_swiglu "isthmus::swiglu"
+typedef isthmus_status (*isthmus_isthmus_swiglu_fn)(isthmus_context* context, const DLTensor* gate,
+        const DLTensor* up, int64_t dim, DLTensor* out);
+static inline int isthmus_call_isthmus_swiglu(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* gate = isthmus_take_tensor(&a, "gate");
+  const DLTensor* up = isthmus_take_optional_tensor(&a, "up");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function))
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_fn, function)(a.context, gate, up, dim, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::swiglu_backward(Tensor grad, Tensor gate, Tensor? up, int dim) -> (Tensor grad_gate, Tensor?
+ *     grad_up)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (gate.shape, None if up is None else up.shape); dtype: (gate.dtype, None if up is None else
+ *     up.dtype)
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_swiglu_backward "isthmus::swiglu_backward"
+typedef isthmus_status (*isthmus_isthmus_swiglu_backward_fn)(isthmus_context* context, const DLTensor* grad,
+        const DLTensor* gate, const DLTensor* up, int64_t dim, DLTensor* grad_gate, DLTensor* grad_up);
+static inline int isthmus_call_isthmus_swiglu_backward(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* gate = isthmus_take_tensor(&a, "gate");
+  const DLTensor* up = isthmus_take_optional_tensor(&a, "up");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  DLTensor* grad_gate = isthmus_take_tensor(&a, "grad_gate");
+  DLTensor* grad_up = isthmus_take_tensor(&a, "grad_up");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_backward_fn, function)(a.context, grad, gate, up, dim,
+        grad_gate, grad_up);
   }
   return isthmus_arguments_end(&a, result, status);
 }

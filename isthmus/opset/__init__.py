@@ -39,6 +39,10 @@ FAMILIES = (
     "foreach",
     "optimizer",
     "llm_norm",
+    "llm_activation",
+    "llm_attention",
+    "llm_optimizer",
+    "llm_softmax",
 )
 
 

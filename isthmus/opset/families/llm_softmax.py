@@ -1,0 +1,77 @@
+"""Softmax of scaled and masked attention scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
+from isthmus.opset.sampling import Array, Case, Maker
+
+_FORWARD = accumulated(48, "exponentials within 20 units in the last place, over their blocked sum")
+_BACKWARD = accumulated(32, "a blocked sum of products over the row")
+
+
+def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, bool]]:
+    """(kind, scores, mask, causal): square and rectangular, masks of every broadcast shape, rows masked out."""
+    yield "contiguous", m.tensor(2, 3, 17, 35), m.mask(2, 1, 17, 35, share=0.3), False
+    yield "contiguous", m.tensor(2, 19, 19), None, True
+    yield "contiguous", m.tensor(3, 5, 33), None, True
+    yield "contiguous", m.tensor(2, 11, 7), None, True
+    yield "contiguous", m.tensor(9, 13), m.mask(9, 1, share=0.4), True
+    yield "contiguous", m.tensor(2, 5, 21), m.mask(1, 21, share=0.5), False
+    yield "contiguous", m.tensor(1, 1), None, False
+    yield "strided", m.tensor(2, 3, 5, 19, layout="heads"), m.mask(2, 1, 5, 19, layout="transposed"), False
+    yield "strided", m.tensor(7, 19, layout="transposed"), None, True
+    yield "large", m.tensor(3, 1031), None, False
+    yield "zero-size", m.tensor(2, 0, 7), None, False
+
+
+def _forward(m: Maker) -> Iterator[Case]:
+    for kind, scores, mask, causal in _scores(m):
+        yield m.case(kind, scores, mask, 0.37, causal)
+
+
+def _backward(m: Maker) -> Iterator[Case]:
+    for kind, scores, mask, causal in _scores(m):
+        values = np.exp(scores.view.astype(np.float64))
+        if mask is not None:
+            values = np.where(mask.view, 0, values)
+        out = m.values(values / np.maximum(values.sum(-1, keepdims=True), 1e-9))
+        yield m.case(kind, m.tensor(*scores.shape), out, 0.37, causal)
+
+
+def _upper(scores: Any) -> Any:
+    import torch
+
+    queries, keys = scores.shape[-2:]
+    return torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
+
+
+def _softmax(input: Any, mask: Any, scale: float, causal: bool) -> Any:
+    import torch
+
+    hidden = torch.zeros(input.shape, dtype=torch.bool)
+    hidden = hidden if mask is None else hidden | mask
+    triangle = _upper(input) if causal else torch.zeros_like(hidden)
+    out = (input * scale).masked_fill(hidden | triangle, float("-inf")).softmax(-1)
+    return out.masked_fill((hidden | triangle).all(-1, keepdim=True) | triangle, 0)
+
+
+def _gradient(grad: Any, out: Any, scale: float, causal: bool, magnitude: bool = False) -> Any:
+    grad = grad.masked_fill(_upper(out), 0) if causal else grad
+    if not magnitude:
+        return scale * out * (grad - (grad * out).sum(-1, keepdim=True))
+    return abs(scale * out) * (grad.abs() + (grad * out).abs().sum(-1, keepdim=True))
+
+
+OPERATORS: list[Operator] = [
+    extension("scaled_masked_softmax(Tensor input, Tensor? mask, float scale, bool causal) -> Tensor",
+              "input.shape", "input.dtype", _forward, _FORWARD, differentiable="input", reference=_softmax,
+              magnitude=_softmax, special=ONLY_NAN),
+    extension("scaled_masked_softmax_backward(Tensor grad, Tensor out, float scale, bool causal) -> Tensor",
+              "out.shape", "out.dtype", _backward, _BACKWARD, reference=_gradient,
+              magnitude=lambda **arguments: _gradient(**arguments, magnitude=True), special=ONLY_NAN),
+]  # fmt: skip
