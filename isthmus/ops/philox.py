@@ -1,0 +1,53 @@
+"""Which elements a dropout keeps, from a counter: any part of the mask can be made again without the rest."""
+
+from __future__ import annotations
+
+import torch
+
+_WORD = 0xFFFFFFFF
+
+
+def words(counter: tuple[torch.Tensor, ...], seed: torch.Tensor) -> torch.Tensor:
+    """Philox4x32-10 (Salmon et al., SC 2011) of many counters under one seed.
+
+    Args:
+        counter: four int64 tensors of 32-bit words, broadcast against each other.
+        seed: int64 scalar; its 64 bits are the key.
+
+    Returns:
+        int64 [..., 4] of words below 2 ** 32.
+    """
+    one, two, three, four = torch.broadcast_tensors(*counter)
+    low, high = seed & _WORD, (seed >> 32) & _WORD
+    for _ in range(10):
+        # Products wrap at 64 bits, so that after the mask their halves are the unsigned ones.
+        first, second = one * 0xD2511F53, three * 0xCD9E8D57
+        one, three = (second >> 32) & _WORD ^ two ^ low, (first >> 32) & _WORD ^ four ^ high
+        two, four = second & _WORD, first & _WORD
+        low, high = (low + 0x9E3779B9) & _WORD, (high + 0xBB67AE85) & _WORD
+    return torch.stack((one, two, three, four), -1)
+
+
+def draw(device: torch.device) -> torch.Tensor:
+    """A seed and an offset from the device's generator: int64 [2]."""
+    return torch.randint(0, 2**31, (2,), device=device)
+
+
+def kept(rng: torch.Tensor, heads: torch.Tensor, queries: int, keys: int, dropout_p: float) -> torch.Tensor:
+    """Which weights of attention are kept.
+
+    Args:
+        rng: int64 [2], seed and offset.
+        heads: int64 [...], the number of each pair of a batch item and a head.
+        queries: of one head.
+        keys: of one head.
+        dropout_p: share that is not kept.
+
+    Returns:
+        bool [..., queries, keys].
+    """
+    blocks = torch.arange((keys + 3) // 4, device=rng.device)
+    rows = torch.arange(queries, device=rng.device)
+    counter = (blocks, rows[:, None], heads[..., None, None], rng[1] & _WORD)
+    drawn = words(counter, rng[0]).flatten(-2)[..., :keys]
+    return drawn < round((1 - dropout_p) * 2**32)

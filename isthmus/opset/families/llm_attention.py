@@ -1,0 +1,252 @@
+"""Attention of large language models: fixed and variable lengths, grouped heads, windows, biases, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from isthmus.opset.operator import Operator, Tolerance, accumulated, extension
+from isthmus.opset.sampling import Array, Case, Maker
+
+_TOLERANCE = {
+    "": accumulated(32, "two products and an exponential within 20 roundings"),
+    # A half's weights are rounded to it for the second product: 2 ** 14 roundings of float32 are one of bfloat16.
+    "bfloat16": Tolerance(0.51, 2.0**15, "the weights are rounded to bfloat16 before the products"),
+    "float16": Tolerance(0.51, 2.0**12, "the weights are rounded to float16 before the products"),
+}
+_NONE: dict[str, Any] = {
+    "bias": None, "mask": None, "alibi_slopes": None, "cu_seqlens_q": None, "cu_seqlens_k": None, "rng": None,
+    "left": None, "right": None, "top_left": False, "softcap": 0.0, "dropout_p": 0.0,
+}  # fmt: skip
+
+
+def _calls(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Kind and arguments of the forward's cases."""
+    yield "contiguous", _fixed(m, 2, 5, 7, 2, 1, 8, right=0)
+    yield "contiguous", _fixed(m, 1, 37, 41, 4, 2, 19, left=9, right=3)
+    yield "contiguous", _fixed(m, 1, 6, 3, 2, 2, 4, right=0)  # queries that see nothing
+    yield "contiguous", _fixed(m, 1, 9, 5, 2, 2, 4, right=0, top_left=True)
+    yield "contiguous", _fixed(m, 2, 1, 70, 4, 1, 16)
+    yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 5, softcap=2.5, alibi_slopes=_accurate(m, 2))
+    hidden = m.mask(2, 1, 11, 13, share=0.4)
+    yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 6, bias=_accurate(m, 1, 2, 1, 13), mask=hidden)
+    yield (
+        "contiguous",
+        _fixed(m, 2, 6, 10, 2, 1, 8, dropout_p=0.3, rng=m.values([1234567890123, 7], "int64")),
+    )
+    yield "strided", _fixed(m, 2, 8, 9, 3, 3, 8, layout="heads", right=0)
+    yield "large", _fixed(m, 1, 150, 270, 2, 1, 40, right=0)
+    yield "zero-size", _fixed(m, 2, 0, 4, 2, 1, 8)
+    yield "zero-size", _fixed(m, 2, 3, 0, 2, 1, 8)
+    yield "contiguous", _packed(m, [0, 4, 4, 9], [0, 6, 8, 11], right=0)
+    yield "contiguous", _packed(m, [0, 1, 8], [0, 0, 9], left=3, right=2)
+
+
+def _accurate(m: Maker, *shape: int) -> Array:
+    return m.tensor(*shape, low=-0.4, high=0.6, dtype="float64" if m.dtype == "float64" else "float32")
+
+
+def _fixed(
+    m: Maker, batch: int, queries: int, keys: int, heads: int, key_heads: int, size: int,
+    layout: str = "contiguous", **others: Any,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "query": m.tensor(batch, queries, heads, size, layout=layout),
+        "key": m.tensor(batch, keys, key_heads, size, layout=layout, high=2.3),
+        "value": m.tensor(batch, keys, key_heads, size, layout=layout, low=-1.9),
+        **_NONE, "max_seqlen_q": queries, "max_seqlen_k": keys, "scale": size**-0.5 / 4, **others,
+    }  # fmt: skip
+
+
+def _packed(m: Maker, ends_q: list[int], ends_k: list[int], **others: Any) -> dict[str, Any]:
+    return {
+        "query": m.tensor(ends_q[-1], 4, 8),
+        "key": m.tensor(ends_k[-1], 2, 8, high=2.3),
+        "value": m.tensor(ends_k[-1], 2, 8, low=-1.9),
+        **_NONE, "cu_seqlens_q": m.values(ends_q, "int32"), "cu_seqlens_k": m.values(ends_k, "int32"),
+        "max_seqlen_q": 9, "max_seqlen_k": 9, "scale": 0.1, **others,
+    }  # fmt: skip
+
+
+def _forwards(m: Maker) -> Iterator[Case]:
+    for kind, arguments in _calls(m):
+        yield m.case(kind, **arguments)
+
+
+def _backwards(m: Maker) -> Iterator[Case]:
+    accurate = "float64" if m.dtype == "float64" else "float32"
+    for kind, arguments in _calls(m):
+        arrays = {k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()}
+        made = _computed(**arrays)
+        yield m.case(
+            kind,
+            grad=m.tensor(*made["out"].shape),
+            out=m.values(made["out"]),
+            lse=m.values(made["lse"], accurate),
+            wants_bias=arguments["bias"] is not None,
+            **arguments,
+        )
+
+
+def _kept(rng: Any, numbers: Any, queries: int, keys: int, dropout_p: float) -> Any:
+    """The share that dropout keeps, by Philox4x32-10 with counter (key / 4, query, number, offset): 0 or 1."""
+    seed, offset = (int(each) % 2**64 for each in rng)
+    grid = np.broadcast_arrays(
+        np.arange((keys + 3) // 4), np.arange(queries)[:, None], numbers[..., None, None], offset % 2**32
+    )
+    c = [each.astype(np.uint64) for each in grid]
+    low, high, word, shift = seed % 2**32, seed >> 32, np.uint64(2**32 - 1), np.uint64(32)
+    for _ in range(10):
+        one, two = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [
+            (two >> shift) ^ c[1] ^ np.uint64(low), two & word,
+            (one >> shift) ^ c[3] ^ np.uint64(high), one & word,
+        ]  # fmt: skip
+        low, high = (low + 0x9E3779B9) % 2**32, (high + 0xBB67AE85) % 2**32
+    drawn = np.stack(c, -1).reshape(*grid[0].shape[:-1], -1)[..., :keys]
+    return (drawn < round((1 - dropout_p) * 2**32)).astype(np.float64)
+
+
+def _sequences(a: dict[str, Any]) -> Iterator[tuple[int, Any, Any]]:
+    """Number, and indices of the queries and of the keys, of each sequence."""
+    if a["cu_seqlens_q"] is None:
+        for i in range(a["query"].shape[0]):
+            yield i, (i, slice(None)), (i, slice(None))
+        return
+    q, k = a["cu_seqlens_q"], a["cu_seqlens_k"]
+    for i in range(len(q) - 1):
+        yield i, (slice(q[i], q[i + 1]),), (slice(k[i], k[i + 1]),)
+
+
+def _scores(a: dict[str, Any], i: int, q: Any, k: Any) -> tuple[Any, Any]:
+    """Scores [heads, queries, keys] of sequence i, -inf where hidden, and the derivative of the soft cap."""
+    dots = np.einsum("qhd,khd->hqk", q, k) * a["scale"]
+    _, queries, keys = dots.shape
+    slope = np.ones_like(dots)
+    if a["softcap"]:
+        slope = 1 - np.tanh(dots / a["softcap"]) ** 2
+        dots = a["softcap"] * np.tanh(dots / a["softcap"])
+    row, column = np.arange(queries)[:, None], np.arange(keys)
+    if a["alibi_slopes"] is not None:
+        slopes = a["alibi_slopes"] if a["alibi_slopes"].ndim == 1 else a["alibi_slopes"][i]
+        dots = dots - slopes[:, None, None] * np.abs(row + keys - queries - column)
+    for name in ("bias", "mask"):
+        if a[name] is not None:
+            piece = a[name][min(i, a[name].shape[0] - 1), :, :queries, :keys]
+            dots = dots + piece if name == "bias" else np.where(piece, -np.inf, dots)
+    row = row if a["top_left"] else row + keys - queries
+    if a["left"] is not None:
+        dots = np.where(column < row - a["left"], -np.inf, dots)
+    if a["right"] is not None:
+        dots = np.where(column > row + a["right"], -np.inf, dots)
+    return dots, slope
+
+
+def _computed(grad: Any = None, magnitude: bool = False, **arguments: Any) -> dict[str, Any]:
+    """Results of forward, and with ``grad`` of backward; with ``magnitude`` their sums of absolute values.
+
+    A score's own roundings scale what depends on it, hence the extra terms.
+    """
+    a = {
+        k: v.astype(np.float64) if isinstance(v, np.ndarray) and v.dtype.kind not in "iub" else v
+        for k, v in arguments.items()
+    }
+    query, key, value = a["query"], a["key"], a["value"]
+    batched, groups = query.ndim == 4, query.shape[-2] // key.shape[-2]
+    made = {
+        "out": np.zeros((*query.shape[:-1], value.shape[-1])),
+        "lse": np.zeros(
+            (query.shape[0], query.shape[2], query.shape[1]) if batched else query.shape[1::-1]
+        ),
+        "query": np.zeros(query.shape), "key": np.zeros(key.shape), "value": np.zeros(value.shape),
+        "bias": None if a["bias"] is None else np.zeros(a["bias"].shape),
+    }  # fmt: skip
+    size = np.abs if magnitude else lambda x: x
+    for i, at_q, at_k in _sequences(a):
+        q, k, v = query[at_q], np.repeat(key[at_k], groups, 1), np.repeat(value[at_k], groups, 1)
+        scores, slope = _scores(a, i, q, k)
+        heads, queries, keys = scores.shape
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - np.where(top == -np.inf, 0, top))
+        sums = weights.sum(-1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            lse = (np.log(sums) + top)[..., 0]
+        weights = weights / np.where(sums == 0, 1, sums)
+        spread = np.einsum("qhd,khd->hqk", np.abs(q), np.abs(k)) * abs(a["scale"]) + 1 if magnitude else 1.0
+        spread = (
+            spread * (1 + np.max(spread * (weights > 0), -1, keepdims=True, initial=0)) if magnitude else 1.0
+        )
+        factor = np.ones(scores.shape)
+        if a["rng"] is not None and a["dropout_p"]:
+            numbers = i * heads + np.arange(heads)
+            factor = _kept(a["rng"], numbers, queries, keys, a["dropout_p"]) / (1 - a["dropout_p"])
+        made["out"][at_q] = np.einsum("hqk,khd->qhd", weights * factor * spread, size(v))
+        at_lse = (i,) if batched else (slice(None), *at_q)
+        made["lse"][at_lse] = (
+            np.where(np.isinf(lse), 0, np.abs(lse) + np.max(spread, -1, initial=1)) if magnitude else lse
+        )
+        if grad is None:
+            continue
+        dy, y = grad[at_q].astype(np.float64), a["out"][at_q]
+        back = np.einsum("qhd,khd->hqk", size(dy), size(v)) * factor
+        delta = np.einsum("qhd,qhd->hq", size(dy), size(y))[..., None]
+        ds = weights * spread * (back + delta if magnitude else back - delta)
+        if made["bias"] is not None:
+            into = made["bias"][min(i, len(made["bias"]) - 1)][:, :queries, :keys]
+            axes = tuple(j for j in range(3) if into.shape[j] == 1)
+            into += ds.sum(axes, keepdims=True)
+        ds = ds * slope * size(a["scale"])
+        dk, dv = (
+            np.einsum("hqk,qhd->khd", ds, size(q)),
+            np.einsum("hqk,qhd->khd", weights * spread * factor, size(dy)),
+        )
+        made["query"][at_q] = np.einsum("hqk,khd->qhd", ds, size(k))
+        made["key"][at_k] = dk.reshape(keys, heads // groups, groups, k.shape[-1]).sum(2)
+        made["value"][at_k] = dv.reshape(keys, heads // groups, groups, v.shape[-1]).sum(2)
+    return made
+
+
+def _results(names: str) -> Any:
+    def computed(**arguments: Any) -> Any:
+        import torch
+
+        wants = arguments.pop("wants_bias", True)
+        plain = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+        if "grad" not in plain:
+            plain["grad"] = None
+        made = _computed(**plain)
+        found = [made[name] if name != "bias" or wants else None for name in names.split()]
+        return tuple(None if each is None else torch.from_numpy(each) for each in found)
+
+    return computed
+
+
+def _size_of(reference: Any) -> Any:
+    return lambda **arguments: reference(**arguments, magnitude=True)
+
+
+_FORWARD, _BACKWARD = _results("out lse"), _results("query key value bias")
+_REST = (
+    "Tensor? bias, Tensor? mask, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rng, "
+    "int max_seqlen_q, int max_seqlen_k, float scale, int? left, int? right, bool top_left, float softcap, "
+    "float dropout_p"
+)
+_LSE = (
+    "(query.shape[1], query.shape[0]) if len(query.shape) == 3 else "
+    "(query.shape[0], query.shape[2], query.shape[1])"
+)
+
+OPERATORS: list[Operator] = [
+    extension(f"attention(Tensor query, Tensor key, Tensor value, {_REST}) -> (Tensor out, Tensor lse)",
+              f"((*query.shape[:-1], value.shape[-1]), {_LSE})", "(query.dtype, accumulator(query))",
+              _forwards, _TOLERANCE, differentiable="query key value bias", reference=_FORWARD,
+              magnitude=_size_of(_FORWARD), special=()),
+    extension(f"attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
+              f"{_REST}, bool wants_bias) "
+              "-> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor? grad_bias)",
+              "(query.shape, key.shape, value.shape, bias.shape if wants_bias and bias is not None else None)",
+              "(query.dtype, query.dtype, query.dtype, bias.dtype if wants_bias and bias is not None else None)",
+              _backwards, _TOLERANCE, reference=_BACKWARD, magnitude=_size_of(_BACKWARD), special=()),
+]  # fmt: skip
