@@ -38,8 +38,8 @@ def _softmax(input: torch.Tensor, mask: torch.Tensor | None, scale: float, causa
 def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, scale: float, causal: bool) -> torch.Tensor:
     kind = torch.promote_types(out.dtype, torch.float32)
     slope, wide = grad.to(kind), out.to(kind)
-    if causal:
-        slope = slope.masked_fill(_hidden(out), 0)
+    if causal:  # not looked at there, as in the fused kernels
+        slope, wide = slope.masked_fill(_hidden(out), 0), wide.masked_fill(_hidden(out), 0)
     product = slope * wide
     return ((product - wide * product.sum(-1, keepdim=True)) * scale).to(out.dtype)
 

@@ -61,7 +61,8 @@ def _softmax(input: Any, mask: Any, scale: float, causal: bool) -> Any:
 
 
 def _gradient(grad: Any, out: Any, scale: float, causal: bool, magnitude: bool = False) -> Any:
-    grad = grad.masked_fill(_upper(out), 0) if causal else grad
+    if causal:  # the upper triangle is zero and not looked at
+        grad, out = grad.masked_fill(_upper(out), 0), out.masked_fill(_upper(out), 0)
     if not magnitude:
         return scale * out * (grad - (grad * out).sum(-1, keepdim=True))
     return abs(scale * out) * (grad.abs() + (grad * out).abs().sum(-1, keepdim=True))
