@@ -1,0 +1,293 @@
+"""Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019) over all parameters in one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from isthmus.ops import cpu
+from isthmus.ops.gradients import check_finite, grad_norm
+from isthmus.ops.operators import operator
+
+Tensors = list[torch.Tensor]
+
+
+@operator("adamw_")
+def _adamw_(
+    params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, max_exp_avg_sqs: Tensors,
+    masters: Tensors, steps: Tensors, norm: torch.Tensor | None, grad_scale: torch.Tensor | None,
+    found_inf: torch.Tensor | None, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float,
+    max_norm: float, decoupled: bool, maximize: bool,
+) -> None:  # fmt: skip
+    if found_inf is not None and bool(found_inf):
+        return
+    scale: Any = -1.0 if maximize else 1.0
+    if norm is not None:
+        scale = scale * (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    if grad_scale is not None:
+        scale = scale / grad_scale
+    for i, param in enumerate(params):
+        value = masters[i] if masters else param
+        wide = value.to(torch.promote_types(value.dtype, torch.float32))
+        kind, step = wide.dtype, steps[i].add_(1)
+        grad = grads[i].to(kind) * scale
+        if not decoupled:
+            grad = grad + weight_decay * wide
+        mean = exp_avgs[i].to(kind).lerp(grad, 1 - beta1)
+        square = (exp_avg_sqs[i].to(kind) * beta2).addcmul(grad, grad, value=1 - beta2)
+        top = square
+        if max_exp_avg_sqs:
+            top = torch.maximum(max_exp_avg_sqs[i].to(kind), square)
+            max_exp_avg_sqs[i].copy_(top)
+        first, second = _correction(step.to(kind), beta1), _correction(step.to(kind), beta2)
+        kept = wide * (1 - lr * weight_decay) if decoupled else wide
+        after = kept - (lr / first) * (mean / (top.sqrt() / second.sqrt() + eps))
+        for target, new in ((exp_avgs[i], mean), (exp_avg_sqs[i], square), (value, after), (param, after)):
+            target.copy_(new)
+
+
+def _correction(step: torch.Tensor, beta: float) -> torch.Tensor:
+    """``1 - beta ** step`` without cancellation, so that float32 is enough for it."""
+    return -torch.expm1(step * (math.log(beta) if beta else -math.inf))
+
+
+def _refuses(params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, tops: Tensors,
+             masters: Tensors, *_: Any) -> str:  # fmt: skip
+    if any(each.dtype != torch.float32 for each in masters) or (masters and params[0].dtype == torch.float64):
+        return "no kernel for masters that are not float32"
+    for param, grad, mean, square in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
+        if not _served(param.dtype, grad.dtype, mean.dtype) or square.dtype != mean.dtype:
+            return f"no kernel for {param.dtype} with a gradient of {grad.dtype} and a state of {mean.dtype}"
+    return ""
+
+
+def _served(param: torch.dtype, grad: torch.dtype, state: torch.dtype) -> bool:
+    if param == torch.float64:
+        return grad == state == torch.float64
+    if param not in cpu.FLOATS or grad not in cpu.FLOATS or grad == torch.float64:
+        return False
+    if grad == param:
+        return state in (param, torch.float32)
+    return state == torch.float32 and torch.float32 in (param, grad)
+
+
+cpu.add(_adamw_, _refuses)
+
+
+def adamw_(
+    params: Sequence[torch.Tensor], grads: Sequence[torch.Tensor], exp_avgs: Sequence[torch.Tensor],
+    exp_avg_sqs: Sequence[torch.Tensor], steps: Sequence[torch.Tensor], *,
+    max_exp_avg_sqs: Sequence[torch.Tensor] = (), masters: Sequence[torch.Tensor] = (), lr: float = 1e-3,
+    beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.01,
+    norm: torch.Tensor | None = None, max_norm: float = 0.0, grad_scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None, decoupled: bool = True, maximize: bool = False,
+) -> None:  # fmt: skip
+    """One step of AdamW, in place, over tensors of one device in one pass. The gradients stay as they are.
+
+    Args:
+        params: parameters.
+        grads: gradients, shaped like their parameters; of their dtype, or one of the two is float32.
+        exp_avgs: running means of the gradients, of the parameters' dtype or float32.
+        exp_avg_sqs: running means of their squares, as ``exp_avgs``.
+        steps: 0-dim, one for each parameter; each is increased by 1.
+        max_exp_avg_sqs: largest of the latter so far, for AMSGrad; empty for Adam.
+        masters: float32 values of which the parameters are roundings; empty: the parameters themselves.
+        lr: learning rate.
+        beta1: decay of the first mean.
+        beta2: decay of the second.
+        eps: added to the root.
+        weight_decay: factor of the parameters that is taken off (decoupled) or added to the gradient.
+        norm: 0-dim norm of all unscaled gradients; they are multiplied by ``min(1, max_norm / (norm + 1e-6))``.
+        max_norm: limit of it.
+        grad_scale: 0-dim, what the gradients are divided by.
+        found_inf: 0-dim; nothing happens unless it is 0.
+        decoupled: AdamW; False is Adam with L2 regularisation.
+        maximize: follow the gradient instead of its opposite.
+    """
+    if params:
+        _adamw_(
+            list(params), list(grads), list(exp_avgs), list(exp_avg_sqs), list(max_exp_avg_sqs), list(masters),
+            list(steps), norm, grad_scale, found_inf, lr, beta1, beta2, eps, weight_decay, max_norm, decoupled,
+            maximize,
+        )  # fmt: skip
+
+
+class AdamW(torch.optim.AdamW):
+    """:class:`torch.optim.AdamW` in one pass over all parameters, with clipping by the norm folded in.
+
+    A drop-in: the same arguments, parameter groups, state and GradScaler protocol; state dicts go both ways. Unlike
+    PyTorch's it leaves the gradients as they are when it clips or unscales them.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate, a number or a tensor of one element.
+        betas: decay of the means of the gradient and of its square.
+        eps: added to the root.
+        weight_decay: decoupled; added to the gradient with ``decoupled=False``.
+        amsgrad: divide by the largest mean of squares so far.
+        maximize: follow the gradient instead of its opposite.
+        max_norm: clip the gradients of all groups, as one vector, to this norm; None does not.
+        norm_type: order of that norm.
+        error_if_nonfinite: refuse to step when the norm is NaN or infinite.
+        decoupled: AdamW; False is Adam with L2 regularisation.
+        state_dtype: of the running means, ``torch.float32`` for parameters in halves; None is the parameter's.
+        master_weights: keep float32 values of parameters in halves in the state, as ``master_param``.
+
+    Attributes:
+        last_grad_norm: the norm at the last step, 0-dim, before clipping; None without ``max_norm``.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = False,
+        decoupled: bool = True,
+        state_dtype: torch.dtype | None = None,
+        master_weights: bool = False,
+    ) -> None:
+        if max_norm is not None and not max_norm > 0:
+            raise ValueError(f"AdamW: max_norm is {max_norm}; give a limit above 0, or None")
+        self.max_norm, self.norm_type, self.error_if_nonfinite = max_norm, norm_type, error_if_nonfinite
+        self.state_dtype, self.master_weights = state_dtype, master_weights
+        self.last_grad_norm: torch.Tensor | None = None
+        self._decoupled = decoupled
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, fused=True
+        )  # the steps lie with the parameters
+        self._set_decoupled()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._set_decoupled()
+        for group in self.param_groups:
+            group["fused"] = True
+            for param in group["params"]:
+                if kept := self.state.get(param):
+                    kept["step"] = kept["step"].to(device=param.device, dtype=torch.float32)
+
+    def _set_decoupled(self) -> None:
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = self._decoupled
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state of this class or of ``torch.optim.AdamW``; what is kept in float32 is not rounded."""
+        super().load_state_dict(state_dict)
+        ids = (each for group in state_dict["param_groups"] for each in group["params"])
+        params = (each for group in self.param_groups for each in group["params"])
+        for index, param in zip(ids, params, strict=True):
+            for key, value in state_dict["state"].get(index, {}).items():
+                kind = torch.float32 if key == "master_param" else self.state_dtype
+                if key != "step" and kind is not None:
+                    self.state[param][key] = value.to(device=param.device, dtype=kind, copy=True)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take a step.
+
+        Args:
+            closure: computes the loss and the gradients anew; called with gradients enabled.
+
+        Returns:
+            What the closure returns.
+
+        Raises:
+            RuntimeError: a gradient is sparse, or the norm is not finite and ``error_if_nonfinite``.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        norm = self._norm(scale, found)
+        for group in self.param_groups:
+            for device, used in _by_device(group["params"]).items():
+                self._update(group, used, *[_on(each, device) for each in (norm, scale, found)])
+        return loss
+
+    def _norm(self, scale: torch.Tensor | None, found: torch.Tensor | None) -> torch.Tensor | None:
+        if self.max_norm is None:
+            return None
+        grads = [
+            each.grad for group in self.param_groups for each in group["params"] if each.grad is not None
+        ]
+        norm = grad_norm(grads, self.norm_type)
+        if scale is not None:
+            norm = norm / scale.to(norm.device)
+        if self.error_if_nonfinite and not (found is not None and bool(found)):
+            check_finite(norm, self.norm_type)
+        self.last_grad_norm = norm
+        return norm
+
+    def _update(self, group: dict[str, Any], params: Tensors, norm: Any, scale: Any, found: Any) -> None:
+        states = [self.state[each] or self._start(each, group["amsgrad"]) for each in params]
+        adamw_(
+            params,
+            [_gradient(each) for each in params],
+            [each["exp_avg"] for each in states],
+            [each["exp_avg_sq"] for each in states],
+            [each["step"] for each in states],
+            max_exp_avg_sqs=[each["max_exp_avg_sq"] for each in states] if group["amsgrad"] else (),
+            masters=self._masters(params, states),
+            lr=float(group["lr"]),
+            beta1=float(group["betas"][0]),
+            beta2=float(group["betas"][1]),
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            norm=norm,
+            max_norm=self.max_norm or 0.0,
+            grad_scale=scale,
+            found_inf=found,
+            decoupled=group["decoupled_weight_decay"],
+            maximize=group["maximize"],
+        )
+
+    def _start(self, param: torch.Tensor, amsgrad: bool) -> dict[str, torch.Tensor]:
+        if not param.is_floating_point():
+            raise ValueError(
+                f"AdamW: a parameter is {param.dtype}; give real ones, as torch.view_as_real does"
+            )
+        state = self.state[param]
+        state["step"] = torch.zeros((), dtype=torch.float32, device=param.device)
+        for key in ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])):
+            state[key] = torch.zeros_like(param, dtype=self.state_dtype, memory_format=torch.preserve_format)
+        return state
+
+    def _masters(self, params: Tensors, states: list[dict[str, torch.Tensor]]) -> Tensors:
+        if not self.master_weights:
+            return []
+        for param, state in zip(params, states, strict=True):
+            if "master_param" not in state:
+                state["master_param"] = param.detach().to(torch.float32, copy=True)
+        return [each["master_param"] for each in states]
+
+
+def _gradient(param: torch.Tensor) -> torch.Tensor:
+    grad = param.grad
+    assert grad is not None
+    if grad.layout != torch.strided:
+        raise RuntimeError("AdamW: a gradient is sparse; use torch.optim.SparseAdam for its parameter")
+    return grad
+
+
+def _by_device(params: Tensors) -> dict[torch.device, Tensors]:
+    found: dict[torch.device, Tensors] = {}
+    for each in params:
+        if each.grad is not None:
+            found.setdefault(each.device, []).append(each)
+    return found
+
+
+def _on(value: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    return None if value is None else value.to(device, non_blocking=True)
