@@ -1,4 +1,5 @@
-// Where the rows of a tensor begin whose last dimension is dense and whose other strides are anything.
+// Where the rows of a tensor begin whose last dimension is dense and whose other strides are anything; and
+// what a softmax over a row takes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +9,17 @@
 #include "kernels/pieces.h"
 
 namespace isthmus::kernels {
+
+// Within 20 units in the last place in float, which is far below what a sum of such terms is rounded by.
+template <typename V>
+inline V fast_exp(const V& x) {
+  return x.exp_u20();
+}
+
+template <typename V>
+inline auto max_of(V vector) {
+  return at::vec::vec_reduce_all([](V& x, V& y) { return at::vec::maximum(x, y); }, vector);
+}
 
 // The tensor if the elements of its last dimension follow each other, else a copy in which they do.
 inline at::Tensor with_dense_rows(const at::Tensor& tensor) {
