@@ -126,7 +126,7 @@ Placement place_intervals(const std::vector<Interval>& intervals) {
   const auto good = static_cast<size_t>(kGood * static_cast<double>(peak_of(intervals)));
   Placement best;
   best.height = ~size_t{0};
-  for (const auto& weight : {life, area, bytes}) {
+  for (const auto& weight : {area, life, bytes}) {
     Placement placement = Fitting(intervals).run(heaviest_first(intervals, weight), best.height);
     if (placement.height < best.height) best = std::move(placement);
     if (best.height <= good) break;

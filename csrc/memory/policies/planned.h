@@ -6,10 +6,15 @@
 // at the slots that had the addresses before: so a wrong prediction costs memory, never correctness. Steps of
 // one structure and different sizes are planned for the largest of each.
 //
-// What is not expected (the first step, a longer sequence, an evaluation) is served by segments of its own,
-// rounded to 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed
-// what has been in use at a time. Thus long-lived blocks never leave holes. Where too many would go back,
-// large segments are split as PyTorch splits them. Small requests are kept in bins by size.
+// Where steps differ, no plan is followed: one region of little more than a step's peak serves by best fit, and
+// empties at the step's end. A plan that is lost leaves its arena as such a region; two steps alike bring plans
+// back, more of them each time that one was lost again. Neither is asked for while what is still held from
+// before keeps other segments from going back.
+//
+// What is not expected (the first step, what exceeds the region) is served by segments of its own, rounded to
+// 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed what has been
+// in use at a time. Thus long-lived blocks never leave holes. Where too many would go back, large segments are
+// split as PyTorch splits them. Small requests are kept in bins by size.
 #pragma once
 
 #include <memory>
@@ -36,8 +41,14 @@ class PlannedPolicy final : public TreePolicy {
   void put(Block* block) override;
   void cool(Block* block) override;
   Block* place(int64_t stream, Range range, size_t requested) override;
+  void list_free(Block* block) override;
+  void unlist_free(Block* block) override;
 
  private:
+  static size_t segment_bytes(size_t size) {
+    return size < kOwnSegmentLimit ? kLargeSegment : round_to(size, kOwnSegmentRound);
+  }
+
   Track& track(int64_t stream) { return C10_LIKELY(stream == 0) ? default_ : other_track(stream); }
   Track& other_track(int64_t stream);
   template <typename Function>
@@ -49,18 +60,27 @@ class PlannedPolicy final : public TreePolicy {
   Block* find_large(Track& track, size_t size);
   Block* follow(Track& track, size_t size);
   Block* hold(Track& track, const Slot& slot);
-  Block* find_online(int64_t stream, size_t size);
+  Block* find_online(Track& track, size_t size);
   bool may_give(const Block* block, size_t size) const;
   void note(Track& track, size_t size, Block* block);
 
   void abandon(Track& track);
   void close_request(Track& track, Block* block);
 
+  bool asks(const Track& track, size_t size) const;
+  bool affords(const Track& track);
+  void refuse(Track& track);
+
   void open_step(Track& track);
+  void lay_plan(Track& track);
+  void set_region(Track& track, Block* first, size_t bytes);
+  void forget_region(Track& track);
+  FreeBins& bins_of(const Block* block);
   void make_blocks(Track& track);
   void drop_blocks(Track& track);
   void dissolve(Track& track);
   size_t excess(size_t bytes);
+  size_t tolerated(double share) const;
   size_t remove_large(size_t need, std::vector<Range>& ranges);
 
   Track default_{0};

@@ -10,6 +10,8 @@ constexpr size_t kAhead = 512;  // slots that are searched for where a sequence 
 constexpr double kWorthwhile =
     1.03;  // a plan for the largest of all sizes may be so much above one step's peak
 
+constexpr double kSpacious = 1.02;  // a region is so much larger than the peak of what shall lie in it
+
 std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::vector<uint32_t>* numbers) {
   std::vector<Interval> intervals;
   for (uint32_t i = 0; i < expected.size(); ++i) {
@@ -92,19 +94,39 @@ bool Track::learn() {
   std::vector<Expected> now;
   if (recording) now = take_record();
   bool has_news = false;
+  const bool did_follow = follows() && !refused;
+  if (did_follow && abandoned && ++failures_ == kFailures) be_patient();
+  if (did_follow && !abandoned) failures_ = 0;
+  successes_ = is_clean ? successes_ + 1 : 0;
+  if (successes_ == kReliable) patience_ = 0;
   if (is_clean) {
     careful_ = false;
+    next_rest_ = 1;
     if (is_stale_) expect_plan();
   } else if (!now.empty()) {
     has_news = merge(std::move(now));
   }
   is_first_ = false;
-  recording = !is_planned() || careful_;
   cursor = 0;
-  asked = abandoned = strayed = false;
+  abandoned = refused = strayed = false;
   missed_bytes = 0;
   unexpected.clear();
   return has_news;
+}
+
+// Where steps are not as the last ones, two of them in a row are recorded and compared, more and more rarely.
+void Track::start_step() {
+  recording = follows() ? careful_ : rest_ == 0;
+  if (follows()) return;
+  if (rest_ > 0) {
+    --rest_;
+    return;
+  }
+  if (agreed_ > 0) return;
+  is_second_ = !is_second_;
+  if (is_second_) return;
+  rest_ = next_rest_;
+  next_rest_ = std::min(2 * next_rest_, kLongestRest);
 }
 
 // The step that was not as planned (an evaluation, perhaps) was an exception.
@@ -119,24 +141,31 @@ void Track::expect_plan() {
 bool Track::merge(std::vector<Expected> now) {
   std::vector<uint32_t> numbers;
   const size_t peak = peak_of(intervals_of(now, &numbers));
+  room = std::max(room, static_cast<size_t>(kSpacious * static_cast<double>(peak)));
   if (!same_structure(expected_, now)) {
-    const bool is_first = expected_.empty();
+    const bool is_first = is_first_;
     expected_ = std::move(now);
     highest_ = peak;
     varies_ = false;
     is_stale_ = true;
+    agreed_ = 0;
     return is_first;
   }
   highest_ = std::max(highest_, peak);
-  bool has_changed = is_stale_ || !is_planned();
+  bool has_changed = false;
   for (size_t i = 0; i < now.size(); ++i) {
     Expected& old = expected_[i];
     has_changed |= now[i].size > old.size || now[i].end > old.end || now[i].size < old.least / 2;
     varies_ |= now[i].size != old.size;
     old = {std::min(old.least, now[i].least), std::max(old.size, now[i].size), std::max(old.end, now[i].end)};
   }
-  return has_changed;
+  agreed_ = has_changed ? 0 : agreed_ + 1;
+  const bool is_known = is_planned() && !is_stale_ && !has_changed;
+  return !is_known && agreed_ >= patience_;
 }
+
+// Plans cost more than they save where steps differ: from now on, more of them must have been alike.
+void Track::be_patient() { patience_ = std::min(std::max(2 * patience_, 1), kLongestRest); }
 
 void Track::plan() {
   std::vector<uint32_t> numbers;
@@ -146,11 +175,14 @@ void Track::plan() {
   if (peak_of(intervals) <= limit) placement = place_intervals(intervals);
   const bool is_useful = placement.height > 0 && placement.height <= limit;
   careful_ = is_stale_ = false;
-  recording = !is_useful;
+  failures_ = 0;
   if (is_useful) {
     set_slots(intervals, numbers, placement);
   } else {
     set_slots({}, {}, {});
+    be_patient();
+    agreed_ = 0;
+    if (patience_ > 1) expected_.clear();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "memory/block.h"
+#include "memory/policies/free_bins.h"
 #include "memory/policies/plan.h"
 
 namespace isthmus::memory {
@@ -50,10 +51,14 @@ class Track {
   // The step is over. Whether plan() shall be called.
   bool learn();
   void plan();
+  // After learn() and plan(): whether this step is recorded.
+  void start_step();
 
   // ---- the plan
   size_t largest_gap() const;
   bool is_planned() const { return slots.size() > 1; }
+  // Whether the last steps were such that this one is expected to be as planned.
+  bool follows() const { return is_planned() && failures_ < kFailures; }
   bool matches(size_t index, size_t size) const {
     return index + 1 < slots.size() && size - slots[index].least <= slots[index].spread;
   }
@@ -71,6 +76,10 @@ class Track {
     unexpected.clear();
   }
 
+  bool is_region_free() const {
+    return region != nullptr && region->state == BlockState::kFree && region->whole_segment();
+  }
+
   const int64_t stream;
   std::vector<Slot> slots;  // and one more, which matches nothing
   std::vector<Area> areas;
@@ -83,17 +92,32 @@ class Track {
   size_t arena_bytes = 0;
   size_t held = 0, held_bytes = 0;  // of its areas
 
+  // ---- its memory
+  FreeBins whole;  // segments that are free as a whole
+  FreeBins parts;  // free parts of segments, and of the region
+  Block* region =
+      nullptr;  // the first block of a segment for the requests of a whole step that is not planned
+  size_t region_bytes = 0;
+  size_t room = 0;      // what such a step may need
+  size_t wanted = 0;    // bytes to ask of the driver, for an arena or a region
+  size_t asked = 0;     // bytes that were asked of it
+  size_t overflow = 0;  // of this step, in segments beside arena and region
+  size_t overflow_peak = 0;
+
   bool exact = false;  // there is an arena, and every request of this step was in its slot
   bool recording = true;
   bool at_boundary = false;
-  bool asked = false;              // the driver, for an arena, in this step
   bool abandoned = false;          // the plan, for this step
+  bool refused = false;            // for want of memory
   bool strayed = false;            // from the plan, in this step
   size_t missed_bytes = 0;         // of requests of this step that were not served as planned
   std::vector<size_t> unexpected;  // sizes since the last request that was expected
 
  private:
   static constexpr int kDeepest = 16;
+  static constexpr int kFailures = 2;
+  static constexpr int kLongestRest = 64;
+  static constexpr int kReliable = 4;                  // steps as planned, in a row
   static constexpr size_t kLongest = size_t{1} << 20;  // record of a process that never ends a step
 
   struct Request {
@@ -104,6 +128,7 @@ class Track {
 
   std::vector<Expected> take_record();
   bool merge(std::vector<Expected> now);
+  void be_patient();
   void expect_plan();
   void set_slots(const std::vector<Interval>& intervals, const std::vector<uint32_t>& numbers,
                  const Placement& placement);
@@ -115,9 +140,16 @@ class Track {
   std::vector<uint8_t> skipped_;        // by slot: the last time, its turn passed without it
   bool careful_ = false;                // some may be
   bool is_first_ = true;
-  bool is_stale_ = false;  // the plan is not of what is expected now
-  bool varies_ = false;    // steps of one structure and different sizes
-  size_t highest_ = 0;     // peak of a single step of this structure
+  bool is_stale_ = false;   // the plan is not of what is expected now
+  bool varies_ = false;     // steps of one structure and different sizes
+  int failures_ = 0;        // steps in a row that were not as planned
+  int successes_ = 0;       // that were
+  int agreed_ = 0;          // recorded steps in a row that were as expected
+  int patience_ = 0;        // so many make a plan
+  int rest_ = 0;            // so many steps are not recorded
+  int next_rest_ = 1;       // it doubles while nothing comes of it
+  bool is_second_ = false;  // of two recorded steps, which are compared
+  size_t highest_ = 0;      // peak of a single step of this structure
 };
 
 }  // namespace isthmus::memory

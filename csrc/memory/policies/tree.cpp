@@ -123,12 +123,12 @@ void TreePolicy::insert_free(Block* block) {
     absorb(block);
   }
   block->state = BlockState::kFree;
-  tree_of(block).insert(block);
+  list_free(block);
   count_free(block, 1);
 }
 
 void TreePolicy::erase_free(Block* block) {
-  tree_of(block).erase(block);
+  unlist_free(block);
   block->state = BlockState::kUsed;  // else its new neighbours would merge with it
   count_free(block, -1);
 }

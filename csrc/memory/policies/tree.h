@@ -55,6 +55,9 @@ class TreePolicy : public Policy {
   void absorb(Block* block);              // its next neighbour, which is in no list
   void insert_free(Block* block);
   void erase_free(Block* block);
+  // Where free blocks are found by size; a policy may have a place of its own for them.
+  virtual void list_free(Block* block) { tree_of(block).insert(block); }
+  virtual void unlist_free(Block* block) { tree_of(block).erase(block); }
   Block* segment_block(TreePool& pool, Range range, bool small);
   void remove_segment(Block* block);
   size_t whole_bytes() const { return whole_bytes_; }  // of large segments that are free as a whole
