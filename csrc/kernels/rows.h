@@ -1,56 +1,84 @@
-// Where the rows of a tensor begin whose last dimension is dense and whose other strides are anything; and
-// what a softmax over a row takes.
+// Tensors of one shape as rows of one length, each with its own distance from row to row: views of a packed
+// tensor are worked on without a copy.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
-
-#include "kernels/pieces.h"
+#include <vector>
 
 namespace isthmus::kernels {
 
-// Within 20 units in the last place in float, which is far below what a sum of such terms is rounded by.
-template <typename V>
-inline V fast_exp(const V& x) {
-  return x.exp_u20();
+// How many of the last dimensions lie in memory without gaps.
+inline int64_t dense_dimensions(const at::Tensor& tensor) {
+  int64_t count = 0, step = 1;
+  for (int64_t i = tensor.dim() - 1; i >= 0; --i, ++count) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != step) break;
+    step *= tensor.size(i);
+  }
+  return count;
 }
 
-template <typename V>
-inline auto max_of(V vector) {
-  return at::vec::vec_reduce_all([](V& x, V& y) { return at::vec::maximum(x, y); }, vector);
+// Elements from one row to the next, the rows being over the first `leading` dimensions; -1 if that is not
+// one number.
+inline int64_t pitch_of(const at::Tensor& tensor, int64_t leading) {
+  int64_t pitch = 0, expected = -1;
+  for (int64_t i = leading - 1; i >= 0; --i) {
+    if (tensor.size(i) == 1) continue;
+    if (expected < 0) pitch = tensor.stride(i);
+    if (expected >= 0 && tensor.stride(i) != expected) return -1;
+    expected = tensor.stride(i) * tensor.size(i);
+  }
+  return pitch;
 }
 
-// The tensor if the elements of its last dimension follow each other, else a copy in which they do.
-inline at::Tensor with_dense_rows(const at::Tensor& tensor) {
-  return tensor.dim() > 0 && (tensor.stride(-1) == 1 || tensor.size(-1) == 1) ? tensor : tensor.contiguous();
-}
+struct Rows {
+  std::vector<at::Tensor> tensors;  // as given, or contiguous copies of those that are no rows
+  std::vector<int64_t> pitches;
+  int64_t count = 0, length = 0;
 
-inline int64_t row_count(const at::Tensor& tensor) {
-  const int64_t n = tensor.dim() > 0 ? tensor.size(-1) : 1;
-  return n == 0 ? 0 : tensor.numel() / n;
-}
-
-// The rows in the order of the leading dimensions.
-class Rows {
- public:
-  explicit Rows(const at::Tensor& tensor)
-      : sizes_(tensor.sizes()), strides_(tensor.strides()), contiguous_(tensor.is_contiguous()) {}
-
-  // Elements from the tensor's first to the row's first.
-  int64_t offset(int64_t row) const {
-    if (contiguous_) return row * (sizes_.empty() ? 1 : sizes_.back());
-    int64_t found = 0;
-    for (int64_t i = static_cast<int64_t>(sizes_.size()) - 2; i >= 0; --i) {
-      found += row % sizes_[i] * strides_[i];
-      row /= sizes_[i];
+  // All of one shape. The last ones may be outputs: contiguous, or halves of something contiguous.
+  explicit Rows(std::vector<at::Tensor> given) : tensors(std::move(given)) {
+    const int64_t rank = tensors[0].dim();
+    int64_t dense = rank;
+    for (at::Tensor& each : tensors) {
+      if (rank > 0 && dense_dimensions(each) == 0) each = each.contiguous();
+      dense = std::min(dense, dense_dimensions(each));
     }
-    return found;
+    for (at::Tensor& each : tensors) {
+      int64_t pitch = pitch_of(each, rank - dense);
+      if (pitch < 0) {
+        each = each.contiguous();
+        pitch = pitch_of(each, rank - dense);
+      }
+      pitches.push_back(pitch);
+    }
+    length = 1;
+    for (int64_t i = rank - dense; i < rank; ++i) length *= tensors[0].size(i);
+    count = length == 0 ? 0 : tensors[0].numel() / length;
   }
 
- private:
-  at::IntArrayRef sizes_, strides_;  // of a tensor that outlives this
-  bool contiguous_;
+  template <typename T>
+  T* data(size_t i) const {
+    return tensors[i].mutable_data_ptr<T>();
+  }
+
+  // Calls body(row, first, last) in parallel, over pieces of the rows.
+  template <typename Body>
+  void parallel(const Body& body) const {
+    constexpr int64_t kBlock = 8192;
+    if (count == 0) return;
+    const int64_t blocks = (length + kBlock - 1) / kBlock;
+    const int64_t grain = std::max<int64_t>(1, 2 * kBlock / std::min(length, kBlock));
+    at::parallel_for(0, count * blocks, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t first = unit % blocks * kBlock;
+        body(unit / blocks, first, std::min(first + kBlock, length));
+      }
+    });
+  }
 };
 
 }  // namespace isthmus::kernels
