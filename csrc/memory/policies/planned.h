@@ -6,15 +6,15 @@
 // at the slots that had the addresses before: so a wrong prediction costs memory, never correctness. Steps of
 // one structure and different sizes are planned for the largest of each.
 //
-// Where steps differ, no plan is followed: one region of little more than a step's peak serves by best fit, and
-// empties at the step's end. A plan that is lost leaves its arena as such a region; two steps alike bring plans
-// back, more of them each time that one was lost again. Neither is asked for while what is still held from
-// before keeps other segments from going back.
+// Where steps differ, no plan is followed: one region of little more than a step's peak serves by best fit,
+// and empties at the step's end. A plan that is lost leaves its arena as such a region; two steps alike bring
+// plans back, more of them each time that one was lost again. Neither is asked for while what is still held
+// from before keeps other segments from going back.
 //
 // What is not expected (the first step, what exceeds the region) is served by segments of its own, rounded to
-// 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed what has been
-// in use at a time. Thus long-lived blocks never leave holes. Where too many would go back, large segments are
-// split as PyTorch splits them. Small requests are kept in bins by size.
+// 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed what has
+// been in use at a time. Thus long-lived blocks never leave holes. Where too many would go back, large
+// segments are split as PyTorch splits them. Small requests are kept in bins by size.
 #pragma once
 
 #include <memory>
