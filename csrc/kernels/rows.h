@@ -1,84 +1,64 @@
-// Tensors of one shape as rows of one length, each with its own distance from row to row: views of a packed
-// tensor are worked on without a copy.
+// The rows of a tensor, which are its last dimension: where each begins, and what a softmax takes of them.
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <vector>
+
+#include "kernels/pieces.h"
 
 namespace isthmus::kernels {
 
-// How many of the last dimensions lie in memory without gaps.
-inline int64_t dense_dimensions(const at::Tensor& tensor) {
-  int64_t count = 0, step = 1;
-  for (int64_t i = tensor.dim() - 1; i >= 0; --i, ++count) {
-    if (tensor.size(i) != 1 && tensor.stride(i) != step) break;
-    step *= tensor.size(i);
-  }
-  return count;
-}
-
-// Elements from one row to the next, the rows being over the first `leading` dimensions; -1 if that is not
-// one number.
-inline int64_t pitch_of(const at::Tensor& tensor, int64_t leading) {
-  int64_t pitch = 0, expected = -1;
-  for (int64_t i = leading - 1; i >= 0; --i) {
-    if (tensor.size(i) == 1) continue;
-    if (expected < 0) pitch = tensor.stride(i);
-    if (expected >= 0 && tensor.stride(i) != expected) return -1;
-    expected = tensor.stride(i) * tensor.size(i);
-  }
-  return pitch;
-}
-
-struct Rows {
-  std::vector<at::Tensor> tensors;  // as given, or contiguous copies of those that are no rows
-  std::vector<int64_t> pitches;
-  int64_t count = 0, length = 0;
-
-  // All of one shape. The last ones may be outputs: contiguous, or halves of something contiguous.
-  explicit Rows(std::vector<at::Tensor> given) : tensors(std::move(given)) {
-    const int64_t rank = tensors[0].dim();
-    int64_t dense = rank;
-    for (at::Tensor& each : tensors) {
-      if (rank > 0 && dense_dimensions(each) == 0) each = each.contiguous();
-      dense = std::min(dense, dense_dimensions(each));
+// Where each row begins, in elements, whatever the strides of the dimensions before the last.
+class Rows {
+ public:
+  explicit Rows(const at::Tensor& tensor) {
+    for (int64_t dim = tensor.dim() - 2; dim >= 0; --dim) {
+      const int64_t size = tensor.size(dim), stride = tensor.stride(dim);
+      if (size == 1) continue;
+      if (!dims_.empty() && stride == dims_.back().stride * dims_.back().size)
+        dims_.back().size *= size;  // one walk goes on where the other ends
+      else
+        dims_.push_back({size, stride});
     }
-    for (at::Tensor& each : tensors) {
-      int64_t pitch = pitch_of(each, rank - dense);
-      if (pitch < 0) {
-        each = each.contiguous();
-        pitch = pitch_of(each, rank - dense);
-      }
-      pitches.push_back(pitch);
+  }
+
+  int64_t offset(int64_t row) const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < dims_.size(); ++i) {
+      const bool last = i + 1 == dims_.size();
+      sum += (last ? row : row % dims_[i].size) * dims_[i].stride;
+      if (!last) row /= dims_[i].size;
     }
-    length = 1;
-    for (int64_t i = rank - dense; i < rank; ++i) length *= tensors[0].size(i);
-    count = length == 0 ? 0 : tensors[0].numel() / length;
+    return sum;
   }
 
-  template <typename T>
-  T* data(size_t i) const {
-    return tensors[i].mutable_data_ptr<T>();
-  }
-
-  // Calls body(row, first, last) in parallel, over pieces of the rows.
-  template <typename Body>
-  void parallel(const Body& body) const {
-    constexpr int64_t kBlock = 8192;
-    if (count == 0) return;
-    const int64_t blocks = (length + kBlock - 1) / kBlock;
-    const int64_t grain = std::max<int64_t>(1, 2 * kBlock / std::min(length, kBlock));
-    at::parallel_for(0, count * blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t first = unit % blocks * kBlock;
-        body(unit / blocks, first, std::min(first + kBlock, length));
-      }
-    });
-  }
+ private:
+  struct Dimension {
+    int64_t size, stride;
+  };
+  std::vector<Dimension> dims_;  // innermost first
 };
+
+// The tensor itself if the elements of a row are neighbours, or a contiguous copy.
+inline at::Tensor with_dense_rows(const at::Tensor& tensor) {
+  return tensor.dim() > 0 && (tensor.stride(-1) == 1 || tensor.size(-1) <= 1) ? tensor : tensor.contiguous();
+}
+
+inline int64_t row_count(const at::Tensor& tensor) {
+  return tensor.size(-1) == 0 ? 0 : tensor.numel() / tensor.size(-1);
+}
+
+template <typename V>
+inline auto max_of(V vector) {
+  return at::vec::vec_reduce_all([](V& x, V& y) { return at::vec::maximum(x, y); }, vector);
+}
+
+// exp() within 20 units in the last place; 0 below the smallest normal number, and NaN for NaN, which the
+// fast function alone takes for a number.
+template <typename V>
+inline V fast_exp(const V& vector) {
+  return V::blendv(vector.exp_u20(), vector, vector.isnan());
+}
 
 }  // namespace isthmus::kernels
