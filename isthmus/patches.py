@@ -77,13 +77,16 @@ def check_signature(target: str, function: Any, expected: tuple[str, ...]) -> No
     """Compare the leading parameter names of function with what the patch was written for.
 
     Raises:
-        PatchError: when they differ, naming both.
+        PatchError: when they differ, naming both, or when there is no function.
     """
+    library = target.partition(".")[0]
+    if not callable(function):
+        raise PatchError(f"cannot patch {target}: there is no such function in this version of {library}")
     found = tuple(inspect.signature(function).parameters)
     if found[: len(expected)] != expected:
         raise PatchError(
             f"cannot patch {target}: it takes ({', '.join(found)}), the patch was written for "
-            f"({', '.join(expected)}); this version of PyTorch is not supported"
+            f"({', '.join(expected)}); this version of {library} is not supported"
         )
 
 

@@ -1,0 +1,99 @@
+"""The operators that llm_operators.py measures: ours, PyTorch's, and the limit of each.
+
+A case makes its tensors once and gives two functions of them. What moves memory is measured against a copy of as many
+bytes, what multiplies matrices against a product of as many FLOPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from isthmus import ops
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One operator at one size.
+
+    Attributes:
+        sizes: for the table.
+        inputs: what both functions take; those that want gradients get them in the backward.
+        ours: by isthmus.ops.
+        eager: by PyTorch.
+        goals: largest ratio to eager and to torch.compile that is wanted; None where there is no goal.
+        moved: bytes read and written in the forward, and in forward and backward together.
+        flops: of the forward, and of both.
+        in_place: it works on its inputs and has no backward.
+    """
+
+    sizes: str
+    inputs: tuple[Any, ...]
+    ours: Function
+    eager: Function
+    goals: tuple[float | None, float | None]
+    moved: tuple[int, int] = (0, 0)
+    flops: tuple[int, int] = (0, 0)
+    in_place: bool = False
+
+
+def _leaf(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype).requires_grad_()
+
+
+def rms_norm(dtype: torch.dtype, part: int) -> Case:
+    tokens, hidden = 4096 // part, 2048
+    x, weight = _leaf(tokens, hidden, dtype=dtype), _leaf(hidden, dtype=dtype)
+    bytes_of_x = x.nbytes
+    return Case(
+        sizes=f"{tokens} x {hidden}",
+        inputs=(x, weight),
+        ours=lambda x, w: ops.rms_norm(x, w, 1e-6),
+        eager=lambda x, w: F.rms_norm(x, (hidden,), w, 1e-6),
+        goals=(0.25, 0.8),
+        moved=(2 * bytes_of_x, 5 * bytes_of_x),
+    )
+
+
+def add_rms_norm(dtype: torch.dtype, part: int) -> Case:
+    tokens, hidden = 4096 // part, 2048
+    x, residual = _leaf(tokens, hidden, dtype=dtype), _leaf(tokens, hidden, dtype=dtype)
+
+    def eager(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> Any:
+        total = x + residual
+        return F.rms_norm(total, (hidden,), weight, 1e-6), total
+
+    return Case(
+        sizes=f"{tokens} x {hidden}",
+        inputs=(x, residual, _leaf(hidden, dtype=dtype)),
+        ours=lambda x, residual, w: ops.add_rms_norm(x, residual, w, 1e-6),
+        eager=eager,
+        goals=(0.25, 0.8),
+        moved=(4 * x.nbytes, 8 * x.nbytes),
+    )
+
+
+def swiglu(dtype: torch.dtype, part: int) -> Case:
+    tokens, hidden = 2048 // part, 5632
+    gate, up = _leaf(tokens, hidden, dtype=dtype), _leaf(tokens, hidden, dtype=dtype)
+    return Case(
+        sizes=f"{tokens} x {hidden}",
+        inputs=(gate, up),
+        ours=ops.swiglu,
+        eager=lambda gate, up: F.silu(gate) * up,
+        goals=(0.5, 1.0),
+        moved=(3 * gate.nbytes, 8 * gate.nbytes),
+    )
+
+
+CASES: dict[str, Callable[[torch.dtype, int], Case]] = {
+    "rms_norm": rms_norm,
+    "add_rms_norm": add_rms_norm,
+    "swiglu": swiglu,
+}

@@ -1,0 +1,68 @@
+"""Patches of which each is applied or reported: a library moves on, and what moved must not take the rest along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from isthmus import patches
+
+FEATURE = "ops"
+
+
+class Attempt:
+    """A :class:`isthmus.patches.Scope` that goes on after a refusal.
+
+    Attributes:
+        scope: the patches that were applied.
+        left: what was not, with the reason, by target.
+    """
+
+    def __init__(self) -> None:
+        self.scope = patches.Scope(FEATURE)
+        self.left: dict[str, str] = {}
+
+    def replace(
+        self, target: str, make: Callable[[Any], Any], reason: str, expects: tuple[str, ...] = ()
+    ) -> None:
+        """Replace an attribute of a module or a class by ``make(what was there)``.
+
+        Args:
+            target: dotted name.
+            make: builds the replacement from the original.
+            reason: one line.
+            expects: leading parameter names of the original.
+        """
+        if self._free(target):
+            try:
+                self.scope.replace(target, make, reason, expects)
+            except (patches.PatchError, ModuleNotFoundError) as error:
+                self.left[target] = str(error)
+
+    def set_item(
+        self,
+        mapping: MutableMapping[str, Any],
+        key: str,
+        make: Callable[[Any], Any],
+        target: str,
+        reason: str,
+        expects: tuple[str, ...] = (),
+    ) -> None:
+        """Replace an entry of a library's registry by ``make(what was there)``; see :meth:`replace`."""
+        name = f"{target}[{key!r}]"
+        if not self._free(name):
+            return
+        try:
+            original = mapping[key]
+            patches.check_signature(name, original, expects)
+        except (KeyError, patches.PatchError) as error:
+            self.left[name] = "there is no such entry in this version" if key not in mapping else str(error)
+            return
+        mapping[key] = make(original)
+        self.scope.record(name, reason, lambda: mapping.__setitem__(key, original))
+
+    def _free(self, target: str) -> bool:
+        taken = any(each.target == target for each in patches.active(FEATURE))
+        if taken:
+            self.left[target] = "replaced already"
+        return not taken

@@ -1,0 +1,84 @@
+"""Forwards of the modules that LLaMA and its kin are made of, by the operators.
+
+Each takes and returns what the original does, dtypes included; it goes to the original for what it does not serve.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from isthmus.ops.activation import swiglu
+from isthmus.ops.norm import add_rms_norm, rms_norm
+
+Function = Callable[..., Any]
+
+
+def norm(original: Function) -> Function:
+    """``LlamaRMSNorm.forward``; with a residual it returns the normalised sum and the sum."""
+
+    @functools.wraps(original)
+    def forward(self: Any, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
+        kind = torch.promote_types(hidden_states.dtype, self.weight.dtype)
+        if residual is not None:
+            if hidden_states.dtype == residual.dtype == kind:
+                return add_rms_norm(hidden_states, residual, self.weight, self.variance_epsilon)
+            hidden_states = residual + hidden_states
+            kind = torch.promote_types(hidden_states.dtype, kind)
+        out = rms_norm(hidden_states.to(kind), self.weight, self.variance_epsilon)
+        return out if residual is None else (out, hidden_states)
+
+    return forward
+
+
+def decoder_layer(norm_class: type) -> Callable[[Function], Function]:
+    """``LlamaDecoderLayer.forward``: the first of its two sums and the norm behind it are one operator.
+
+    Args:
+        norm_class: whose forward is :func:`norm`; a layer that has another norm keeps its own forward.
+    """
+
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        def forward(
+            self: Any,
+            hidden_states: torch.Tensor,
+            attention_mask: torch.Tensor | None = None,
+            position_ids: torch.Tensor | None = None,
+            past_key_values: Any = None,
+            use_cache: bool | None = False,
+            position_embeddings: Any = None,
+            **others: Any,
+        ) -> torch.Tensor:
+            others.update(
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                position_embeddings=position_embeddings,
+            )
+            norm = self.post_attention_layernorm
+            if type(norm) is not norm_class:
+                return original(self, hidden_states, **others)
+            attended, _ = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **others)
+            normed, total = self.post_attention_layernorm(attended, hidden_states)
+            return total + self.mlp(normed)
+
+        return forward
+
+    return make
+
+
+def gated_mlp(original: Function) -> Function:
+    """``LlamaMLP.forward`` where its activation is SiLU."""
+
+    @functools.wraps(original)
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        if self.config.hidden_act not in {"silu", "swish"}:
+            return original(self, x)
+        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
+
+    return forward
