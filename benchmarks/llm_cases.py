@@ -92,8 +92,38 @@ def swiglu(dtype: torch.dtype, part: int) -> Case:
     )
 
 
+def adamw(dtype: torch.dtype, part: int) -> Case:
+    """All parameters of a LLaMA of four layers, clipped to a norm of one; state in the parameters' dtype."""
+    layer = [(512, 512)] * 4 + [(1376, 512)] * 2 + [(512, 1376)] + [(512,)] * 2
+    shapes = [(8192 // part, 512)] * 2 + 4 * layer
+    sides = []
+    for _ in range(2):
+        params = [_leaf(*shape, dtype=dtype) for shape in shapes]
+        for each in params:
+            each.grad = torch.randn(each.shape).to(dtype)
+        sides.append(params)
+    fused = torch.optim.AdamW(sides[0], lr=1e-4, fused=True)
+    ours = ops.AdamW(sides[1], lr=1e-4, max_norm=1.0)
+
+    def eager() -> None:
+        torch.nn.utils.clip_grad_norm_(sides[0], 1.0)
+        fused.step()
+
+    size = sum(each.nbytes for each in sides[0])
+    return Case(
+        sizes=f"{len(shapes)} tensors, {size / 2**20:.0f} MiB",
+        inputs=(),
+        ours=ours.step,
+        eager=eager,
+        goals=(0.78, None),
+        moved=(8 * size, 0),
+        in_place=True,
+    )
+
+
 CASES: dict[str, Callable[[torch.dtype, int], Case]] = {
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
     "swiglu": swiglu,
+    "adamw": adamw,
 }
