@@ -5772,7 +5772,7 @@ static inline int isthmus_call_isthmus_scaled_masked_softmax_backward(void* func
 
 /* isthmus::swiglu(Tensor gate, Tensor? up, int dim) -> Tensor out
  * dtypes: bfloat16, float16, float32, float64
- * shape: at(gate, dim, gate.shape[dim] // 2) if up is None else gate.shape; dtype: gate.dtype
+ * shape: at(gate.shape, dim, gate.shape[dim] // 2) if up is None else gate.shape; dtype: gate.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_swiglu "isthmus::swiglu"
 typedef isthmus_status (*isthmus_isthmus_swiglu_fn)(isthmus_context* context, const DLTensor* gate,

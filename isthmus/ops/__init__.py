@@ -10,14 +10,18 @@ with ops.use("add_rms_norm", "composite"):                  # in terms of PyTorc
 
 from __future__ import annotations
 
+from isthmus.ops.activation import SwiGLU, swiglu
 from isthmus.ops.choice import implementations, use, which
 from isthmus.ops.gradients import clip_grad_norm_, grad_norm, grad_norms
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
+from isthmus.ops.patching import patch
 from isthmus.ops.softmax import ScaledMaskedSoftmax, scaled_masked_softmax
 
 __all__ = [
     "implementations", "use", "which",
+    "SwiGLU", "swiglu",
+    "patch",
     "RMSNorm", "add_rms_norm", "rms_norm",
     "ScaledMaskedSoftmax", "scaled_masked_softmax",
     "clip_grad_norm_", "grad_norm", "grad_norms",

@@ -1,0 +1,78 @@
+"""Gated activations of large language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
+from isthmus.opset.sampling import Array, Case, Maker
+
+_GATED = accumulated(16, "an exponential, a quotient and two products")
+_SLOPE = accumulated(32, "an exponential, a quotient and a sum that may cancel")
+
+
+def _gates(m: Maker) -> Iterator[tuple[str, Array, Array | None, int]]:
+    for kind, shape, layout in (
+        ("contiguous", (2, 17, 35), "contiguous"),
+        ("strided", (2, 5, 19), "transposed"),
+        ("large", (3, 1031), "contiguous"),
+        ("zero-size", (0, 7), "contiguous"),
+    ):
+        yield kind, m.tensor(*shape, layout=layout, low=-9), m.tensor(*shape), -1
+    for kind, shape, layout, dim in (
+        ("contiguous", (2, 17, 70), "contiguous", -1),
+        ("contiguous", (3, 4, 19), "contiguous", 1),
+        ("strided", (5, 3, 22), "heads", -1),
+        ("large", (2, 2062), "contiguous", 1),
+    ):
+        yield kind, m.tensor(*shape, layout=layout, low=-9), None, dim
+
+
+def _forward(m: Maker) -> Iterator[Case]:
+    for kind, gate, up, dim in _gates(m):
+        yield m.case(kind, gate, up, dim)
+
+
+def _backward(m: Maker) -> Iterator[Case]:
+    for kind, gate, up, dim in _gates(m):
+        shape = list(gate.shape)
+        if up is None:
+            shape[dim] //= 2
+        yield m.case(kind, m.tensor(*shape), gate, up, dim)
+
+
+def _swiglu(gate: Any, up: Any, dim: int, magnitude: bool = False) -> Any:
+    first, second = (gate, up) if up is not None else gate.chunk(2, dim)
+    out = first * first.sigmoid() * second
+    return out.abs() if magnitude else out
+
+
+def _gradient(grad: Any, gate: Any, up: Any, dim: int, magnitude: bool = False) -> Any:
+    import torch
+
+    first, second = (gate, up) if up is not None else gate.chunk(2, dim)
+    sigmoid = first.sigmoid()
+    if magnitude:
+        grad, second = grad.abs(), second.abs()
+        slope = sigmoid * (1 + first.abs() * (1 - sigmoid))
+        grads = [grad * second * slope, grad * first.abs() * sigmoid]
+    else:
+        grads = [grad * second * sigmoid * (1 + first * (1 - sigmoid)), grad * first * sigmoid]
+    return (grads[0], grads[1]) if up is not None else (torch.cat(grads, dim), None)
+
+
+def _size_of(reference: Any) -> Any:
+    return lambda **arguments: reference(**arguments, magnitude=True)
+
+
+_HALF = "at(gate.shape, dim, gate.shape[dim] // 2) if up is None else gate.shape"
+
+OPERATORS: list[Operator] = [
+    extension("swiglu(Tensor gate, Tensor? up, int dim) -> Tensor out", _HALF, "gate.dtype", _forward, _GATED,
+              differentiable="gate up", reference=_swiglu, magnitude=_size_of(_swiglu), special=ONLY_NAN),
+    extension("swiglu_backward(Tensor grad, Tensor gate, Tensor? up, int dim) "
+              "-> (Tensor grad_gate, Tensor? grad_up)",
+              "(gate.shape, None if up is None else up.shape)", "(gate.dtype, None if up is None else up.dtype)",
+              _backward, _SLOPE, reference=_gradient, magnitude=_size_of(_gradient), special=ONLY_NAN),
+]  # fmt: skip
