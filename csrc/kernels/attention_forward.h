@@ -1,0 +1,157 @@
+// The forward pass over blocks: the softmax of a row goes on from block to block (Milakov and Gimelshein,
+// "Online normalizer calculation for softmax", 2018).
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include "kernels/attention.h"
+#include "kernels/pieces.h"
+
+namespace isthmus::kernels::attention {
+
+// Rows of scores become weights.
+template <typename W, typename Weight>
+class OnlineSoftmax {
+ public:
+  using V = at::vec::Vectorized<W>;
+
+  OnlineSoftmax(const Call& call, const Scores<W>& scores, int64_t keys)
+      : call_(call), scores_(scores), plain_(call.is_plain()), factors_(call.dropout > 0 ? keys : 0) {}
+
+  // A row of count products, of which those of keys seen become weights and others 0. Returns what the row's
+  // sums so far have to be multiplied with.
+  W row(W* x, Weight* weights, const Span& span, int64_t head, int64_t query, int64_t column, int64_t count,
+        Range seen, W& top, W& sum) {
+    const int64_t first = std::clamp<int64_t>(seen.first - column, 0, count),
+                  last = std::clamp<int64_t>(seen.last - column, first, count);
+    if (!plain_) scores_.apply(x, nullptr, span, head, query, column, count);
+    const W scale = plain_ ? static_cast<W>(call_.scale) : W(1);
+    const W before = top;
+    top = std::isnan(before) ? before : maximum(x, first, last, scale, before);
+    if (top == Scores<W>::kNothing) {
+      std::fill_n(weights, count, Weight(0));
+      return 1;
+    }
+    if (!std::isfinite(top)) {  // which an approximate exponential need not notice
+      std::fill_n(weights, count, Weight(0));
+      top = sum = std::numeric_limits<W>::quiet_NaN();
+      return top;
+    }
+    const W factor = before == top ? W(1) : std::exp(before - top);
+    sum = sum * factor + exponentials(x, first, last, scale, top);
+    if (call_.dropout > 0) {
+      scores_.dropout(factors_.get(), span, head, query, column, count);
+      for (int64_t j = first; j < last; ++j) x[j] *= factors_.get()[j];
+    }
+    std::fill_n(weights, first, Weight(0));
+    if (static_cast<void*>(weights) != static_cast<void*>(x)) convert(x, weights, first, last);
+    std::fill_n(weights + last, count - last, Weight(0));
+    return factor;
+  }
+
+ private:
+  W maximum(const W* x, int64_t first, int64_t last, W scale, W before) const {
+    if (first == last) return before;
+    V high(Scores<W>::kNothing);
+    int64_t j = first;
+    for (; j + V::size() <= last; j += V::size()) high = at::vec::maximum(high, V::loadu(x + j));
+    W top = at::vec::vec_reduce_all([](V& a, V& b) { return at::vec::maximum(a, b); }, high);
+    for (; j < last; ++j) top = std::isnan(x[j]) || x[j] > top ? x[j] : top;
+    top *= scale;
+    return std::isnan(top) || top > before ? top : before;
+  }
+
+  W exponentials(W* x, int64_t first, int64_t last, W scale, W top) const {
+    const V by(scale), less(-top);
+    V sum(W(0));
+    int64_t j = first;
+    for (; j + V::size() <= last; j += V::size()) {
+      const V p = exponential(at::vec::fmadd(V::loadu(x + j), by, less));
+      p.store(x + j);
+      sum = sum + p;
+    }
+    W total = sum_of(sum);
+    if (j < last) {
+      const V p = exponential(at::vec::fmadd(V::loadu(x + j, last - j), by, less));
+      p.store(x + j, last - j);
+      for (; j < last; ++j) total += x[j];
+    }
+    return total;
+  }
+
+  static void convert(const W* x, Weight* weights, int64_t first, int64_t last) {
+    for_pieces<Weight>(last - first, [&](int64_t j, int64_t count) {
+      const auto piece = Piece<W>::load(x + first + j, count);
+      Piece<Weight>{piece.low, piece.high}.store(weights + first + j, count);
+    });
+  }
+
+  const Call& call_;
+  const Scores<W>& scores_;
+  const bool plain_;
+  Scratch<W> factors_;
+};
+
+struct ForwardTask {
+  int64_t span, head, query, queries;
+};
+
+inline std::vector<ForwardTask> forward_tasks(const Call& call, int64_t block) {
+  std::vector<ForwardTask> tasks;
+  for (size_t span = 0; span < call.spans.size(); ++span)
+    for (int64_t head = 0; head < call.heads; ++head)
+      for (int64_t i = 0; i < call.spans[span].queries; i += block)
+        tasks.push_back({static_cast<int64_t>(span), head, i, std::min(block, call.spans[span].queries - i)});
+  return tasks;
+}
+
+// out = softmax(scores) @ value, and the logarithms of the softmax's sums.
+template <typename T, typename Products>
+void forward(const Call& call, Products& products, Operand<T> out, typename Products::Wide* sums) {
+  using W = typename Products::Wide;
+  using Weight = typename Products::Weight;
+  constexpr int64_t kQueries = Products::kQueries, kKeys = Products::kKeys;
+  const Scores<W> scores(call);
+  const std::vector<ForwardTask> tasks = forward_tasks(call, kQueries);
+  const int64_t pitch = products.value_pitch();
+  at::parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
+    const Scratch<W> x(kQueries * kKeys), total(kQueries * pitch);
+    // In place where the weights are of the type computed in.
+    const Scratch<Weight> separate(std::is_same_v<W, Weight> ? 0 : kQueries * kKeys);
+    auto* weights = std::is_same_v<W, Weight> ? reinterpret_cast<Weight*>(x.get()) : separate.get();
+    std::array<W, kQueries> top, sum;
+    OnlineSoftmax<W, Weight> softmax(call, scores, kKeys);
+    typename Products::Block block(products);
+    for (int64_t index = begin; index < end; ++index) {
+      const ForwardTask& task = tasks[index];
+      const Span& span = call.spans[task.span];
+      top.fill(Scores<W>::kNothing);
+      sum.fill(0);
+      std::fill_n(total.get(), kQueries * pitch, W(0));
+      const Range all = call.seen(span, task.query, task.queries);
+      block.begin(span, task.span, task.head, task.query, task.queries);
+      for (int64_t j = all.first / kKeys * kKeys; j < all.last; j += kKeys) {
+        const int64_t count = std::min(kKeys, all.last - j);
+        block.scores(j, count, x.get());
+        for (int64_t i = 0; i < task.queries; ++i) {
+          const W factor =
+              softmax.row(x.get() + i * kKeys, weights + i * kKeys, span, task.head, task.query + i, j, count,
+                          call.seen(span, task.query + i), top[i], sum[i]);
+          if (factor != 1)
+            for (int64_t d = 0; d < pitch; ++d) total.get()[i * pitch + d] *= factor;
+        }
+        block.add_values(weights, j, count, total.get());
+      }
+      for (int64_t i = 0; i < task.queries; ++i) {
+        const W share = sum[i] == 0 ? W(0) : 1 / sum[i];
+        T* row = out.at(span.batch, span.query + task.query + i, task.head);
+        for (int64_t d = 0; d < call.value_features; ++d)
+          row[d] = static_cast<T>(total.get()[i * pitch + d] * share);
+        sums[call.sum_at(span, task.head, task.query + i)] =
+            sum[i] == 0 ? Scores<W>::kNothing : top[i] + std::log(sum[i]);
+      }
+    }
+  });
+}
+
+}  // namespace isthmus::kernels::attention
