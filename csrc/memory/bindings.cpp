@@ -132,6 +132,7 @@ void bind_memory(py::module_& m) {
   m.def("exchange_memory_pool",
         [](int64_t pool) { return std::exchange(memory::detail::pool_of_thread, pool); });
   bind_memory_history(m);
+  bind_memory_sharing(m);
 }
 
 }  // namespace isthmus

@@ -8,4 +8,5 @@ class module_;
 namespace isthmus {
 void bind_memory(pybind11::module_& m);
 void bind_memory_history(pybind11::module_& m);
+void bind_memory_sharing(pybind11::module_& m);
 }  // namespace isthmus

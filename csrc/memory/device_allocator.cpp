@@ -2,6 +2,7 @@
 #include "core/stream.h"
 #include "memory/device_memory.h"
 #include "memory/memory.h"
+#include "memory/sharing.h"
 
 namespace isthmus::memory {
 namespace {
@@ -54,6 +55,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
   bool initialized() override { return driver_initialized(); }
 
   void emptyCache(c10::MempoolId_t) override {
+    collect_sent();
     for_each_device_memory([](DeviceMemory& memory) { memory.empty_cache(); });
   }
 

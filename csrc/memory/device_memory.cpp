@@ -7,6 +7,7 @@
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/choice.h"
+#include "memory/sharing.h"
 
 namespace isthmus::memory {
 
@@ -32,6 +33,7 @@ Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
     std::lock_guard<SpinLock> guard(lock_);
     ++calls_.retries;
   }
+  collect_sent();
   collect_finished(/*wait=*/true);
   if (Block* block = take_again(stream, bytes, /*all=*/true)) return block;
   for (const size_t need : {asked, size_t{0}}) {
@@ -333,6 +335,16 @@ void DeviceMemory::close_pool(int64_t id) {
   }
   release_ranges(0, Pools::kClosed);
   drop_empty_pools();
+}
+
+std::optional<Segment> DeviceMemory::segment_of(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  std::lock_guard<SpinLock> guard(lock_);
+  const auto& segments = segments_.by_address();
+  const auto next = segments.upper_bound(address);
+  if (next == segments.begin()) return {};
+  const Segment& segment = std::prev(next)->second;
+  return address - segment.address < segment.bytes ? std::optional<Segment>(segment) : std::nullopt;
 }
 
 void release_block(void* block) noexcept {

@@ -84,6 +84,9 @@ class DeviceMemory {
   // What nothing uses of it goes back to the driver now, and the rest when its last block is freed.
   void close_pool(int64_t id);
 
+  // What the driver gave that holds the address.
+  std::optional<Segment> segment_of(const void* pointer);
+
   PoolStatistics statistics(DriverCalls* calls);
   // By id of the pool; of pools that are gone too, until the next reset.
   std::map<int64_t, Tally> reserved_by_pool();

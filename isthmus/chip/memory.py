@@ -148,4 +148,8 @@ def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
 
 
 def ipc_collect() -> None:
-    """Nothing to do: memory that another process has opened is held by that process."""
+    """Free the memory of tensors that were sent to other processes and that those have dropped or died with.
+
+    Sending a tensor, ``empty_cache()`` and running out of memory do it too.
+    """
+    _C.collect_sent()

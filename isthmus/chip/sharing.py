@@ -1,21 +1,81 @@
-"""Sending tensors of the chip to another process (``torch.multiprocessing``): by copy, through shared host memory.
+"""Sending tensors of the chip to another process (``torch.multiprocessing``): the memory itself, as on CUDA.
 
-PyTorch would hand over the storage, which it can do for CPU and CUDA alone; a queue's feeder thread then fails and
-the reader waits for ever.
+Both processes then see each other's writes. The sender keeps the memory until the receiver drops its tensors or
+dies; what has been sent and is never received stays until the sender ends. The sender has to live until the tensor
+has been received. Where the driver cannot export the memory, a copy goes through shared host memory instead: without
+those functions, with ``expandable_segments``, and for memory that was itself received.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import uuid
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from torch.multiprocessing.reductions import reduce_tensor
+from torch.multiprocessing.reductions import (
+    StorageWeakRef,
+    reduce_tensor,
+    shared_cache,
+    storage_from_cache,
+)
+from torch.utils.hooks import warn_if_has_hooks
 
+from isthmus import _C
 from isthmus.patches import Scope
 
+_TICKETS = 1024  # in one table, which is one file
+
 _scope = Scope("chip")
+_token = uuid.uuid4().hex
+_tables: dict[int, torch.Tensor] = {}
+_taking = threading.Lock()
+
+
+class Process(NamedTuple):
+    """What tells a process from others, also from one of the same id in another container."""
+
+    token: str
+    id: int
+    namespace: int
+    """Of process ids; 0 if that is not to be found out."""
+
+    @classmethod
+    def this(cls) -> Process:
+        """The calling one."""
+        try:
+            namespace = Path("/proc/self/ns/pid").stat().st_ino
+        except OSError:
+            namespace = 0
+        return cls(_token, os.getpid(), namespace)
+
+
+class Sent(NamedTuple):
+    """Where another process finds a storage, and the ticket that it returns when it has done with it."""
+
+    process: Process
+    device: int
+    handle: bytes
+    offset: int
+    size: int  # bytes
+    table: torch.Tensor
+    number: int  # of the table, in the sender
+    row: int
+
+
+class Geometry(NamedTuple):
+    """What a tensor is on its storage."""
+
+    kind: type[torch.Tensor]
+    dtype: torch.dtype
+    offset: int
+    size: torch.Size
+    stride: tuple[int, ...]
+    requires_grad: bool
 
 
 def install() -> None:
@@ -28,7 +88,7 @@ def install() -> None:
         reducers[kind] = _reduce
         _scope.record(
             f"multiprocessing.reduction.ForkingPickler of {kind.__name__}",
-            "tensors of the chip are sent to other processes by copy",
+            "tensors of the chip are sent to other processes by the driver's export and import, or by copy",
             lambda kind=kind, former=former: reducers.__setitem__(kind, former),  # type: ignore[misc]
         )
 
@@ -41,13 +101,74 @@ def uninstall() -> None:
 def _reduce(tensor: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
     if tensor.device.type != "chip" or (tensor.requires_grad and not tensor.is_leaf):
         return reduce_tensor(tensor)
-    return _rebuild, (tensor.detach().cpu(), tensor.device, type(tensor), tensor.requires_grad)
+    warn_if_has_hooks(tensor)
+    sent = _send(tensor)
+    if sent is None:
+        return _rebuild_copy, (tensor.detach().cpu(), tensor.device, type(tensor), tensor.requires_grad)
+    geometry = Geometry(
+        type(tensor),
+        tensor.dtype,
+        int(tensor.storage_offset()),
+        tensor.size(),
+        tensor.stride(),
+        tensor.requires_grad,
+    )
+    return _rebuild, (sent, geometry)
 
 
-def _rebuild(
+def _send(tensor: torch.Tensor) -> Sent | None:
+    """Keep the tensor's storage for a receiver; None if it has to be copied."""
+    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        return None
+    exported = _C.export_storage(tensor)
+    if exported is None:
+        return None
+    _C.collect_sent()
+    number, row = _ticket(tensor)
+    size = tensor.untyped_storage().nbytes()
+    return Sent(Process.this(), tensor.device.index, *exported, size, _tables[number], number, row)
+
+
+def _ticket(tensor: torch.Tensor) -> tuple[int, int]:
+    with _taking:
+        while (ticket := _C.send_storage(tensor)) is None:
+            table = torch.zeros(_TICKETS, 2, dtype=torch.int64).share_memory_()
+            _tables[_C.add_tickets(table)] = table
+    return ticket
+
+
+def _rebuild(sent: Sent, geometry: Geometry) -> torch.Tensor:
+    storage = _receive(sent)
+    tensor = torch.empty(0, dtype=geometry.dtype, device=storage.device)
+    tensor.set_(storage, geometry.offset, geometry.size, geometry.stride)
+    return _as_kind(tensor, geometry.kind, geometry.requires_grad)
+
+
+def _receive(sent: Sent) -> torch.UntypedStorage:
+    this = Process.this()
+    if sent.process == this:
+        return _C.take_back(sent.number, sent.row).untyped_storage()
+    key = (sent.process, sent.handle, sent.offset)
+    known: torch.UntypedStorage | None = storage_from_cache(torch.UntypedStorage, key)
+    if known is not None:
+        _C.return_ticket(sent.table, sent.row)
+        return known
+    same_ids = this.namespace == sent.process.namespace != 0
+    received = _C.receive_storage(
+        sent.device, sent.handle, sent.offset, sent.size, sent.table, sent.row, same_ids
+    )
+    storage = received.untyped_storage()
+    shared_cache[key] = StorageWeakRef(storage)
+    return storage
+
+
+def _rebuild_copy(
     copy: torch.Tensor, device: torch.device, kind: type[torch.Tensor], requires_grad: bool
 ) -> torch.Tensor:
-    tensor = copy.to(device)
+    return _as_kind(copy.to(device), kind, requires_grad)
+
+
+def _as_kind(tensor: torch.Tensor, kind: type[torch.Tensor], requires_grad: bool) -> torch.Tensor:
     if kind is torch.nn.Parameter:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
