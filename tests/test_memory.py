@@ -224,10 +224,10 @@ def test_out_of_memory_says_what_and_how_much_then_recovers() -> None:
     )
     first, second, count, recovered = output.splitlines()
     assert first == (
-        "chip 0 is out of memory: asked 30.0 MiB, 24.0 MiB free of 64.0 MiB (reserved 40.0, of which 0.0 "
-        "unused); largest free block 0.0 MiB. Set ISTHMUS_HOST_MEMORY or lower the micro-batch."
+        "chip 0 is out of memory: asked 30.0 MiB, 24.0 MiB free of 64.0 MiB (reserved 40.0 MiB, of which "
+        "0 bytes unused, largest free block 0 bytes). Set ISTHMUS_HOST_MEMORY or lower the micro-batch."
     )
-    assert second.startswith("chip 0 is out of memory: asked 2147483648.0 GiB")
+    assert second.startswith("chip 0 is out of memory: asked 2097152.0 TiB")
     assert (count, recovered) == ("2", "True")
 
 

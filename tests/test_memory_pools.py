@@ -112,7 +112,7 @@ def test_fraction_of_the_device():
     chip.set_per_process_memory_fraction(0.01)
     try:
         assert chip.get_per_process_memory_fraction() == 0.01
-        with pytest.raises(torch.OutOfMemoryError, match="set_per_process_memory_fraction"):
+        with pytest.raises(torch.OutOfMemoryError, match=r"reserve 20\.5 MiB \(set_per.*Raise the fraction"):
             empty(100 * MIB)
         empty(5 * MIB)
     finally:

@@ -55,10 +55,10 @@ def test_a_job_too_large_leaves_room_for_a_smaller_one():
     found = json.loads(output(JOBS, ISTHMUS_HOST_MEMORY="256MiB", ISTHMUS_HOST_DEVICES="1"))
     message = found["message"]
     assert message.startswith("chip 0 is out of memory: asked ")
-    size = r"[\d.]+( [KMG]iB| bytes)?"
+    size = r"[\d.]+ ([KMG]iB|bytes)"
     assert re.search(
-        rf"asked {size}, {size} free of {size} \(reserved {size}, of which {size} unused\); "
-        rf"largest free block {size}\. Set ISTHMUS_HOST_MEMORY or lower the micro-batch",
+        rf"asked {size}, {size} free of {size} \(reserved {size}, of which {size} unused, "
+        rf"largest free block {size}\)\. Set ISTHMUS_HOST_MEMORY or lower the micro-batch",
         message,
     ), message
     assert found["left"] == 0

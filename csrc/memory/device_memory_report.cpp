@@ -6,21 +6,29 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kKiB = uint64_t{1} << 10;
-
-uint64_t unit_for(uint64_t bytes) { return bytes >= kGiB ? kGiB : bytes >= kMiB / 10 ? kMiB : kKiB; }
-
-const char* name_of(uint64_t unit) { return unit == kGiB ? " GiB" : unit == kMiB ? " MiB" : " KiB"; }
-
-std::string in_unit(uint64_t bytes, uint64_t unit) {
+// In the largest unit that leaves a one before the point: small sizes never read as none.
+std::string with_unit(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " bytes";
+  double size = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
   char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", static_cast<double>(bytes) / static_cast<double>(unit));
+  std::snprintf(text, sizeof(text), "%.1f %s", size, kUnits[unit]);
   return text;
 }
 
-std::string with_unit(uint64_t bytes, uint64_t unit) { return in_unit(bytes, unit) + name_of(unit); }
+// What to do about a lack of memory of which the process may have no more than a share.
+std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, double share) {
+  std::string text;
+  if (share < 1)
+    text = "This process may reserve " +
+           with_unit(static_cast<uint64_t>(share * static_cast<double>(total_bytes))) +
+           " (set_per_process_memory_fraction). ";
+  if (share < 1 && asked <= free_bytes) return text + "Raise the fraction or lower the micro-batch.";
+  if (std::string(driver().name) == "host") return text + "Set ISTHMUS_HOST_MEMORY or lower the micro-batch.";
+  return text + "Lower the micro-batch.";
+}
 
 }  // namespace
 
@@ -119,17 +127,11 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
                               static_cast<int64_t>(free_bytes));
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
                                    static_cast<size_t>(reserved), device_);
-  const uint64_t unit = unit_for(total_bytes), asked_unit = unit_for(bytes);
-  const bool is_host = std::string(driver().name) == "host";
-  TORCH_CHECK_WITH(
-      OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
-      with_unit(bytes, asked_unit), ", ", with_unit(free_bytes, unit), " free of ",
-      with_unit(total_bytes, unit), " (reserved ", in_unit(static_cast<uint64_t>(reserved), unit),
-      ", of which ", in_unit(static_cast<uint64_t>(reserved - active), unit), " unused); largest free block ",
-      with_unit(largest, unit), ". ", share < 1 ? "This process may have " : "",
-      share < 1 ? with_unit(static_cast<uint64_t>(share * static_cast<double>(total_bytes)), unit) : "",
-      share < 1 ? " (set_per_process_memory_fraction). " : "",
-      is_host ? "Set ISTHMUS_HOST_MEMORY or lower the micro-batch." : "Lower the micro-batch.");
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
+                   with_unit(bytes), ", ", with_unit(free_bytes), " free of ", with_unit(total_bytes),
+                   " (reserved ", with_unit(static_cast<uint64_t>(reserved)), ", of which ",
+                   with_unit(static_cast<uint64_t>(reserved - active)), " unused, largest free block ",
+                   with_unit(largest), "). ", remedy(bytes, free_bytes, total_bytes, share));
 }
 
 }  // namespace isthmus::memory
