@@ -5650,6 +5650,120 @@ static inline int isthmus_call_isthmus_attention_backward(void* function, const 
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::cross_entropy(Tensor logits, Tensor target, int ignore_index, float label_smoothing, float
+ *     logit_scale, float softcap, float lse_square_scale) -> (Tensor loss, Tensor lse)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (target.shape, target.shape); dtype: (accumulator(logits), accumulator(logits))
+ * within 0.51 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_cross_entropy "isthmus::cross_entropy"
+typedef isthmus_status (*isthmus_isthmus_cross_entropy_fn)(isthmus_context* context, const DLTensor* logits,
+        const DLTensor* target, int64_t ignore_index, double label_smoothing, double logit_scale,
+        double softcap, double lse_square_scale, DLTensor* loss, DLTensor* lse);
+static inline int isthmus_call_isthmus_cross_entropy(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* logits = isthmus_take_tensor(&a, "logits");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  int64_t ignore_index = isthmus_take_int(&a, "ignore_index");
+  double label_smoothing = isthmus_take_float(&a, "label_smoothing");
+  double logit_scale = isthmus_take_float(&a, "logit_scale");
+  double softcap = isthmus_take_float(&a, "softcap");
+  double lse_square_scale = isthmus_take_float(&a, "lse_square_scale");
+  DLTensor* loss = isthmus_take_tensor(&a, "loss");
+  DLTensor* lse = isthmus_take_tensor(&a, "lse");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_cross_entropy_fn, function)(a.context, logits, target,
+        ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale, loss, lse);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::cross_entropy_backward(Tensor grad, Tensor? grad_lse, Tensor logits, Tensor target, Tensor lse,
+ *     int ignore_index, float label_smoothing, float logit_scale, float softcap, float lse_square_scale)
+ *     -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: logits.shape; dtype: logits.dtype
+ * within 0.51 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_cross_entropy_backward "isthmus::cross_entropy_backward"
+typedef isthmus_status (*isthmus_isthmus_cross_entropy_backward_fn)(isthmus_context* context,
+        const DLTensor* grad, const DLTensor* grad_lse, const DLTensor* logits, const DLTensor* target,
+        const DLTensor* lse, int64_t ignore_index, double label_smoothing, double logit_scale, double softcap,
+        double lse_square_scale, DLTensor* out);
+static inline int isthmus_call_isthmus_cross_entropy_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* grad_lse = isthmus_take_optional_tensor(&a, "grad_lse");
+  const DLTensor* logits = isthmus_take_tensor(&a, "logits");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  const DLTensor* lse = isthmus_take_tensor(&a, "lse");
+  int64_t ignore_index = isthmus_take_int(&a, "ignore_index");
+  double label_smoothing = isthmus_take_float(&a, "label_smoothing");
+  double logit_scale = isthmus_take_float(&a, "logit_scale");
+  double softcap = isthmus_take_float(&a, "softcap");
+  double lse_square_scale = isthmus_take_float(&a, "lse_square_scale");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_cross_entropy_backward_fn, function)(a.context, grad, grad_lse,
+        logits, target, lse, ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::cross_entropy_backward_(Tensor(a!) logits, Tensor grad, Tensor? grad_lse, Tensor target, Tensor
+ *     lse, int ignore_index, float label_smoothing, float logit_scale, float softcap, float
+ *     lse_square_scale) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 0.51 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_cross_entropy_backward_ "isthmus::cross_entropy_backward_"
+typedef isthmus_status (*isthmus_isthmus_cross_entropy_backward__fn)(isthmus_context* context,
+        DLTensor* logits, const DLTensor* grad, const DLTensor* grad_lse, const DLTensor* target,
+        const DLTensor* lse, int64_t ignore_index, double label_smoothing, double logit_scale, double softcap,
+        double lse_square_scale);
+static inline int isthmus_call_isthmus_cross_entropy_backward_(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* logits = isthmus_take_tensor(&a, "logits");
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* grad_lse = isthmus_take_optional_tensor(&a, "grad_lse");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  const DLTensor* lse = isthmus_take_tensor(&a, "lse");
+  int64_t ignore_index = isthmus_take_int(&a, "ignore_index");
+  double label_smoothing = isthmus_take_float(&a, "label_smoothing");
+  double logit_scale = isthmus_take_float(&a, "logit_scale");
+  double softcap = isthmus_take_float(&a, "softcap");
+  double lse_square_scale = isthmus_take_float(&a, "lse_square_scale");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_cross_entropy_backward__fn, function)(a.context, logits, grad,
+        grad_lse, target, lse, ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::gather_rows(Tensor input, Tensor rows, Tensor? scale) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (rows.shape[0], input.shape[1]); dtype: input.dtype
+ * within 0.51 ulp (bfloat16, float16), 0.501 ulp (float32, float64) */
+#define ISTHMUS_NAME_isthmus_gather_rows "isthmus::gather_rows"
+typedef isthmus_status (*isthmus_isthmus_gather_rows_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* rows, const DLTensor* scale, DLTensor* out);
+static inline int isthmus_call_isthmus_gather_rows(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* rows = isthmus_take_tensor(&a, "rows");
+  const DLTensor* scale = isthmus_take_optional_tensor(&a, "scale");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function))
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_gather_rows_fn, function)(a.context, input, rows, scale, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
 /* isthmus::grad_norm(Tensor[] grads, float norm_type) -> (Tensor total, Tensor each)
  * dtypes: bfloat16, float16, float32, float64
  * shape: ((), (len(grads),)); dtype: (max([accumulator(grad) for grad in grads]), max([accumulator(grad)
@@ -5669,6 +5783,61 @@ static inline int isthmus_call_isthmus_grad_norm(void* function, const TVMFFIAny
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_grad_norm_fn, function)(a.context, grads, norm_type, total,
         each);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::grouped_matmul(Tensor input, Tensor weight, Tensor sizes, bool trans_b) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape[0], weight.shape[1 if trans_b else 2]); dtype: input.dtype
+ * within 1.01 ulp + 64 roundings of the sum (bfloat16, float16), 0.51 ulp + 64 roundings of the sum
+ *     (float32, float64) */
+#define ISTHMUS_NAME_isthmus_grouped_matmul "isthmus::grouped_matmul"
+typedef isthmus_status (*isthmus_isthmus_grouped_matmul_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* weight, const DLTensor* sizes, bool trans_b, DLTensor* out);
+static inline int isthmus_call_isthmus_grouped_matmul(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* sizes = isthmus_take_tensor(&a, "sizes");
+  bool trans_b = isthmus_take_bool(&a, "trans_b");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_grouped_matmul_fn, function)(a.context, input, weight, sizes,
+        trans_b, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::grouped_matmul_backward(Tensor grad, Tensor input, Tensor weight, Tensor sizes, bool trans_b,
+ *     bool for_input, bool for_weight) -> (Tensor? grad_input, Tensor? grad_weight)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape if for_input else None, weight.shape if for_weight else None); dtype: (input.dtype
+ *     if for_input else None, weight.dtype if for_weight else None)
+ * within 1.01 ulp + 64 roundings of the sum (bfloat16, float16), 0.51 ulp + 64 roundings of the sum
+ *     (float32, float64) */
+#define ISTHMUS_NAME_isthmus_grouped_matmul_backward "isthmus::grouped_matmul_backward"
+typedef isthmus_status (*isthmus_isthmus_grouped_matmul_backward_fn)(isthmus_context* context,
+        const DLTensor* grad, const DLTensor* input, const DLTensor* weight, const DLTensor* sizes,
+        bool trans_b, bool for_input, bool for_weight, DLTensor* grad_input, DLTensor* grad_weight);
+static inline int isthmus_call_isthmus_grouped_matmul_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* sizes = isthmus_take_tensor(&a, "sizes");
+  bool trans_b = isthmus_take_bool(&a, "trans_b");
+  bool for_input = isthmus_take_bool(&a, "for_input");
+  bool for_weight = isthmus_take_bool(&a, "for_weight");
+  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
+  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_grouped_matmul_backward_fn, function)(a.context, grad, input,
+        weight, sizes, trans_b, for_input, for_weight, grad_input, grad_weight);
   }
   return isthmus_arguments_end(&a, result, status);
 }
@@ -5724,6 +5893,26 @@ static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const T
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::row_products(Tensor input, Tensor other, Tensor rows) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (rows.shape[0],); dtype: accumulator(input)
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_row_products "isthmus::row_products"
+typedef isthmus_status (*isthmus_isthmus_row_products_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* other, const DLTensor* rows, DLTensor* out);
+static inline int isthmus_call_isthmus_row_products(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* other = isthmus_take_tensor(&a, "other");
+  const DLTensor* rows = isthmus_take_tensor(&a, "rows");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function))
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_row_products_fn, function)(a.context, input, other, rows, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
 /* isthmus::scaled_masked_softmax(Tensor input, Tensor? mask, float scale, bool causal) -> Tensor
  * dtypes: bfloat16, float16, float32, float64
  * shape: input.shape; dtype: input.dtype
@@ -5766,6 +5955,29 @@ static inline int isthmus_call_isthmus_scaled_masked_softmax_backward(void* func
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_scaled_masked_softmax_backward_fn, function)(a.context, grad,
         out, scale, causal, out_out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::scatter_rows(Tensor input, Tensor rows, Tensor? scale, int size) -> Tensor
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (size, input.shape[1]); dtype: input.dtype
+ * within 0.51 ulp + 16 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_scatter_rows "isthmus::scatter_rows"
+typedef isthmus_status (*isthmus_isthmus_scatter_rows_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* rows, const DLTensor* scale, int64_t size, DLTensor* out);
+static inline int isthmus_call_isthmus_scatter_rows(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* rows = isthmus_take_tensor(&a, "rows");
+  const DLTensor* scale = isthmus_take_optional_tensor(&a, "scale");
+  int64_t size = isthmus_take_int(&a, "size");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_scatter_rows_fn, function)(a.context, input, rows, scale, size,
+        out);
   }
   return isthmus_arguments_end(&a, result, status);
 }

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from isthmus.ops.activation import SwiGLU, swiglu
 from isthmus.ops.choice import implementations, use, which
+from isthmus.ops.cross_entropy import CrossEntropyLoss, cross_entropy
 from isthmus.ops.gradients import clip_grad_norm_, grad_norm, grad_norms
+from isthmus.ops.moe import grouped_matmul, permute, permute_by_experts, unpermute
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
 from isthmus.ops.patching import patch
@@ -24,6 +26,8 @@ __all__ = [
     "patch",
     "RMSNorm", "add_rms_norm", "rms_norm",
     "ScaledMaskedSoftmax", "scaled_masked_softmax",
+    "CrossEntropyLoss", "cross_entropy",
     "clip_grad_norm_", "grad_norm", "grad_norms",
     "AdamW", "adamw_",
+    "grouped_matmul", "permute", "permute_by_experts", "unpermute",
 ]  # fmt: skip

@@ -38,11 +38,13 @@ FAMILIES = (
     "random",
     "foreach",
     "optimizer",
+    "llm_moe",
     "llm_norm",
     "llm_activation",
     "llm_attention",
     "llm_optimizer",
     "llm_softmax",
+    "llm_loss",
 )
 
 
