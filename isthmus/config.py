@@ -50,11 +50,16 @@ _ALLOCATOR_OPTIONS = (
 
 
 def _allocator(value: str) -> str:
-    for entry in filter(None, value.split(",")):
-        if not re.fullmatch(rf"((chip:)?\d+=)?({'|'.join(_ALLOCATORS)})", entry):
+    devices = set()
+    for entry in value.split(",") if value else ():
+        found = re.fullmatch(rf"(?:(?:chip:)?(\d+)=)?({'|'.join(_ALLOCATORS)})", entry)
+        if not found:
             raise ValueError(
                 f"{entry!r} is no allocator; set it to one of {', '.join(_ALLOCATORS)}, or to chip:0=torch,planned"
             )
+        if found[1] in devices:
+            raise ValueError(f"{entry!r} is the second entry of the same device; leave one")
+        devices.add(found[1])
     return value
 
 

@@ -121,6 +121,11 @@ def test_one_allocator_for_each_device() -> None:
             "ISTHMUS_ALLOCATOR: no allocator is called 'best'; there are planned",
         ),
         ({"ISTHMUS_ALLOCATOR": "gpu:1=bf"}, "ISTHMUS_ALLOCATOR: 'gpu:1' is no device; write chip:0=torch"),
+        ({"ISTHMUS_ALLOCATOR": "torch,"}, "ISTHMUS_ALLOCATOR: no allocator is called ''; there are planned"),
+        (
+            {"ISTHMUS_ALLOCATOR": "chip:0=torch,chip:0=bf"},
+            "ISTHMUS_ALLOCATOR: 'chip:0=bf' is the second entry of chip:0; leave one",
+        ),
         ({"ISTHMUS_ALLOC_CONF": "max_split:20"}, "allocator option 'max_split:20': unknown; there are"),
         ({"ISTHMUS_ALLOC_CONF": "max_split_size_mb:x"}, "'x' is not a number of at least 0"),
         (
@@ -145,6 +150,31 @@ def test_pytorchs_variable_is_read_and_options_of_other_devices_are_left_alone(v
     options = "backend:cudaMallocAsync,expandable_segments:True,pinned_use_background_threads:True"
     environment = {"PYTORCH_ALLOC_CONF": None, variable: options, "ISTHMUS_ALLOCATOR": "torch"}
     assert children.output(code, **environment) == "True"
+
+
+UNREAD = """
+import warnings, torch
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for device in ("chip:0", "chip:1"):
+        torch.ones(3, device=device)
+for each in told:
+    print(each.message)
+print(torch.chip.memory._snapshot()["allocator_settings"]["expandable_segments"])
+print(torch.chip.memory_stats()["max_split_size"])
+"""
+
+
+@pytest.mark.parametrize("allocator", ["planned", "lifetime", "bf", "bs", "raw"])
+def test_options_that_the_allocator_does_not_read_are_told_once(allocator: str) -> None:
+    options = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.9"
+    told, is_expandable, split = children.output(
+        UNREAD, ISTHMUS_ALLOCATOR=allocator, ISTHMUS_ALLOC_CONF=options, ISTHMUS_HOST_DEVICES="2"
+    ).splitlines()
+    assert told.startswith(
+        f"chip: allocator '{allocator}' ignores max_split_size_mb, expandable_segments: set ISTHMUS_ALLOCATOR=torch"
+    )
+    assert (is_expandable, split) == ("False", "-1")
 
 
 COMMUNICATION = """

@@ -165,6 +165,8 @@ def test_allocators_are_chosen_by_device():
     [
         ("ISTHMUS_ALLOCATOR", "chip:1=torch,planned", True),
         ("ISTHMUS_ALLOCATOR", "jemalloc", False),
+        ("ISTHMUS_ALLOCATOR", "torch,", False),
+        ("ISTHMUS_ALLOCATOR", "chip:0=torch,0=bf", False),
         ("ISTHMUS_ALLOC_CONF", "roundup_power2_divisions:[256:1,512:2],expandable_segments:True", True),
         ("ISTHMUS_ALLOC_CONF", "max_split_size", False),
     ],

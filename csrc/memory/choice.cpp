@@ -1,6 +1,7 @@
 #include "memory/choice.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <cstdlib>
 #include <map>
@@ -30,32 +31,35 @@ Choices& choices() {
   return *instance;
 }
 
-// The last entry that speaks of the device, or of all devices.
+// The device of an entry's "chip:0" or "0"; kAll where it names none.
+int device_of(const std::string& which) {
+  const std::string digits = which.rfind("chip:", 0) == 0 ? which.substr(5) : which;
+  TORCH_CHECK_VALUE(
+      !digits.empty() && digits.size() <= 2 && digits.find_first_not_of("0123456789") == std::string::npos,
+      kVariable, ": '", which, "' is no device; write chip:0=torch,planned");
+  return std::stoi(digits);
+}
+
+// Of "chip:1=bf,planned": the entry of this device, or of all devices.
 std::string of_variable(c10::DeviceIndex device) {
-  const char* text = std::getenv(kVariable);
-  std::string rest = text == nullptr ? "" : text, found = kDefault;
-  bool is_exact = false;
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
+  const char* const text = std::getenv(kVariable);
+  if (text == nullptr || *text == '\0') return kDefault;
+  std::map<int, std::string> names;
+  std::string rest = std::string(text) + ',';
+  for (size_t comma = rest.find(','); comma != std::string::npos; comma = rest.find(',')) {
     const std::string entry = rest.substr(0, comma);
-    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    rest = rest.substr(comma + 1);
     const size_t equals = entry.find('=');
-    const std::string name = equals == std::string::npos ? entry : entry.substr(equals + 1);
+    const bool is_for_all = equals == std::string::npos;
+    const std::string name = is_for_all ? entry : entry.substr(equals + 1);
     check_policy_name(name, std::string(kVariable) + ": ");
-    if (equals == std::string::npos) {
-      if (!is_exact) found = name;
-      continue;
-    }
-    std::string which = entry.substr(0, equals);
-    if (which.rfind("chip:", 0) == 0) which = which.substr(5);
-    TORCH_CHECK_VALUE(
-        !which.empty() && which.size() <= 2 && which.find_first_not_of("0123456789") == std::string::npos,
-        kVariable, ": '", entry.substr(0, equals), "' is no device; write chip:0=torch,planned");
-    if (std::stoi(which) != device) continue;
-    found = name;
-    is_exact = true;
+    const int which = is_for_all ? kAll : device_of(entry.substr(0, equals));
+    TORCH_CHECK_VALUE(names.emplace(which, name).second, kVariable, ": '", entry, "' is the second entry of ",
+                      is_for_all ? "all devices" : entry.substr(0, equals), "; leave one");
   }
-  return found;
+  for (const int key : {int{device}, kAll})
+    if (const auto found = names.find(key); found != names.end()) return found->second;
+  return kDefault;
 }
 
 Choice made(c10::DeviceIndex device) {
@@ -88,6 +92,12 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
     options = parse_options(ours, /*is_ours=*/true);
   } else if (shared != nullptr) {
     options = parse_options(shared, /*is_ours=*/false);
+  }
+  const std::string policy = chosen_policy(device);
+  const std::vector<std::string> unread = drop_unread_options(policy, options);
+  if (!unread.empty()) {
+    TORCH_WARN_ONCE("chip: allocator '", policy, "' ignores ", c10::Join(", ", unread),
+                    ": set ISTHMUS_ALLOCATOR=torch, which alone reads it, or leave it out");
   }
   if (!options.expandable) return options;
   use_device(device);

@@ -49,6 +49,9 @@ struct PolicyOptions {
 // Of "key:value,key:[value,...]". Keys that only other devices know are ignored unless is_ours.
 PolicyOptions parse_options(const std::string& text, bool is_ours);
 
+// Sets options that the policy of that name does not read back to their defaults, and returns their names.
+std::vector<std::string> drop_unread_options(const std::string& policy, PolicyOptions& options);
+
 // What a policy works for.
 struct PolicyContext {
   DeviceMemory* memory = nullptr;

@@ -138,4 +138,22 @@ PolicyOptions parse_options(const std::string& text, bool is_ours) {
   return options;
 }
 
+// Only "torch" rounds and splits as the options say; garbage_collection_threshold is the owner's, whatever
+// the policy.
+std::vector<std::string> drop_unread_options(const std::string& policy, PolicyOptions& options) {
+  if (policy == "torch") return {};
+  const PolicyOptions defaults;
+  std::vector<std::string> names;
+  const auto drop = [&names](const char* name, auto& option, const auto& initial) {
+    if (option == initial) return;
+    option = initial;
+    names.emplace_back(name);
+  };
+  drop("max_split_size_mb", options.max_split, defaults.max_split);
+  drop("max_non_split_rounding_mb", options.max_rounding, defaults.max_rounding);
+  drop("roundup_power2_divisions", options.divisions, defaults.divisions);
+  drop("expandable_segments", options.expandable, defaults.expandable);
+  return names;
+}
+
 }  // namespace isthmus::memory
