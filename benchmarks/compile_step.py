@@ -30,9 +30,9 @@ def measure(rounds: int) -> list[dict[str, Any]]:
     from train_step import KEEP_MEMORY, Peer, limit
 
     peers = {
-        CPU: Peer("cpu", True, {}),
-        KEEPING: Peer("cpu", True, {"GLIBC_TUNABLES": KEEP_MEMORY}),
-        CHIP: Peer("chip", True, {}),
+        CPU: Peer("cpu", "compile", {}),
+        KEEPING: Peer("cpu", "compile", {"GLIBC_TUNABLES": KEEP_MEMORY}),
+        CHIP: Peer("chip", "compile", {}),
     }
     steps: dict[str, Callable[[], float]] = {name: peer.step for name, peer in peers.items()}
     times = interleave(steps | {"limit": limit()}, rounds=rounds, warm_up=3)
