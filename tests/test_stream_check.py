@@ -337,6 +337,8 @@ def test_warning_once_for_each_pair(side) -> None:
             for _ in range(3):
                 x.neg()
         assert [w.category for w in caught] == [StreamOrderWarning]
+        line = test_warning_once_for_each_pair.__code__.co_firstlineno + 7
+        assert (caught[0].filename, caught[0].lineno) == (__file__, line)
     finally:
         torch.chip.set_stream_check(False)
 
@@ -366,6 +368,7 @@ def test_from_the_environment() -> None:
     """
     result = children.run(program, ISTHMUS_STREAM_CHECK="1")
     assert result.returncode != 0 and "StreamOrderError: aten::neg at <string>:5" in result.stderr
+    assert result.stderr.count("streams.py") == 1, result.stderr  # not the checker's inner frames
 
 
 def test_a_mode_that_does_not_exist(monkeypatch, capsys) -> None:

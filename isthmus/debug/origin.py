@@ -55,6 +55,14 @@ def origin(requires_grad: bool) -> Origin:
     return found
 
 
+def program_frame() -> FrameType | None:
+    """The innermost frame of the program on this thread's stack; None where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _kind(frame.f_code.co_filename) != "user":
+        frame = frame.f_back
+    return frame
+
+
 def forget() -> None:
     """Drop the lines of forward calls."""
     _forward.clear()

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from isthmus import _C
 from isthmus.debug import stream_operators
 from isthmus.debug.call import describe
-from isthmus.debug.origin import Origin, origin
+from isthmus.debug.origin import Origin, origin, program_frame
 from isthmus.debug.stream_clocks import Clocks, StreamKey
 from isthmus.debug.stream_memory import Access, Memories, Memory, Region
 from isthmus.debug.stream_operators import Effect
@@ -78,7 +78,12 @@ class StreamChecker(TorchDispatchMode):
                 memory.users.add((args[1].device_index, args[1].stream_id))
             return func(*args, **kwargs)
         effect = stream_operators.effect(func)
-        return func(*args, **kwargs) if effect.skipped else self._run(effect, func, args, kwargs)
+        if effect.skipped:
+            return func(*args, **kwargs)
+        try:
+            return self._run(effect, func, args, kwargs)
+        except StreamOrderError as error:
+            raise error.with_traceback(None) from None  # without the checker's inner frames
 
     def _run(self, effect: Effect, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = list(stream_operators.tensors(effect, op, args, kwargs)) if effect.reads else []
@@ -126,7 +131,7 @@ class StreamChecker(TorchDispatchMode):
             raise StreamOrderError(text)
         if pair not in self._told:
             self._told.add(pair)
-            warnings.warn(text, StreamOrderWarning, stacklevel=2)
+            _warn(text)
 
     def _listen(self, action: str, what: int, stream_id: int, device: int) -> None:
         stream = (device, stream_id)
@@ -252,6 +257,22 @@ def _message(new: Access, old: Access, tensor: torch.Tensor, on_host: bool) -> s
 def _stream_name(stream: StreamKey) -> str:
     device, number = stream
     return f"stream {number} of chip:{device}" if number else f"the default stream of chip:{device}"
+
+
+def _warn(text: str) -> None:
+    """Warn at the line of the program, however many of PyTorch's and of ours lie between."""
+    frame = program_frame()
+    if frame is None:
+        warnings.warn(text, StreamOrderWarning, stacklevel=1)
+        return
+    warnings.warn_explicit(
+        text,
+        StreamOrderWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 _checker: StreamChecker | None = None
