@@ -265,6 +265,25 @@ def test_nothing_held_is_nothing_said():
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_history_of_threads_that_accumulate_into_one_leaf():
+    # PyTorch makes the record of the forward's stack at its first use, without a lock.
+    said = output(
+        """
+        import threading, torch
+        torch.chip.memory._record_memory_history(max_entries=100)
+        weight = torch.ones(64, 64, device="chip", requires_grad=True)
+        def work():
+            for _ in range(1500):
+                (weight * 2).sum().backward()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for each in threads: each.start()
+        for each in threads: each.join()
+        print(weight.grad[0, 0].item())
+        """
+    )
+    assert said == "12000.0"
+
+
 def test_history_refuses_what_cannot_be():
     record = memory._record_memory_history
     with pytest.raises(ValueError, match="max_entries: -3 is negative; give how many"):
