@@ -112,6 +112,14 @@ def test_a_program_that_ends_the_recording_is_told(tmp_path: Path):
         assert is_cut or len(read(out)) == 4
 
 
+def test_a_program_without_the_chip_leaves_no_trace(tmp_path: Path):
+    out = tmp_path / "x.trace"
+    for program, status in [("import torch; torch.ones(3)", 1), ("raise SystemExit(7)", 7)]:
+        result = record("--output", out, "-c", program)
+        said = "isthmus: the program allocated nothing on the chip, so no trace is written\n"
+        assert (result.returncode, result.stderr, out.exists()) == (status, said, False)
+
+
 def test_a_trace_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path):
     result = record("--output", tmp_path / "absent" / "x.trace", "-c", "print('ran')")
     message = f"isthmus: {tmp_path}/absent/x.trace: there is no folder {tmp_path}/absent; make it first\n"

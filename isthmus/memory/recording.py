@@ -66,6 +66,9 @@ def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model:
     )
 
 
+_EMPTY = "the program allocated nothing on the chip, so no trace is written"
+
+
 class Recording:
     """The allocator's history of this process, from now on, without stacks. Raises TraceError without a chip."""
 
@@ -88,6 +91,13 @@ class Recording:
         """Whether the program has ended or limited the history itself."""
         return self._losses() > self._losses_before
 
+    def is_empty(self) -> bool:
+        """Whether nothing was allocated so far."""
+        return not any(
+            (self._core.memory_events(device)[0] == _ALLOC).any()
+            for device in range(self._core.device_count())
+        )
+
     def stop(self, *, name: str, made: str) -> Trace:
         """End it; the trace is that of the device with most events."""
         self._core.stop_memory_history()
@@ -106,6 +116,9 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"isthmus: {error}")
 
     def finish() -> None:
+        if recording.is_empty():
+            print(f"isthmus: {_CUT_SHORT if recording.is_cut_short() else _EMPTY}", file=sys.stderr)
+            return
         trace = recording.stop(name=output.stem, made=f"isthmus memory trace record {shlex.join(program)}")
         try:
             size = write(trace, output)
@@ -125,7 +138,9 @@ def main(arguments: list[str]) -> None:
     except SystemExit as end:
         if end.code:
             raise
-    if recording.is_cut_short():  # known before finish(), in which a status can no longer be set
+    if (
+        recording.is_cut_short() or recording.is_empty()
+    ):  # known before finish(), in which a status can no longer be set
         sys.exit(1)
 
 
