@@ -11,6 +11,7 @@
 #include "kernels/attention_backward.h"
 #include "kernels/attention_blas.h"
 #include "kernels/attention_forward.h"
+#include "kernels/attention_tiles.h"
 
 namespace isthmus::kernels::attention {
 namespace {
@@ -140,6 +141,13 @@ std::tuple<Tensor, Tensor> run_forward(const Tensor& given_query, const Tensor& 
   shape.back() = call.value_features;
   const Tensor sums = at::empty(sums_shape(query), query.options().dtype(wide_type(query)));
   const at::ScalarType wide = wide_type(query);
+  if (query.scalar_type() == at::kBFloat16 && has_tiles()) {
+    const Tensor out = at::empty(shape, query.options());
+    TileForward products(call, operand<const Half>(query), operand<const Half>(key),
+                         operand<const Half>(value));
+    forward<Half>(call, products, operand<Half>(out), sums.mutable_data_ptr<float>());
+    return {out, sums};
+  }
   if (query.scalar_type() != wide) {
     const Tensor out = at::empty(shape, query.options().dtype(wide));
     forward_blas<float>(call, wide_rows(query), wide_rows(key), wide_rows(value), out, sums);
@@ -175,8 +183,23 @@ std::array<Tensor, 3> run_backward(const Tensor& given_grad, const Tensor& given
   const Call call = call_of(query, key, value, options);
   const at::ScalarType wide = wide_type(query), own = query.scalar_type();
   std::array<Tensor, 3> grads;
-  for (int i = 0; i < 3; ++i)
-    grads[i] = at::zeros((i == 0 ? query : i == 1 ? key : value).sizes(), query.options().dtype(wide));
+  const auto fill = [&](auto&& make) {
+    grads = {make(query.sizes()), make(key.sizes()), make(value.sizes())};
+  };
+  if (own == at::kBFloat16 && has_tiles()) {
+    fill([&](at::IntArrayRef sizes) { return at::empty(sizes, query.options()); });
+    const TileBackward products{call,
+                                operand<const Half>(query),
+                                operand<const Half>(key),
+                                operand<const Half>(value),
+                                operand<const Half>(grad),
+                                operand<Half>(grads[0]),
+                                operand<Half>(grads[1]),
+                                operand<Half>(grads[2])};
+    backward<Half>(products, operand<const Half>(out), sums.const_data_ptr<float>());
+    return grads;
+  }
+  fill([&](at::IntArrayRef sizes) { return at::zeros(sizes, query.options().dtype(wide)); });
   AT_DISPATCH_FLOATING_TYPES(wide, "attention_backward", [&] {
     backward_blas<scalar_t>(call, wide_rows(grad), wide_rows(query), wide_rows(key), wide_rows(value),
                             wide_rows(out), sums, grads);

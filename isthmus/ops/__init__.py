@@ -13,20 +13,43 @@ from __future__ import annotations
 from isthmus.ops.activation import SwiGLU, swiglu
 from isthmus.ops.choice import implementations, use, which
 from isthmus.ops.cross_entropy import CrossEntropyLoss, cross_entropy
+from isthmus.ops.flash_attn import (
+    FlashCrossAttention,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from isthmus.ops.fusion_attention import FlashSelfAttention, flash_attention, fusion_attention
 from isthmus.ops.gradients import clip_grad_norm_, grad_norm, grad_norms
 from isthmus.ops.moe import grouped_matmul, permute, permute_by_experts, unpermute
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
 from isthmus.ops.patching import patch
+from isthmus.ops.rotary import rotary, rotary_qk
+from isthmus.ops.rotary_embedding import (
+    RotaryEmbedding,
+    apply_rotary_emb,
+    apply_rotary_emb_kv_,
+    apply_rotary_emb_qkv_,
+    apply_rotary_pos_emb,
+)
 from isthmus.ops.softmax import ScaledMaskedSoftmax, scaled_masked_softmax
 
 __all__ = [
     "implementations", "use", "which",
     "SwiGLU", "swiglu",
+    "rotary", "rotary_qk",
+    "RotaryEmbedding", "apply_rotary_emb", "apply_rotary_emb_kv_", "apply_rotary_emb_qkv_", "apply_rotary_pos_emb",
     "patch",
     "RMSNorm", "add_rms_norm", "rms_norm",
     "ScaledMaskedSoftmax", "scaled_masked_softmax",
     "CrossEntropyLoss", "cross_entropy",
+    "FlashCrossAttention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
+    "FlashSelfAttention", "flash_attention", "fusion_attention",
     "clip_grad_norm_", "grad_norm", "grad_norms",
     "AdamW", "adamw_",
     "grouped_matmul", "permute", "permute_by_experts", "unpermute",

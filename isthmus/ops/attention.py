@@ -193,8 +193,8 @@ def _unserved(*arguments: Any) -> str:
     return "no kernel has the gradient of the bias" if arguments[-1] else cpu.floats(*arguments)
 
 
-# cpu.add(_attention)
-# cpu.add(_attention_backward, _unserved)
+cpu.add(_attention)
+cpu.add(_attention_backward, _unserved)
 
 
 class _Attention(torch.autograd.Function):
@@ -304,3 +304,41 @@ def _check_pairs(name: str, tensor: Any, query: Any, key: Any, lengths: Any) -> 
     full = (batch, query.shape[-2], queries, keys)
     if tensor.dim() != 4 or any(a not in (1, b) for a, b in zip(tensor.shape, full, strict=True)):
         raise ValueError(f"attention: {name} is {tuple(tensor.shape)}, which is not broadcast to {full}")
+
+
+@torch.no_grad()
+def weights(
+    query: torch.Tensor, key: torch.Tensor, lse: torch.Tensor, *, scale: float | None = None, **settings: Any
+) -> torch.Tensor:
+    """The weights that :func:`attend` gave the values, those that dropout dropped negative.
+
+    Args:
+        query: as given to :func:`attend`, like the key and the settings.
+        key: as given there.
+        lse: as returned there.
+        scale: as given there.
+        settings: as given there.
+
+    Returns:
+        [batch, heads, queries, keys] in the query's dtype; with lengths, 0 beyond a sequence's end.
+    """
+    lengths = settings.pop("lengths", None)
+    cu_q, cu_k, longest_q, longest_k = lengths or (None, None, query.shape[1], key.shape[1])
+    full = {"bias": None, "mask": None, "alibi_slopes": None, "rng": None, "left": None, "right": None}
+    defaults = {**full, "top_left": False, "softcap": 0.0, "dropout_p": 0.0}
+    rest = _Rest(
+        cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
+        scale=1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale, **{**defaults, **settings},
+    )  # fmt: skip
+    batched, heads = query.dim() == 4, query.shape[-2]
+    batch = query.shape[0] if batched or cu_q is None else cu_q.shape[0] - 1
+    found = query.new_zeros(batch, heads, longest_q, longest_k)
+    for part in _parts(query, key, rest):
+        q = _heads(query, part.query, batched)
+        k = _heads(key, part.key, batched, heads // key.shape[-2])
+        scores, _ = _scores(q, k, part, rest)
+        made = _softmax(scores, lse if batched else lse[:, part.query].unsqueeze(0))
+        if rest.rng is not None:
+            made = torch.where(_factor(q, k.shape[2], part, rest) > 0, made, -made)
+        found[part.batch, :, : made.shape[2], : made.shape[3]] = made
+    return found
