@@ -183,6 +183,21 @@ def test_a_plan_asks_the_driver_once():
     assert steps[0].releases == steps[1].releases
 
 
+def test_steps_of_differing_sizes_ask_the_driver_no_more_than_one_step_does():
+    calls = []
+    for count in (3, 12):
+        program = Program()
+        program.weights()
+        for step in range(count):
+            program.train(scale=(1.5, 0.7, 1.2, 0.9, 1.4)[step % 5])
+            program.step()
+        found = outcome(program.trace(), "planned")
+        live = max(found.live_peak, found.live_peak_first)
+        assert found.reserved_peak <= 1.05 * live + 2 * 20 * MIB + 40 * MIB  # as above
+        calls.append(found.growths + found.releases)
+    assert calls[1] <= calls[0] + 6  # a plan that is tried again, and its region
+
+
 @pytest.mark.parametrize("allocator", LEARNING)
 def test_blocks_that_outlive_their_step(allocator: str):
     """Gradients: freed in the next step, before, amid or after its own."""

@@ -39,13 +39,14 @@ size_t PlannedPolicy::excess(size_t bytes) {
   const auto in_use = static_cast<size_t>(statistics_.active_bytes.all.current);
   const auto peak = static_cast<size_t>(statistics_.active_bytes.all.peak);
   highest_ = std::max({highest_, peak, in_use + bytes});
-  const size_t limit = tolerated(steps_ == 0 ? kToleratedFirst : kTolerated);
+  const size_t limit = tolerated(highest_, steps_ == 0 ? kToleratedFirst : kTolerated);
   const size_t reserved = static_cast<size_t>(statistics_.reserved_bytes.all.current) + bytes;
   return reserved > limit && releases_left_ > 0 ? reserved - limit : 0;
 }
 
-size_t PlannedPolicy::tolerated(double share) const {
-  return static_cast<size_t>(share * static_cast<double>(highest_)) + kLargeSegment;
+// Of bytes in use at a time, what may be reserved for them.
+size_t PlannedPolicy::tolerated(size_t bytes, double share) {
+  return static_cast<size_t>(share * static_cast<double>(bytes)) + kLargeSegment;
 }
 
 // Whether the driver is asked for the memory of the whole step before this request is served.
@@ -64,8 +65,10 @@ bool PlannedPolicy::affords(const Track& track) {
     idle += each.arena_bytes - each.held_bytes;
     if (&each != &track && each.region != nullptr && !each.is_region_free()) idle += each.region_bytes;
   });
-  excess(track.wanted);
-  return reserved + track.wanted <= idle + tolerated(track.abandoned ? kToleratedRegion : kTolerated);
+  const auto in_use = static_cast<size_t>(statistics_.active_bytes.all.current);
+  const size_t expected = std::max(highest_, in_use + track.wanted);
+  return reserved + track.wanted <=
+         idle + tolerated(expected, track.abandoned ? kToleratedRegion : kTolerated);
 }
 
 void PlannedPolicy::refuse(Track& track) {
