@@ -1,6 +1,8 @@
 """What every test shares. The environment is set before anything imports torch."""
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,15 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from conformance_libraries import write_library
 
     return write_library(tmp_path_factory.mktemp("library"), "right")
+
+
+@pytest.fixture
+def fresh_memory() -> Iterator[None]:
+    """Nothing cached on the chip before the test, no history of its memory after it."""
+    import torch
+
+    gc.collect()
+    torch.chip.synchronize()
+    torch.chip.empty_cache()
+    yield
+    torch.chip.memory._record_memory_history(None)

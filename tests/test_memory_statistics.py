@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,7 @@ memory = chip.memory
 MIB = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    gc.collect()
-    chip.synchronize()
-    chip.empty_cache()
-    yield
-    memory._record_memory_history(None)
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 def empty(size: int, device: str = "chip") -> torch.Tensor:

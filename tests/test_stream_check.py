@@ -142,7 +142,8 @@ def test_views_without_a_byte_in_common(check, side) -> None:
         x[3:5, :5].zero_()
 
 
-def test_memory_freed_under_a_stream(check, side) -> None:
+@pytest.mark.parametrize("resized", [False, True], ids=["freed", "given up by resizing its storage"])
+def test_memory_freed_under_a_stream(check, side, resized: bool) -> None:
     def use(recorded: bool) -> None:
         x = torch.ones(3_000_000, device="chip")
         side.wait_stream(torch.chip.current_stream())
@@ -150,6 +151,9 @@ def test_memory_freed_under_a_stream(check, side) -> None:
             kept.append(x.neg())
         if recorded:
             x.record_stream(side)
+        if resized:
+            x.untyped_storage().resize_(0)
+            kept.append(x)  # alive, as a sharded parameter is
 
     kept: list[torch.Tensor] = []
     use(recorded=True)
@@ -169,26 +173,6 @@ def test_memory_freed_after_the_stream_was_waited_for(check, side) -> None:
         torch.chip.current_stream().wait_stream(side)
         del x
         torch.zeros(3_000_000, device="chip").add_(y)
-
-
-def test_memory_given_up_by_resizing_its_storage(check, side) -> None:
-    def use(recorded: bool) -> None:
-        x = torch.ones(3_000_000, device="chip")
-        side.wait_stream(torch.chip.current_stream())
-        with torch.chip.stream(side):
-            kept.append(x.neg())
-        if recorded:
-            x.record_stream(side)
-        x.untyped_storage().resize_(0)
-        kept.append(x)  # alive, as a sharded parameter is
-
-    kept: list[torch.Tensor] = []
-    use(recorded=True)
-    torch.zeros(3_000_000, device="chip")
-    torch.chip.synchronize()
-    use(recorded=False)
-    with refused("of a tensor that was freed since. Call record_stream"):
-        torch.zeros(3_000_000, device="chip")
 
 
 def test_a_storage_that_grows_again(check, side) -> None:
