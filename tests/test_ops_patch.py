@@ -203,6 +203,16 @@ def test_what_has_moved_is_left_and_reported(monkeypatch):
         assert any("MistralMLP" in each.target for each in patched.replaced)
 
 
+def test_an_entry_that_is_gone_and_a_module_that_has_moved(monkeypatch):
+    from transformers.loss import loss_utils
+
+    monkeypatch.delitem(loss_utils.LOSS_MAPPING, "ForMaskedLM")
+    monkeypatch.delattr(transformers.modeling_utils, "AttentionInterface")
+    with ops.patch("transformers") as patched:
+        assert "no such function" in patched.left["transformers.loss.loss_utils.LOSS_MAPPING['ForMaskedLM']"]
+        assert "cannot import name 'AttentionInterface'" in patched.left["transformers, attention"]
+
+
 def test_what_cannot_be_patched_is_refused():
     with pytest.raises(ValueError, match="has nothing for 'diffusers'; it has transformers"):
         ops.patch("diffusers")

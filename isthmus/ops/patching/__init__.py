@@ -85,6 +85,10 @@ def patch(library: str, parts: Collection[str] | None = None) -> Patched:
         )
     attempt = Attempt()
     for part, install in module.PARTS.items():
-        if part in wanted:
+        if part not in wanted:
+            continue
+        try:
             install(attempt)
+        except ImportError as error:
+            attempt.left[f"{library}, {part}"] = f"this version has another form: {error}"
     return Patched(library, attempt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from isthmus import patches
@@ -39,27 +39,38 @@ class Attempt:
             except (patches.PatchError, ModuleNotFoundError) as error:
                 self.left[target] = str(error)
 
-    def set_item(
+    def register(
         self,
-        mapping: MutableMapping[str, Any],
+        registry: Mapping[str, Any],
+        write: Callable[[str, Any], None],
         key: str,
         make: Callable[[Any], Any],
         target: str,
         reason: str,
         expects: tuple[str, ...] = (),
     ) -> None:
-        """Replace an entry of a library's registry by ``make(what was there)``; see :meth:`replace`."""
+        """Replace an entry of a library's registry by ``make(what was there)``.
+
+        Args:
+            registry: holds the entry.
+            write: enters a value under a key, by the library's own hook.
+            key: of the entry.
+            make: builds the replacement from the original.
+            target: dotted name of the registry.
+            reason: one line.
+            expects: leading parameter names of the original.
+        """
         name = f"{target}[{key!r}]"
         if not self._free(name):
             return
+        original = registry.get(key)
         try:
-            original = mapping[key]
             patches.check_signature(name, original, expects)
-        except (KeyError, patches.PatchError) as error:
-            self.left[name] = "there is no such entry in this version" if key not in mapping else str(error)
+        except patches.PatchError as error:
+            self.left[name] = str(error)
             return
-        mapping[key] = make(original)
-        self.scope.record(name, reason, lambda: mapping.__setitem__(key, original))
+        write(key, make(original))
+        self.scope.record(name, reason, lambda: write(key, original))
 
     def _free(self, target: str) -> bool:
         taken = any(each.target == target for each in patches.active(FEATURE))

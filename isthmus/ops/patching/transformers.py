@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.ops.patching import layers
+from isthmus.ops.patching import attention, layers, losses
 from isthmus.ops.patching.attempt import Attempt
 from isthmus.patches import resolve
 
@@ -60,8 +60,45 @@ def _mlp(attempt: Attempt) -> None:
         )
 
 
+def _attention(attempt: Attempt) -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    attempt.register(
+        ALL_ATTENTION_FUNCTIONS,
+        AttentionInterface.register,
+        "sdpa",
+        attention.sdpa,
+        "transformers.AttentionInterface",
+        "flash attention without repeated key heads, with masks and dropout (attention)",
+        expects=("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal"),
+    )
+
+
+def _loss(attempt: Attempt) -> None:
+    from transformers.loss.loss_utils import LOSS_MAPPING
+
+    for name, make in {"ForCausalLM": losses.causal, "ForMaskedLM": losses.masked}.items():
+        attempt.register(
+            LOSS_MAPPING,
+            LOSS_MAPPING.__setitem__,
+            name,
+            make,
+            "transformers.loss.loss_utils.LOSS_MAPPING",
+            "the logits are read once each way, and not copied to float32 (cross_entropy)",
+            expects=("logits", "labels", "vocab_size", "num_items_in_batch", "ignore_index"),
+        )
+    attempt.replace(
+        _class("bert", "CrossEntropyLoss"),
+        losses.module,
+        "the logits are read once each way (cross_entropy)",
+        expects=("weight",),
+    )
+
+
 PARTS: dict[str, Callable[[Attempt], None]] = {
     "norm": _norm,
     "residual": _residual,
     "mlp": _mlp,
+    "attention": _attention,
+    "loss": _loss,
 }

@@ -1,0 +1,91 @@
+"""transformers' losses over a vocabulary by cross_entropy, which needs no copy of the logits in float32."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from isthmus.ops.cross_entropy import cross_entropy
+
+
+def _loss(
+    logits: torch.Tensor, target: torch.Tensor, items: torch.Tensor | int | None, ignore_index: int
+) -> torch.Tensor:
+    """The mean over what is not ignored, or the sum over the items of a whole batch."""
+    target = target.to(logits.device)
+    reduction = "mean" if items is None else "sum"
+    loss = cross_entropy(logits, target, ignore_index=ignore_index, reduction=reduction)
+    assert isinstance(loss, torch.Tensor)
+    if items is None:
+        return loss
+    return loss / (items.to(loss.device) if isinstance(items, torch.Tensor) else items)
+
+
+def causal(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``ForCausalLMLoss``: the target of a token is the next one."""
+
+    @functools.wraps(original)
+    def loss(
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        vocab_size: int,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        ignore_index: int = -100,
+        shift_labels: torch.Tensor | None = None,
+        **others: Any,
+    ) -> torch.Tensor:
+        if shift_labels is None:
+            shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+        flat = shift_labels.reshape(-1)
+        return _loss(logits.view(-1, vocab_size), flat, num_items_in_batch, ignore_index)
+
+    return loss
+
+
+def masked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``ForMaskedLMLoss``."""
+
+    @functools.wraps(original)
+    def loss(
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        vocab_size: int,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        ignore_index: int = -100,
+        **others: Any,
+    ) -> torch.Tensor:
+        return _loss(logits.view(-1, vocab_size), labels.reshape(-1), num_items_in_batch, ignore_index)
+
+    return loss
+
+
+def module(original: type[nn.CrossEntropyLoss]) -> type[nn.CrossEntropyLoss]:
+    """``torch.nn.CrossEntropyLoss`` for the module of a model; what is not [rows, classes] goes to the original."""
+
+    class CrossEntropyLoss(original):  # type: ignore[valid-type, misc]
+        """:class:`torch.nn.CrossEntropyLoss` by isthmus.ops where that has the same."""
+
+        def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
+            """The loss of [rows, classes] and the class of each row."""
+            if (
+                self.weight is not None
+                or input.dim() != 2
+                or target.dtype != torch.int64
+                or target.dim() != 1
+            ):
+                return super().forward(input, target)
+            loss = cross_entropy(
+                input,
+                target,
+                ignore_index=self.ignore_index,
+                reduction=self.reduction,
+                label_smoothing=self.label_smoothing,
+            )
+            assert isinstance(loss, torch.Tensor)
+            return loss.to(input.dtype)
+
+    return CrossEntropyLoss
