@@ -5893,6 +5893,70 @@ static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const T
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::rotary(Tensor query, Tensor? key, Tensor cos, Tensor sin, Tensor? positions, int seq_dim, int
+ *     dim, int heads, bool interleaved, bool conjugate) -> (Tensor out, Tensor? out_key)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (query.shape, None if key is None else key.shape); dtype: (query.dtype, None if key is None else
+ *     key.dtype)
+ * within 0.51 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_rotary "isthmus::rotary"
+typedef isthmus_status (*isthmus_isthmus_rotary_fn)(isthmus_context* context, const DLTensor* query,
+        const DLTensor* key, const DLTensor* cos, const DLTensor* sin, const DLTensor* positions,
+        int64_t seq_dim, int64_t dim, int64_t heads, bool interleaved, bool conjugate, DLTensor* out,
+        DLTensor* out_key);
+static inline int isthmus_call_isthmus_rotary(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* query = isthmus_take_tensor(&a, "query");
+  const DLTensor* key = isthmus_take_optional_tensor(&a, "key");
+  const DLTensor* cos = isthmus_take_tensor(&a, "cos");
+  const DLTensor* sin = isthmus_take_tensor(&a, "sin");
+  const DLTensor* positions = isthmus_take_optional_tensor(&a, "positions");
+  int64_t seq_dim = isthmus_take_int(&a, "seq_dim");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  int64_t heads = isthmus_take_int(&a, "heads");
+  bool interleaved = isthmus_take_bool(&a, "interleaved");
+  bool conjugate = isthmus_take_bool(&a, "conjugate");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* out_key = isthmus_take_tensor(&a, "out_key");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rotary_fn, function)(a.context, query, key, cos, sin,
+        positions, seq_dim, dim, heads, interleaved, conjugate, out, out_key);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::rotary_(Tensor(a!) query, Tensor(b!)? key, Tensor cos, Tensor sin, Tensor? positions, int
+ *     seq_dim, int dim, int heads, bool interleaved, bool conjugate) -> ()
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: None; dtype: None
+ * within 0.51 ulp + 4 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_rotary_ "isthmus::rotary_"
+typedef isthmus_status (*isthmus_isthmus_rotary__fn)(isthmus_context* context, DLTensor* query, DLTensor* key,
+        const DLTensor* cos, const DLTensor* sin, const DLTensor* positions, int64_t seq_dim, int64_t dim,
+        int64_t heads, bool interleaved, bool conjugate);
+static inline int isthmus_call_isthmus_rotary_(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  DLTensor* query = isthmus_take_tensor(&a, "query");
+  DLTensor* key = isthmus_take_optional_tensor(&a, "key");
+  const DLTensor* cos = isthmus_take_tensor(&a, "cos");
+  const DLTensor* sin = isthmus_take_tensor(&a, "sin");
+  const DLTensor* positions = isthmus_take_optional_tensor(&a, "positions");
+  int64_t seq_dim = isthmus_take_int(&a, "seq_dim");
+  int64_t dim = isthmus_take_int(&a, "dim");
+  int64_t heads = isthmus_take_int(&a, "heads");
+  bool interleaved = isthmus_take_bool(&a, "interleaved");
+  bool conjugate = isthmus_take_bool(&a, "conjugate");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rotary__fn, function)(a.context, query, key, cos, sin,
+        positions, seq_dim, dim, heads, interleaved, conjugate);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
 /* isthmus::row_products(Tensor input, Tensor other, Tensor rows) -> Tensor
  * dtypes: bfloat16, float16, float32, float64
  * shape: (rows.shape[0],); dtype: accumulator(input)

@@ -77,6 +77,7 @@ def _served(param: torch.dtype, grad: torch.dtype, state: torch.dtype) -> bool:
 cpu.add(_adamw_, _refuses)
 
 
+@torch.no_grad()
 def adamw_(
     params: Sequence[torch.Tensor], grads: Sequence[torch.Tensor], exp_avgs: Sequence[torch.Tensor],
     exp_avg_sqs: Sequence[torch.Tensor], steps: Sequence[torch.Tensor], *,

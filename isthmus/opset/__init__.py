@@ -41,6 +41,7 @@ FAMILIES = (
     "llm_moe",
     "llm_norm",
     "llm_activation",
+    "llm_rotary",
     "llm_attention",
     "llm_optimizer",
     "llm_softmax",
