@@ -1,0 +1,104 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
+from isthmus.opset.sampling import Array, Case, Maker
+
+_TURNED = accumulated(4, "two products and a sum that may cancel")
+
+
+def _angles(m: Maker, *shape: int) -> tuple[Array, Array]:
+    return m.tensor(*shape, low=-1, high=1), m.tensor(*shape, low=-1, high=1)
+
+
+def _samples(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(2, 5, 4, 18), m.tensor(2, 5, 2, 18), *_angles(m, 7, 9), None, 1, 18, -1,
+                 False, False)  # fmt: skip
+    yield m.case("contiguous", m.tensor(2, 5, 3, 18), m.tensor(2, 5, 3, 18), *_angles(m, 5, 18), None, 1, 18, -1,
+                 True, True)  # fmt: skip
+    yield m.case("contiguous", m.tensor(2, 3, 5, 70), m.tensor(2, 1, 5, 70), *_angles(m, 2, 6, 66), None, 2, 66,
+                 -1, False, False)  # fmt: skip
+    yield m.case("contiguous", m.tensor(2, 4, 6, 22), None, *_angles(m, 9, 8),
+                 m.integers(2, 4, low=0, high=9), 1, 16, 4, True, False)  # fmt: skip
+    yield m.case("strided", m.tensor(2, 5, 4, 34, layout="heads"), m.tensor(2, 5, 1, 34), *_angles(m, 1, 5, 34),
+                 None, 1, 34, -1, False, True)  # fmt: skip
+    yield m.case("strided", m.tensor(2, 4, 5, 34, layout="sliced"), None, *_angles(m, 9, 17),
+                 m.integers(1, 5, low=0, high=9), 2, 34, -1, True, False)  # fmt: skip
+    yield m.case("large", m.tensor(2, 33, 3, 64), m.tensor(2, 33, 1, 64), *_angles(m, 33, 32), None, 1, 64, -1,
+                 False, False)  # fmt: skip
+    yield m.case("zero-size", m.tensor(2, 0, 3, 8), m.tensor(2, 0, 1, 8), *_angles(m, 3, 4), None, 1, 8, -1,
+                 False, False)  # fmt: skip
+
+
+def _pairs(m: Maker) -> Iterator[Case]:
+    """Those with a key: golden data has no place for what is written and absent."""
+    for case in _samples(m):
+        if case.arguments["key"] is not None:
+            yield case
+
+
+def _turn(tensor: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int, interleaved: bool,
+          conjugate: bool, magnitude: bool = False) -> Any:  # fmt: skip
+    """The pairs as the matrices that they are multiplied by."""
+    import torch
+
+    cos, sin = ((table if positions is None else table[positions]) for table in (cos, sin))
+    cos, sin = ((table[None] if table.dim() == 2 else table) for table in (cos, sin))
+    cos, sin = (table[:, : tensor.shape[seq_dim]].unsqueeze(3 - seq_dim) for table in (cos, sin))
+    first, second = (slice(0, dim, 2), slice(1, dim, 2)) if interleaved else (
+        slice(0, dim // 2), slice(dim // 2, dim))  # fmt: skip
+    whole = cos.shape[-1] == dim
+    c1, c2 = (cos[..., first], cos[..., second]) if whole else (cos, cos)
+    s1, s2 = (sin[..., first], sin[..., second]) if whole else (sin, sin)
+    if conjugate:
+        s1, s2 = -s2, -s1
+    a, b = tensor[..., first], tensor[..., second]
+    out = tensor.clone()
+    if magnitude:
+        out = out.abs()
+        out[..., first] = (a * c1).abs() + (b * s1).abs()
+        out[..., second] = (b * c2).abs() + (a * s2).abs()
+    else:
+        out[..., first], out[..., second] = a * c1 - b * s1, b * c2 + a * s2
+    if heads < 0:
+        return out
+    turned = torch.arange(tensor.shape[3 - seq_dim]) < heads
+    turned = turned.view(-1, 1) if seq_dim == 1 else turned.view(-1, 1, 1)
+    return torch.where(turned, out, tensor.abs() if magnitude else tensor)
+
+
+def _both(query: Any, key: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int,
+          interleaved: bool, conjugate: bool, magnitude: bool = False) -> Any:  # fmt: skip
+    rest = (cos, sin, positions, seq_dim, dim)
+    out = _turn(query, *rest, heads, interleaved, conjugate, magnitude)
+    return out, None if key is None else _turn(key, *rest, -1, interleaved, conjugate, magnitude)
+
+
+def _in_place(query: Any, key: Any, **others: Any) -> None:
+    out, other = _both(query, key, **others)
+    query.copy_(out)
+    if key is not None:
+        key.copy_(other)
+
+
+def _size(**arguments: Any) -> Any:
+    return _both(**arguments, magnitude=True)
+
+
+_SETTINGS = (
+    "Tensor cos, Tensor sin, Tensor? positions, int seq_dim, int dim, int heads, bool interleaved, "
+    "bool conjugate"
+)
+
+OPERATORS: list[Operator] = [
+    extension(f"rotary(Tensor query, Tensor? key, {_SETTINGS}) -> (Tensor out, Tensor? out_key)",
+              "(query.shape, None if key is None else key.shape)",
+              "(query.dtype, None if key is None else key.dtype)", _samples, _TURNED,
+              differentiable="query key", reference=_both, magnitude=_size, special=ONLY_NAN),
+    extension(f"rotary_(Tensor(a!) query, Tensor(b!)? key, {_SETTINGS}) -> ()", "None", "None", _pairs, _TURNED,
+              reference=_in_place, magnitude=_size, special=ONLY_NAN),
+]  # fmt: skip
