@@ -13,6 +13,7 @@ import torch
 
 from isthmus.ops.activation import swiglu
 from isthmus.ops.norm import add_rms_norm, rms_norm
+from isthmus.ops.rotary import rotary_qk
 
 Function = Callable[..., Any]
 
@@ -82,3 +83,18 @@ def gated_mlp(original: Function) -> Function:
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
 
     return forward
+
+
+def rotary_embedding(original: Function) -> Function:
+    """``apply_rotary_pos_emb``; under autocast its results stay in the dtype of query and key."""
+
+    @functools.wraps(original)
+    def rotate(
+        q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        widened = torch.promote_types(q.dtype, cos.dtype) != q.dtype
+        if unsqueeze_dim not in (1, 2) or (widened and not torch.is_autocast_enabled(q.device.type)):
+            return original(q, k, cos, sin, unsqueeze_dim)
+        return rotary_qk(q, k, cos, sin, layout="bhsd" if unsqueeze_dim == 1 else "bshd")
+
+    return rotate

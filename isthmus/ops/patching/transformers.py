@@ -50,6 +50,16 @@ def _residual(attempt: Attempt) -> None:
         )  # fmt: skip
 
 
+def _rotary(attempt: Attempt) -> None:
+    for family in LIKE_LLAMA:
+        attempt.replace(
+            f"transformers.models.{family}.modeling_{family}.apply_rotary_pos_emb",
+            layers.rotary_embedding,
+            "query and key in one pass (rotary)",
+            expects=("q", "k", "cos", "sin", "unsqueeze_dim"),
+        )
+
+
 def _mlp(attempt: Attempt) -> None:
     for family in LIKE_LLAMA:
         attempt.replace(
@@ -98,6 +108,7 @@ def _loss(attempt: Attempt) -> None:
 PARTS: dict[str, Callable[[Attempt], None]] = {
     "norm": _norm,
     "residual": _residual,
+    "rotary": _rotary,
     "mlp": _mlp,
     "attention": _attention,
     "loss": _loss,
