@@ -549,3 +549,19 @@ def test_every_documented_answer_is_in_the_documentation():
         rules.NCCL_VERSION,
     ):
         assert str(value) in text
+
+
+def test_the_chip_own_functions_serve_where_it_has_them(cuda):
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    try:
+        assert (
+            torch.chip.get_per_process_memory_fraction()
+            == torch.cuda.get_per_process_memory_fraction()
+            == 0.5
+        )
+        torch.cuda.set_sync_debug_mode("warn")
+        assert torch.chip.get_sync_debug_mode() == 1
+    finally:
+        torch.chip.set_per_process_memory_fraction(1.0)
+        torch.chip.set_sync_debug_mode(0)
+    assert torch.cuda.ipc_collect is torch.chip.ipc_collect

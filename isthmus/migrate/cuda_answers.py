@@ -163,10 +163,21 @@ class _Answers:
         """Nothing: CUDA's shared memory is not used."""
 
 
+# Answers for accelerators that have no function of that name.
+_STAND_INS = (
+    "mem_get_info memory_stats_as_nested_dict get_per_process_memory_fraction set_per_process_memory_fraction "
+    "get_sync_debug_mode set_sync_debug_mode is_current_stream_capturing ipc_collect"
+).split()
+
+
 def answers(accelerator: Accelerator) -> dict[str, Any]:
     """Name in ``torch.cuda`` -> what stands there under the shim."""
     methods = _Answers(accelerator)
-    found = {name: getattr(methods, name) for name in vars(_Answers) if not name.startswith("_")}
+    found = {
+        name: getattr(methods, name)
+        for name in vars(_Answers)
+        if not name.startswith("_") and not (name in _STAND_INS and hasattr(accelerator.module, name))
+    }
     found["has_half"] = True
     found["has_magma"] = False
     return found
