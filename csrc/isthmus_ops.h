@@ -5842,6 +5842,72 @@ static inline int isthmus_call_isthmus_grouped_matmul_backward(void* function, c
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::linear_cross_entropy(Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? grad,
+ *     int ignore_index, float label_smoothing, float logit_scale, float softcap, float lse_square_scale,
+ *     int chunk_size, bool[3] wanted) -> (Tensor loss, Tensor lse, Tensor? grad_hidden, Tensor?
+ *     grad_weight, Tensor? grad_bias)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (target.shape, target.shape, hidden.shape if wanted[0] else None, weight.shape if wanted[1] else
+ *     None, weight.shape[:1] if wanted[2] else None); dtype: (accumulator(hidden), accumulator(hidden),
+ *     hidden.dtype if wanted[0] else None, weight.dtype if wanted[1] else None, accumulator(hidden) if
+ *     wanted[2] else None)
+ * within 0.51 ulp + 262144 roundings of the sum (bfloat16), 0.51 ulp + 32768 roundings of the sum
+ *     (float16), 0.51 ulp + 64 roundings of the sum (float32, float64) */
+#define ISTHMUS_NAME_isthmus_linear_cross_entropy "isthmus::linear_cross_entropy"
+typedef isthmus_status (*isthmus_isthmus_linear_cross_entropy_fn)(isthmus_context* context,
+        const DLTensor* hidden, const DLTensor* weight, const DLTensor* bias, const DLTensor* target,
+        const DLTensor* grad, int64_t ignore_index, double label_smoothing, double logit_scale,
+        double softcap, double lse_square_scale, int64_t chunk_size, isthmus_list wanted, DLTensor* loss,
+        DLTensor* lse, DLTensor* grad_hidden, DLTensor* grad_weight, DLTensor* grad_bias);
+static inline int isthmus_call_isthmus_linear_cross_entropy(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* hidden = isthmus_take_tensor(&a, "hidden");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  const DLTensor* target = isthmus_take_tensor(&a, "target");
+  const DLTensor* grad = isthmus_take_optional_tensor(&a, "grad");
+  int64_t ignore_index = isthmus_take_int(&a, "ignore_index");
+  double label_smoothing = isthmus_take_float(&a, "label_smoothing");
+  double logit_scale = isthmus_take_float(&a, "logit_scale");
+  double softcap = isthmus_take_float(&a, "softcap");
+  double lse_square_scale = isthmus_take_float(&a, "lse_square_scale");
+  int64_t chunk_size = isthmus_take_int(&a, "chunk_size");
+  isthmus_list wanted = isthmus_take_list(&a, "wanted");
+  DLTensor* loss = isthmus_take_tensor(&a, "loss");
+  DLTensor* lse = isthmus_take_tensor(&a, "lse");
+  DLTensor* grad_hidden = isthmus_take_tensor(&a, "grad_hidden");
+  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_linear_cross_entropy_fn, function)(a.context, hidden, weight,
+        bias, target, grad, ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale, chunk_size,
+        wanted, loss, lse, grad_hidden, grad_weight, grad_bias);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::pad_seqlen(Tensor x, int[] seq_len, int max_s) -> Tensor out
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (len(seq_len), max_s, x.shape[1]); dtype: x.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_isthmus_pad_seqlen "isthmus::pad_seqlen"
+typedef isthmus_status (*isthmus_isthmus_pad_seqlen_fn)(isthmus_context* context, const DLTensor* x,
+        isthmus_list seq_len, int64_t max_s, DLTensor* out);
+static inline int isthmus_call_isthmus_pad_seqlen(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* x = isthmus_take_tensor(&a, "x");
+  isthmus_list seq_len = isthmus_take_list(&a, "seq_len");
+  int64_t max_s = isthmus_take_int(&a, "max_s");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function))
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_pad_seqlen_fn, function)(a.context, x, seq_len, max_s, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
 /* isthmus::rms_norm(Tensor input, Tensor? weight, float eps) -> (Tensor out, Tensor rstd)
  * dtypes: bfloat16, float16, float32, float64
  * shape: (input.shape, (*input.shape[:-1], 1)); dtype: (input.dtype, accumulator(input))
@@ -6088,6 +6154,128 @@ static inline int isthmus_call_isthmus_swiglu_backward(void* function, const TVM
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_backward_fn, function)(a.context, grad, gate, up, dim,
         grad_gate, grad_up);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::unpad_gen_attention_mask(Tensor mask, int[] seq_len, int heads) -> Tensor out
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (heads * sum([s * s for s in seq_len]),); dtype: mask.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_isthmus_unpad_gen_attention_mask "isthmus::unpad_gen_attention_mask"
+typedef isthmus_status (*isthmus_isthmus_unpad_gen_attention_mask_fn)(isthmus_context* context,
+        const DLTensor* mask, isthmus_list seq_len, int64_t heads, DLTensor* out);
+static inline int isthmus_call_isthmus_unpad_gen_attention_mask(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* mask = isthmus_take_tensor(&a, "mask");
+  isthmus_list seq_len = isthmus_take_list(&a, "seq_len");
+  int64_t heads = isthmus_take_int(&a, "heads");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_unpad_gen_attention_mask_fn, function)(a.context, mask,
+        seq_len, heads, out);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::unpad_seqlen(Tensor x, int[] seq_len, int max_s) -> Tensor out
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (sum(seq_len), x.shape[2]); dtype: x.dtype
+ * within 0 ulp */
+#define ISTHMUS_NAME_isthmus_unpad_seqlen "isthmus::unpad_seqlen"
+typedef isthmus_status (*isthmus_isthmus_unpad_seqlen_fn)(isthmus_context* context, const DLTensor* x,
+        isthmus_list seq_len, int64_t max_s, DLTensor* out);
+static inline int isthmus_call_isthmus_unpad_seqlen(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* x = isthmus_take_tensor(&a, "x");
+  isthmus_list seq_len = isthmus_take_list(&a, "seq_len");
+  int64_t max_s = isthmus_take_int(&a, "max_s");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function))
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_unpad_seqlen_fn, function)(a.context, x, seq_len, max_s, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::unpad_softmax(Tensor x, int[] seq_len, int heads) -> Tensor out
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (heads * sum([s * s for s in seq_len]),); dtype: x.dtype
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_unpad_softmax "isthmus::unpad_softmax"
+typedef isthmus_status (*isthmus_isthmus_unpad_softmax_fn)(isthmus_context* context, const DLTensor* x,
+        isthmus_list seq_len, int64_t heads, DLTensor* out);
+static inline int isthmus_call_isthmus_unpad_softmax(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* x = isthmus_take_tensor(&a, "x");
+  isthmus_list seq_len = isthmus_take_list(&a, "seq_len");
+  int64_t heads = isthmus_take_int(&a, "heads");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function))
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_unpad_softmax_fn, function)(a.context, x, seq_len, heads, out);
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::unpad_softmax_backward(Tensor grad, Tensor out, int[] seq_len, int heads) -> Tensor grad_x
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (heads * sum([s * s for s in seq_len]),); dtype: grad.dtype
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_unpad_softmax_backward "isthmus::unpad_softmax_backward"
+typedef isthmus_status (*isthmus_isthmus_unpad_softmax_backward_fn)(isthmus_context* context,
+        const DLTensor* grad, const DLTensor* out, isthmus_list seq_len, int64_t heads, DLTensor* grad_x);
+static inline int isthmus_call_isthmus_unpad_softmax_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* out = isthmus_take_tensor(&a, "out");
+  isthmus_list seq_len = isthmus_take_list(&a, "seq_len");
+  int64_t heads = isthmus_take_int(&a, "heads");
+  DLTensor* grad_x = isthmus_take_tensor(&a, "grad_x");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_unpad_softmax_backward_fn, function)(a.context, grad, out,
+        seq_len, heads, grad_x);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::unpad_strided_batch_matmul(Tensor a, Tensor b, bool trans_a, bool trans_b, int[] m, int[] k,
+ *     int[] n, int[] lda, int[] ldb, int[] ldc, int[] stride_a, int[] stride_b, int[] stride_c, int heads)
+ *     -> Tensor out
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (heads * sum([x * y for x, y in zip(m, n)]),); dtype: a.dtype
+ * within 0.51 ulp + 32 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_unpad_strided_batch_matmul "isthmus::unpad_strided_batch_matmul"
+typedef isthmus_status (*isthmus_isthmus_unpad_strided_batch_matmul_fn)(isthmus_context* context,
+        const DLTensor* a_, const DLTensor* b, bool trans_a, bool trans_b, isthmus_list m, isthmus_list k,
+        isthmus_list n, isthmus_list lda, isthmus_list ldb, isthmus_list ldc, isthmus_list stride_a,
+        isthmus_list stride_b, isthmus_list stride_c, int64_t heads, DLTensor* out);
+static inline int isthmus_call_isthmus_unpad_strided_batch_matmul(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* a_ = isthmus_take_tensor(&a, "a");
+  const DLTensor* b = isthmus_take_tensor(&a, "b");
+  bool trans_a = isthmus_take_bool(&a, "trans_a");
+  bool trans_b = isthmus_take_bool(&a, "trans_b");
+  isthmus_list m = isthmus_take_list(&a, "m");
+  isthmus_list k = isthmus_take_list(&a, "k");
+  isthmus_list n = isthmus_take_list(&a, "n");
+  isthmus_list lda = isthmus_take_list(&a, "lda");
+  isthmus_list ldb = isthmus_take_list(&a, "ldb");
+  isthmus_list ldc = isthmus_take_list(&a, "ldc");
+  isthmus_list stride_a = isthmus_take_list(&a, "stride_a");
+  isthmus_list stride_b = isthmus_take_list(&a, "stride_b");
+  isthmus_list stride_c = isthmus_take_list(&a, "stride_c");
+  int64_t heads = isthmus_take_int(&a, "heads");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_unpad_strided_batch_matmul_fn, function)(a.context, a_, b,
+        trans_a, trans_b, m, k, n, lda, ldb, ldc, stride_a, stride_b, stride_c, heads, out);
   }
   return isthmus_arguments_end(&a, result, status);
 }

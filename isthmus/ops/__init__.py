@@ -10,6 +10,7 @@ with ops.use("add_rms_norm", "composite"):                  # in terms of PyTorc
 
 from __future__ import annotations
 
+from isthmus.ops import triton as _triton
 from isthmus.ops.activation import SwiGLU, swiglu
 from isthmus.ops.choice import implementations, use, which
 from isthmus.ops.cross_entropy import CrossEntropyLoss, cross_entropy
@@ -24,9 +25,11 @@ from isthmus.ops.flash_attn import (
 )
 from isthmus.ops.fusion_attention import FlashSelfAttention, flash_attention, fusion_attention
 from isthmus.ops.gradients import clip_grad_norm_, grad_norm, grad_norms
+from isthmus.ops.linear_cross_entropy import LinearCrossEntropyLoss, linear_cross_entropy
 from isthmus.ops.moe import grouped_matmul, permute, permute_by_experts, unpermute
 from isthmus.ops.norm import RMSNorm, add_rms_norm, rms_norm
 from isthmus.ops.optimizer import AdamW, adamw_
+from isthmus.ops.padding import index_first_axis, index_put_first_axis, pad_input, unpad_input
 from isthmus.ops.patching import patch
 from isthmus.ops.rotary import rotary, rotary_qk
 from isthmus.ops.rotary_embedding import (
@@ -37,6 +40,16 @@ from isthmus.ops.rotary_embedding import (
     apply_rotary_pos_emb,
 )
 from isthmus.ops.softmax import ScaledMaskedSoftmax, scaled_masked_softmax
+from isthmus.ops.unpad import (
+    pad_seqlen,
+    unpad_gen_attention_mask,
+    unpad_rope,
+    unpad_seqlen,
+    unpad_softmax,
+)
+from isthmus.ops.unpad_matmul import unpad_strided_batch_matmul
+
+_triton.register()
 
 __all__ = [
     "implementations", "use", "which",
@@ -47,10 +60,14 @@ __all__ = [
     "RMSNorm", "add_rms_norm", "rms_norm",
     "ScaledMaskedSoftmax", "scaled_masked_softmax",
     "CrossEntropyLoss", "cross_entropy",
+    "LinearCrossEntropyLoss", "linear_cross_entropy",
     "FlashCrossAttention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
     "FlashSelfAttention", "flash_attention", "fusion_attention",
     "clip_grad_norm_", "grad_norm", "grad_norms",
     "AdamW", "adamw_",
     "grouped_matmul", "permute", "permute_by_experts", "unpermute",
+    "pad_seqlen", "unpad_gen_attention_mask", "unpad_rope", "unpad_seqlen", "unpad_softmax",
+    "unpad_strided_batch_matmul",
+    "index_first_axis", "index_put_first_axis", "pad_input", "unpad_input",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ def _capped(logits: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
 
 
 @operator("cross_entropy")
-def _forward(
+def losses(
     logits: torch.Tensor,
     target: torch.Tensor,
     ignore_index: int,
@@ -37,6 +37,7 @@ def _forward(
     softcap: float,
     lse_square_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and lse of each row, as an operator."""
     z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
     lse = z.logsumexp(-1)
     at_target = z.gather(-1, target.masked_fill(ignored, 0).unsqueeze(-1)).squeeze(-1)
@@ -47,7 +48,7 @@ def _forward(
 
 
 @operator("cross_entropy_backward")
-def _backward(
+def logit_gradient(
     grad: torch.Tensor,
     grad_lse: torch.Tensor | None,
     logits: torch.Tensor,
@@ -59,6 +60,7 @@ def _backward(
     softcap: float,
     lse_square_scale: float,
 ) -> torch.Tensor:
+    """Gradient of the logits from those of loss and lse, as an operator."""
     z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
     grad = grad.masked_fill(ignored, 0)
     weight = grad * (1 + 2 * lse_square_scale * lse)
@@ -76,18 +78,20 @@ def _backward(
 
 
 @operator("cross_entropy_backward_")
-def _backward_(logits: torch.Tensor, grad: torch.Tensor, grad_lse: torch.Tensor | None, *others: Any) -> None:
-    logits.copy_(_backward.composite(grad, grad_lse, logits, *others))
+def _logit_gradient_(
+    logits: torch.Tensor, grad: torch.Tensor, grad_lse: torch.Tensor | None, *others: Any
+) -> None:
+    logits.copy_(logit_gradient.composite(grad, grad_lse, logits, *others))
 
 
-for _each in (_forward, _backward, _backward_):
+for _each in (losses, logit_gradient, _logit_gradient_):
     cpu.add(_each)
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Any, target: Any, terms: Terms, inplace: bool) -> Any:
-        loss, lse = _forward(logits, target, *terms)
+        loss, lse = losses(logits, target, *terms)
         ctx.save_for_backward(logits, target, lse)
         ctx.set_materialize_grads(False)
         ctx.terms, ctx.inplace = terms, inplace
@@ -99,9 +103,9 @@ class _CrossEntropy(torch.autograd.Function):
         logits, target, lse = ctx.saved_tensors
         grad = torch.zeros_like(lse) if grad is None else grad
         if not ctx.inplace:
-            return _backward(grad, grad_lse, logits, target, lse, *ctx.terms), None, None, None
+            return logit_gradient(grad, grad_lse, logits, target, lse, *ctx.terms), None, None, None
         written = logits.detach()
-        _backward_(written, grad, grad_lse, target, lse, *ctx.terms)
+        _logit_gradient_(written, grad, grad_lse, target, lse, *ctx.terms)
         torch.autograd.graph.increment_version(written)  # so that whoever needs the logits after this is told
         return written, None, None, None
 
@@ -152,7 +156,7 @@ def cross_entropy(
             reduction is none of the three.
         IndexError: a target is no class (RuntimeError where the composite runs).
     """
-    _check("cross_entropy", logits.shape, target, reduction)
+    check("cross_entropy", logits.shape, target, reduction)
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap or 0.0, lse_square_scale)
     inplace = inplace_backward and not torch.compiler.is_compiling()
     loss, lse = _CrossEntropy.apply(logits, target.long(), terms, inplace)
@@ -177,7 +181,8 @@ def z_loss(lse: torch.Tensor, target: torch.Tensor, terms: Terms, reduction: str
     return reduced(square.masked_fill(target == terms.ignore_index, 0), target, terms.ignore_index, reduction)
 
 
-def _check(name: str, logits: torch.Size, target: torch.Tensor, reduction: str) -> None:
+def check(name: str, logits: torch.Size, target: torch.Tensor, reduction: str) -> None:
+    """Refuse, in the function's name, a target that does not fit logits of that shape, and unknown reductions."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{name}: reduction is {reduction!r}; it has to be 'mean', 'sum' or 'none'")
     if target.is_floating_point() or target.dtype == torch.bool:

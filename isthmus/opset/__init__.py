@@ -42,6 +42,7 @@ FAMILIES = (
     "llm_norm",
     "llm_activation",
     "llm_rotary",
+    "llm_unpad",
     "llm_attention",
     "llm_optimizer",
     "llm_softmax",

@@ -13,6 +13,13 @@ from isthmus.opset.sampling import Array, Case, Maker
 _LOSS = accumulated(64, "exponentials within 20 units in the last place and their sum by blocks")
 _GRADIENT = accumulated(64, "an exponential within 20 units in the last place, of the rounded lse")
 
+_HALVES = "logits and their gradients are rounded to the dtype, as between a linear layer and its loss"
+_LINEAR = {
+    "": accumulated(64, "products in blocks, exponentials within 20 units in the last place"),
+    "bfloat16": accumulated(4 * 2**16, _HALVES),
+    "float16": accumulated(4 * 2**13, _HALVES),
+}
+
 _IGNORED = -100
 _PLAIN = (
     _IGNORED,
@@ -79,6 +86,23 @@ def _written_gradients(m: Maker) -> Iterator[Case]:
         yield m.case(kind, logits, grad, grad_lse, target, lse, *terms)
 
 
+def _linears(m: Maker) -> Iterator[Case]:
+    for kind, rows, features, classes, layout, chunk, terms, wanted in (
+        ("contiguous", 7, 11, 33, "contiguous", 3, _PLAIN, [True, True, True]),
+        ("contiguous", 8, 5, 19, "contiguous", 8, _FULL, [True, True, True]),
+        ("contiguous", 5, 3, 17, "contiguous", 2, _FULL, [True, False, False]),
+        ("contiguous", 5, 3, 17, "contiguous", 64, _PLAIN, [False, False, False]),
+        ("strided", 6, 9, 13, "transposed", 4, _FULL, [True, True, False]),
+        ("zero-size", 0, 4, 9, "contiguous", 2, _PLAIN, [True, True, True]),
+    ):
+        hidden = m.tensor(rows, features, layout=layout, low=-0.9, high=1.1)
+        weight = m.tensor(classes, features, layout=layout, low=-0.9, high=1.1)
+        bias = m.tensor(classes) if wanted[2] else None
+        grad = m.tensor(rows, dtype=_wide(m)) if terms == _FULL else None
+        target = _target(m, (rows,), classes, terms[0])
+        yield m.case(kind, hidden, weight, bias, target, grad, *terms, chunk, wanted)
+
+
 def _capped(logits: Any, scale: float, softcap: float) -> Any:
     return softcap * (scale * logits / softcap).tanh() if softcap else scale * logits
 
@@ -119,6 +143,26 @@ def _gradient_over(logits: Any, grad: Any, grad_lse: Any, *others: Any, **named:
     logits.copy_(_gradient(grad, grad_lse, logits, *others, **named))
 
 
+def _linear(hidden: Any, weight: Any, bias: Any, target: Any, grad: Any, ignore_index: int, label_smoothing: float,
+            logit_scale: float, softcap: float, lse_square_scale: float, chunk_size: int, wanted: list[bool],
+            magnitude: bool = False) -> Any:  # fmt: skip
+    import torch
+
+    terms = (ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale)
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    loss, lse = _loss(logits, target, *terms)
+    grad = torch.ones_like(loss) if grad is None else grad
+    slope = _gradient(grad, None, logits, target, lse, *terms, magnitude=magnitude)
+    if magnitude:  # the logits are rounded to the dtype, and so are their gradients
+        hidden, weight = hidden.abs(), weight.abs()
+        size = torch.nn.functional.linear(hidden, weight, None if bias is None else bias.abs())
+        slope = slope * (1 + size + size.amax(-1, keepdim=True))
+        lse = 1 + lse.abs() + size.amax(-1)
+        loss = loss.abs() + lse * (2 + lse_square_scale * lse)
+    made = (slope @ weight, slope.t() @ hidden, slope.sum(0))
+    return loss, lse, *(each if asked else None for each, asked in zip(made, wanted, strict=True))
+
+
 def _size_of(reference: Any) -> Any:
     return lambda **arguments: reference(**arguments, magnitude=True)
 
@@ -137,4 +181,12 @@ OPERATORS: list[Operator] = [
               f"{_TERMS}) -> ()",
               "None", "None", _written_gradients, _GRADIENT, reference=_gradient_over,
               magnitude=_size_of(_gradient), special=ONLY_NAN),
+    extension("linear_cross_entropy(Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? grad, "
+              f"{_TERMS}, int chunk_size, bool[3] wanted) -> "
+              "(Tensor loss, Tensor lse, Tensor? grad_hidden, Tensor? grad_weight, Tensor? grad_bias)",
+              "(target.shape, target.shape, hidden.shape if wanted[0] else None, "
+              "weight.shape if wanted[1] else None, weight.shape[:1] if wanted[2] else None)",
+              "(accumulator(hidden), accumulator(hidden), hidden.dtype if wanted[0] else None, "
+              "weight.dtype if wanted[1] else None, accumulator(hidden) if wanted[2] else None)",
+              _linears, _LINEAR, reference=_linear, magnitude=_size_of(_linear), special=ONLY_NAN),
 ]  # fmt: skip
