@@ -254,6 +254,32 @@ def test_memory_shapes_stacks_and_flops(tmp_path: Path):
     assert "test_memory_shapes_stacks_and_flops" in (tmp_path / "stacks").read_text()
 
 
+def test_stacks_add_up_to_the_devices_time(tmp_path: Path):
+    model = torch.nn.Linear(256, 256, device="chip")
+    optimizer = torch.optim.SGD(model.parameters())
+    x = torch.randn(256, 256, device="chip")
+
+    def forward() -> torch.Tensor:
+        with record_function("mark"):
+            return model(x).square().mean()
+
+    config = torch._C._profiler._ExperimentalConfig(verbose=True)
+    cycle = schedule(wait=0, warmup=1, active=2, repeat=1)
+    with profile(activities=BOTH, with_stack=True, experimental_config=config, schedule=cycle) as prof:
+        for _ in range(3):
+            forward().backward()
+            optimizer.step()
+            prof.step()
+    prof.export_stacks(str(tmp_path / "stacks"), "self_privateuse1_time_total")
+    lines = [line.rsplit(" ", 1) for line in (tmp_path / "stacks").read_text().splitlines()]
+    kernels = [event for event in prof.events() if event.device_type == DeviceType.PrivateUse1]
+    time = sum(event.device_time_total for event in kernels if not event.is_user_annotation)
+    # A line is in whole microseconds, rounded down, and left out if that is none.
+    assert time - len(kernels) <= sum(int(each) for _, each in lines) <= time
+    product = sum(event.device_time_total for event in kernels if event.name == "aten::mm")  # of backward
+    assert sum(int(each) for stack, each in lines if "_backward" not in stack) > product > 0
+
+
 def test_schedule_writes_a_trace_per_cycle(tmp_path: Path):
     x = torch.ones(8, device="chip")
     cycles = schedule(wait=1, warmup=1, active=2, repeat=2)

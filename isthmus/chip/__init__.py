@@ -20,6 +20,7 @@ from isthmus.chip import (
     memory_leaks,
     nvtx,
     profiler,
+    profiler_stacks,
     random,
     sharing,
     streams,
@@ -244,6 +245,7 @@ __all__ = [
     "OutOfMemoryError",
     "power_draw",
     "profiler",
+    "profiler_stacks",
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
@@ -304,6 +306,7 @@ def _install() -> None:
     sharing.install()
     cross_entropy.install()
     lazy_modules.install()
+    profiler_stacks.install()
     memory_leaks.report_at_exit()
 
 
