@@ -1,0 +1,172 @@
+"""Attention over sequences of different lengths without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset.operator import EXACT, ONLY_NAN, Operator, accumulated, extension
+from isthmus.opset.sampling import Array, Case, Maker
+
+_SOFTMAX = accumulated(32, "exponentials, their sum and a quotient")
+_PRODUCT = accumulated(32, "a sum of products")
+_LENGTHS = [([5, 0, 1, 3], 7), ([4], 4), ([2, 2], 2), ([0, 0], 3)]
+
+
+def _unpads(m: Maker) -> Iterator[Case]:
+    for i, (lengths, most) in enumerate(_LENGTHS):
+        kind = "contiguous" if sum(lengths) else "zero-size"
+        yield m.case(kind, m.tensor(len(lengths), most, 5 + i), lengths, most)
+    yield m.case("strided", m.tensor(3, 6, 11, layout="transposed"), [2, 6, 1], 6)
+    yield m.case("large", m.tensor(3, 40, 70), [33, 17, 40], 40)
+
+
+def _pads(m: Maker) -> Iterator[Case]:
+    for i, (lengths, most) in enumerate(_LENGTHS):
+        kind = "contiguous" if sum(lengths) else "zero-size"
+        yield m.case(kind, m.tensor(sum(lengths), 5 + i), lengths, most)
+    yield m.case("strided", m.tensor(9, 11, layout="transposed"), [2, 6, 1], 6)
+    yield m.case("large", m.tensor(90, 70), [33, 17, 40], 40)
+
+
+def _masks(m: Maker) -> Iterator[Case]:
+    for lengths, most in _LENGTHS:
+        kind = "contiguous" if sum(lengths) else "zero-size"
+        yield m.case(kind, m.tensor(len(lengths), 1, most, most), lengths, 3)
+    yield m.case("strided", m.tensor(2, 1, 5, 5, layout="transposed"), [5, 2], 2)
+
+
+def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
+    for kind, lengths, heads in (
+        ("contiguous", [5, 0, 1, 19], 3),
+        ("contiguous", [35], 1),
+        ("large", [67, 41], 2),
+        ("zero-size", [0, 0], 2),
+    ):
+        yield kind, heads * sum(s * s for s in lengths), lengths, heads
+
+
+def _softmaxes(m: Maker) -> Iterator[Case]:
+    for kind, count, lengths, heads in _rows(m):
+        yield m.case(kind, m.tensor(count, low=-9), lengths, heads)
+
+
+def _gradients(m: Maker) -> Iterator[Case]:
+    for kind, count, lengths, heads in _rows(m):
+        yield m.case(kind, m.tensor(count), m.tensor(count, low=0, high=0.1), lengths, heads)
+
+
+def _products(m: Maker) -> Iterator[Case]:
+    lengths, heads, d = [4, 1, 0, 3], 2, 5
+    b, squares, wide, flat = (
+        len(lengths),
+        [s * s for s in lengths],
+        [heads * d] * len(lengths),
+        [d] * len(lengths),
+    )
+    total, scores = sum(lengths), heads * sum(squares)
+
+    def case(kind: str, a: Array, c: Array, *turned: bool, sizes: Any) -> Case:
+        return m.case(kind, a, c, *turned, *sizes, heads)
+
+    yield case("contiguous", m.tensor(total, heads * d), m.tensor(total, heads * d), False, True,
+               sizes=(lengths, flat, lengths, wide, wide, lengths, flat, flat, squares))  # fmt: skip
+    yield case("contiguous", m.tensor(scores), m.tensor(total, heads * d), False, False,
+               sizes=(lengths, lengths, flat, lengths, wide, wide, squares, flat, flat))  # fmt: skip
+    yield case("contiguous", m.tensor(total, heads * d), m.tensor(scores), True, False,
+               sizes=(flat, lengths, lengths, wide, lengths, lengths, flat, squares,
+                      [d * s for s in lengths]))  # fmt: skip
+    yield case("strided", m.tensor(total, heads * d, layout="transposed"), m.tensor(scores), True, True,
+               sizes=(flat, lengths, lengths, wide, lengths, [heads * s for s in lengths], flat, squares,
+                      lengths))  # fmt: skip
+    yield case("zero-size", m.tensor(0), m.tensor(0), False, False, sizes=([0] * b,) * 9)
+
+
+def _unpad(x: Any, seq_len: list[int], max_s: int) -> Any:
+    import torch
+
+    return torch.cat([x[i, :s] for i, s in enumerate(seq_len)])
+
+
+def _pad(x: Any, seq_len: list[int], max_s: int) -> Any:
+    import torch
+
+    parts = x.split(seq_len)
+    return torch.stack([torch.nn.functional.pad(part, (0, 0, 0, max_s - len(part))) for part in parts])
+
+
+def _mask(mask: Any, seq_len: list[int], heads: int) -> Any:
+    import torch
+
+    return torch.cat([mask[i, 0, :s, :s].repeat(heads, 1, 1).flatten() for i, s in enumerate(seq_len)])
+
+
+def _each(flat: Any, seq_len: list[int], heads: int) -> list[Any]:
+    parts = flat.split([heads * s * s for s in seq_len])
+    return [part.reshape(heads * s, s) for part, s in zip(parts, seq_len, strict=True)]
+
+
+def _softmax(x: Any, seq_len: list[int], heads: int) -> Any:
+    import torch
+
+    return torch.cat([part.softmax(-1).flatten() for part in _each(x, seq_len, heads)])
+
+
+def _gradient(grad: Any, out: Any, seq_len: list[int], heads: int, magnitude: bool = False) -> Any:
+    import torch
+
+    pairs = zip(_each(grad, seq_len, heads), _each(out, seq_len, heads), strict=True)
+    if magnitude:
+        return torch.cat([
+            (y.abs() * (g.abs() + (y * g).abs().sum(-1, keepdim=True))).flatten() for g, y in pairs
+        ])  # fmt: skip
+    return torch.cat([(y * (g - (y * g).sum(-1, keepdim=True))).flatten() for g, y in pairs])
+
+
+def _product(a: Any, b: Any, trans_a: bool, trans_b: bool, m: Any, k: Any, n: Any, lda: Any, ldb: Any, ldc: Any,
+             stride_a: Any, stride_b: Any, stride_c: Any, heads: int) -> Any:  # fmt: skip
+    """Element by element of C by their places, as BLAS has them."""
+    a, b = a.reshape(-1), b.reshape(-1)
+    out = a.new_zeros(heads * sum(x * y for x, y in zip(m, n, strict=True)))
+    first_a = first_b = first_c = 0
+    for i in range(len(m)):
+        for t in range(heads):
+            for row in range(m[i]):
+                for column in range(n[i]):
+                    at_a = first_a + t * stride_a[i] + (row if trans_a else row * lda[i])
+                    at_b = first_b + t * stride_b[i] + (column * ldb[i] if trans_b else column)
+                    left = a[at_a :: lda[i] if trans_a else 1][: k[i]]
+                    right = b[at_b :: 1 if trans_b else ldb[i]][: k[i]]
+                    out[first_c + t * stride_c[i] + row * ldc[i] + column] = (left * right).sum()
+        first_a, first_b = first_a + heads * m[i] * k[i], first_b + heads * k[i] * n[i]
+        first_c += heads * m[i] * n[i]
+    return out
+
+
+def _size_of_product(a: Any, b: Any, **others: Any) -> Any:
+    return _product(a.abs(), b.abs(), **others)
+
+
+def _size_of_gradient(**arguments: Any) -> Any:
+    return _gradient(**arguments, magnitude=True)
+
+
+_SCORES = "(heads * sum([s * s for s in seq_len]),)"
+_SIZES = "int[] m, int[] k, int[] n, int[] lda, int[] ldb, int[] ldc, int[] stride_a, int[] stride_b, int[] stride_c"
+
+OPERATORS: list[Operator] = [
+    extension("unpad_seqlen(Tensor x, int[] seq_len, int max_s) -> Tensor out", "(sum(seq_len), x.shape[2])",
+              "x.dtype", _unpads, EXACT, differentiable="x", reference=_unpad),
+    extension("pad_seqlen(Tensor x, int[] seq_len, int max_s) -> Tensor out",
+              "(len(seq_len), max_s, x.shape[1])", "x.dtype", _pads, EXACT, differentiable="x", reference=_pad),
+    extension("unpad_gen_attention_mask(Tensor mask, int[] seq_len, int heads) -> Tensor out", _SCORES,
+              "mask.dtype", _masks, EXACT, reference=_mask),
+    extension("unpad_softmax(Tensor x, int[] seq_len, int heads) -> Tensor out", _SCORES, "x.dtype", _softmaxes,
+              _SOFTMAX, differentiable="x", reference=_softmax, magnitude=_softmax, special=ONLY_NAN),
+    extension("unpad_softmax_backward(Tensor grad, Tensor out, int[] seq_len, int heads) -> Tensor grad_x",
+              _SCORES, "grad.dtype", _gradients, _SOFTMAX, reference=_gradient, magnitude=_size_of_gradient,
+              special=ONLY_NAN),
+    extension(f"unpad_strided_batch_matmul(Tensor a, Tensor b, bool trans_a, bool trans_b, {_SIZES}, int heads) "
+              "-> Tensor out", "(heads * sum([x * y for x, y in zip(m, n)]),)", "a.dtype", _products, _PRODUCT,
+              differentiable="a b", reference=_product, magnitude=_size_of_product, special=ONLY_NAN),
+]  # fmt: skip
