@@ -1,9 +1,5 @@
 #include "memory/history.h"
 
-#include <Python.h>
-#include <c10/util/ScopeExit.h>
-#include <torch/csrc/profiler/combined_traceback.h>
-
 #include <chrono>
 #include <deque>
 #include <mutex>
@@ -14,7 +10,8 @@ namespace isthmus::memory::history {
 
 namespace detail {
 std::atomic<bool> on{false};
-}
+Gather gather = nullptr;
+}  // namespace detail
 
 namespace {
 
@@ -76,13 +73,7 @@ Stack stack_for(Action action) noexcept {
       cpp_frames = s.options.cpp_frames;
     }
     if (!wants_stack(context, action)) return nullptr;
-    // In backward PyTorch adds the forward's stack, by a record of the node that it makes at first use
-    // without a lock: threads that accumulate into one leaf would make it twice. The GIL is taken in there
-    // anyway.
-    if (Py_IsInitialized() == 0) return nullptr;
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    const auto release = c10::make_scope_exit([gil] { PyGILState_Release(gil); });
-    return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, cpp_frames);
+    return detail::gather != nullptr ? detail::gather(cpp_frames) : nullptr;
   } catch (const std::exception&) {
     return nullptr;  // out of host memory
   }

@@ -59,9 +59,13 @@ struct Options {
 void start(const Options& options, bool clear);
 void stop();  // keeps what was recorded
 
+// Gathers this thread's stack; null without an interpreter. Set once, before start() (history_bindings.cpp).
+using Gather = Stack (*)(bool cpp_frames);
+
 namespace detail {
 extern std::atomic<bool> on;
-}
+extern Gather gather;
+}  // namespace detail
 inline bool is_on() noexcept { return detail::on.load(std::memory_order_relaxed); }
 
 // This thread's stack, if such events get one. Not under a lock: it may wait for the GIL.

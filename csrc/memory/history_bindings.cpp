@@ -276,9 +276,18 @@ void raw_delete(uintptr_t address) {
   raw().held.erase(found);
 }
 
+// In backward PyTorch adds the forward's stack, by a record of the node that it makes at first use without a
+// lock: threads that accumulate into one leaf would make it twice. The GIL is taken in there anyway.
+memory::history::Stack gather(bool cpp_frames) {
+  if (Py_IsInitialized() == 0) return nullptr;
+  const py::gil_scoped_acquire gil;
+  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, cpp_frames);
+}
+
 }  // namespace
 
 void bind_memory_history(py::module_& m) {
+  memory::history::detail::gather = &gather;
   m.def("memory_snapshot", &snapshot);
   m.def("start_memory_history", &start);
   m.def("stop_memory_history", &memory::history::stop);
