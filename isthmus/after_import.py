@@ -25,14 +25,26 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where the module is, with its loader wrapped; None for every other module."""
+        """Where the module is, with its loader wrapped; None for every other module.
+
+        A library may only ask whether there is such a module (``importlib.util.find_spec``), so the finder stays.
+        """
         if fullname != self.module or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        place = sys.meta_path.index(self)
+        del sys.meta_path[place]  # others find the module
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(place, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.action)
+            spec.loader = _Loader(spec.loader, self._executed)
         return spec
+
+    def _executed(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self.action()
 
 
 class _Loader(Loader):

@@ -71,7 +71,7 @@ def _root(
 
 
 @app.command(
-    options_metavar="[--device D] [--driver D] [--nproc N] [--quiet] [--explain]",
+    options_metavar="[--device D] [--driver D] [--nproc N] [--patch L] [--quiet] [--explain]",
     epilog="Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py",
 )
@@ -87,13 +87,16 @@ def run(
     device: Annotated[str, typer.Option(help="Device that 'cuda' stands for, such as 1 or chip:1.")] = "",
     driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
     nproc: Annotated[int, typer.Option(help="Run as this many ranks, through torchrun.")] = 0,
+    patch: Annotated[
+        str, typer.Option(help="Library to put isthmus.ops' fused operators under: transformers.")
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
     ] = False,
 ) -> None:
     """Run a program written for CUDA on the accelerator that is here, without changing it."""
-    job = Job(program or [], device=device, driver=driver, nproc=nproc, quiet=quiet)
+    job = Job(program or [], device=device, driver=driver, nproc=nproc, quiet=quiet, patch=patch)
     try:
         if explain:
             from isthmus.migrate.explain import explanation

@@ -96,6 +96,9 @@ class Settings(BaseSettings):
         "", "import torch", "operator libraries to load ahead of the driver's own, separated as in PATH"
     )
     device: str = _option("", "isthmus run", "device that 'cuda' stands for: chip:1 or 1; empty: the first")
+    patch: Literal["", "transformers"] = _option(
+        "", "isthmus run", "library to put the operators of isthmus.ops under; empty: none"
+    )
     quiet: Switch = _option(False, "isthmus run", "no start line and no end line")
     shim: Switch = _option(
         False, "every Python of a job", "set by isthmus run: enter the shim when torch is imported"

@@ -232,6 +232,23 @@ def test_when_imported_calls_once_after_the_module(module, tmp_path):
     assert seen == [2, "at once"]
 
 
+def test_a_library_that_only_asks_for_a_module_does_not_use_up_the_hook(module, tmp_path):
+    from importlib.util import find_spec
+
+    from isthmus.patches import Scope
+
+    seen = []
+    with Scope("test") as scope:
+        import_hook.when_imported(scope, "asked_module", lambda: seen.append("imported"))
+        (tmp_path / "asked_module.py").write_text("")
+        assert find_spec("asked_module") is not None
+        assert seen == []
+        module("", "asked_module")
+        assert seen == ["imported"]
+        entries = [getattr(finder, "module", "") for finder in sys.meta_path]
+        assert "asked_module" not in entries
+
+
 def test_launching_a_triton_kernel_raises_one_line(cuda, tmp_path, monkeypatch):
     """Against a stand-in with Triton's module and class names; Triton itself is not installed with CPU wheels."""
     folder = tmp_path / "triton" / "runtime"

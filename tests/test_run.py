@@ -168,6 +168,28 @@ def test_a_syntax_error_is_pythons(tmp_path):
 
 
 # ---- options -------------------------------------------------------------------------------------------------
+def test_operators_under_a_library_that_is_imported_before_torch(tmp_path):
+    pytest.importorskip("transformers")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from transformers import LlamaForCausalLM\n"
+        "import isthmus.patches, torch\n"
+        "print(len(isthmus.patches.active('ops')) > 10, torch.zeros(1).cuda().device)\n"
+        "print(LlamaForCausalLM.__module__)\n"
+    )
+    done = run("--patch", "transformers", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True chip:0\ntransformers.models.llama.modeling_llama\n"
+    assert "not patched" not in done.stderr
+
+
+def test_the_libraries_that_can_be_patched():
+    from isthmus.launch.run import PATCHABLE
+    from isthmus.ops.patching import LIBRARIES
+
+    assert PATCHABLE == LIBRARIES
+
+
 def test_device_and_quiet():
     code = "import torch; print(torch.ones(1, device='cuda').device, torch.cuda.current_device())"
     done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2")
@@ -212,6 +234,10 @@ def test_no_accelerator_is_one_line():
         (["--nproc", 2, "-c", "pass"], "--nproc runs a script or a module"),
         (["--nproc", 2, "no_such.py"], "no_such.py: no such script"),
         (["--nproc", -1, __file__], "--nproc -1: give 1 or more"),
+        (
+            ["--patch", "flax", __file__],
+            "--patch flax: isthmus.ops has nothing for it, only for transformers",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, message):

@@ -40,6 +40,8 @@ def install() -> None:
         import_hook.install(_scope)
         libraries.install(_scope)
         import_hook.when_imported(_scope, "torch", _enter)
+        if library := os.environ.get("ISTHMUS_PATCH"):
+            import_hook.when_imported(_scope, library, _patch)
 
 
 def _enter() -> None:
@@ -62,3 +64,13 @@ def _enter() -> None:
         lines.print_start(current)
     if hasattr(current.module, "set_route"):
         debug.listen()
+
+
+def _patch() -> None:
+    """Put the operators under a library that is imported: its own modules come later, and are imported here."""
+    from isthmus import ops
+
+    patched = ops.patch(os.environ["ISTHMUS_PATCH"])
+    _scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
+    for target, why in patched.left.items():
+        print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)

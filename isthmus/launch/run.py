@@ -14,8 +14,10 @@ from isthmus.launch.process import MAIN
 SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
-VALUE_OPTIONS = ("--device", "--driver", "--nproc")
+VALUE_OPTIONS = ("--device", "--driver", "--nproc", "--patch")
 PROGRAM_OPTIONS = ("-m", "-c")
+# isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
+PATCHABLE = ("transformers",)
 
 
 class JobError(ValueError):
@@ -32,6 +34,7 @@ class Job:
         driver: driver to open, by name or path; "" leaves the choice.
         nproc: number of processes, each a rank; 0 starts one without torchrun.
         quiet: print neither start nor end line.
+        patch: library to put the operators of isthmus.ops under, ``transformers``; "" is none.
     """
 
     program: list[str]
@@ -39,10 +42,15 @@ class Job:
     driver: str = ""
     nproc: int = 0
     quiet: bool = False
+    patch: str = ""
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:
-        """Environment of the job: its Python processes and their children find the shim by it."""
+        """Environment of the job: its Python processes and their children find the shim by it.
+
+        Raises:
+            JobError: there is nothing to put under that library.
+        """
         path = self.environ.get("PYTHONPATH", "")
         others = [entry for entry in path.split(os.pathsep) if entry and entry != str(SITE)]
         changes = {"ISTHMUS_SHIM": "1", "PYTHONPATH": os.pathsep.join([str(SITE), *others])}
@@ -52,6 +60,12 @@ class Job:
             changes["ISTHMUS_DRIVER"] = self.driver
         if self.quiet:
             changes["ISTHMUS_QUIET"] = "1"
+        if self.patch:
+            if self.patch not in PATCHABLE:
+                raise JobError(
+                    f"--patch {self.patch}: isthmus.ops has nothing for it, only for {', '.join(PATCHABLE)}"
+                )
+            changes["ISTHMUS_PATCH"] = self.patch
         if self.nproc > 1 and "OMP_NUM_THREADS" not in self.environ:  # torchrun would make it 1
             changes["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.nproc))
         return {**self.environ, **changes}
