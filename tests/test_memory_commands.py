@@ -85,9 +85,20 @@ def test_out_of_memory_at_the_first_event_is_a_line(tmp_path: Path):
     small = tmp_path / "small.trace"
     write(make((ALLOC, 0, 64 * MIB), (STEP,), (FREE, 0), (STEP,)), small)
     out = ["--json", tmp_path / "x.json", "--picture", tmp_path / "x.png"]
-    said = isthmus("replay", small, "--capacity", "1MiB", "--rounds", 1, *out)
-    assert said.count("out of memory at event 0") == len(said.splitlines()) - 1 > 0
-    assert all(row["ratio"] is None for row in json.loads((tmp_path / "x.json").read_text()))
+    said = isthmus("replay", small, "--capacity", "1MiB", "--rounds", 1, *out, code=1)
+    assert said == "isthmus: every allocator runs out of 1MiB; give a larger --capacity\n"
+    rows = json.loads((tmp_path / "x.json").read_text())
+    assert [row["out_of_memory"] for row in rows] == [0] * len(rows) and rows
+    assert all(row["ratio"] is None for row in rows)
+
+
+def test_sizes_are_in_a_unit_that_shows_them(tmp_path: Path):
+    small = tmp_path / "small.trace"
+    write(make((ALLOC, 0, 5 << 9), (STEP,), (FREE, 0), (STEP,)), small)
+    said = isthmus("replay", small, "--rounds", 1, "--allocator", "bs")
+    assert said.splitlines()[0].split()[2:4] == ["live", "KiB"] and said.splitlines()[1].split()[2] == "2.50"
+    shown = isthmus("trace", "show", small)
+    assert "live peak of each step, KiB: 2.50, 2.50" in shown and "2.50 KiB" in shown.splitlines()[-1]
 
 
 def test_what_a_trace_does_not_have_is_no_figure(tmp_path: Path):

@@ -129,7 +129,10 @@ def replay(
         Path | None, typer.Option("--json", help="Write the figures, in bytes and nanoseconds.")
     ] = None,
 ) -> None:
-    """Run allocators over traces: reserved and live peak, fragmentation, time, calls of the driver."""
+    """Run allocators over traces: reserved and live peak, fragmentation, time, calls of the driver.
+
+    The exit status is 1 where every allocator runs out of memory on every trace.
+    """
     from isthmus.conformance.arrays import write_file
     from isthmus.memory import picture as pictures
     from isthmus.memory import replay as engine
@@ -159,6 +162,8 @@ def replay(
             pictures.draw(
                 picture, trace, [engine.spans(trace, name, conf, limit) for name in names], outcomes
             )
+        if all(outcome.out_of_memory >= 0 for outcome in outcomes):
+            raise TraceError(f"every allocator runs out of {capacity}; give a larger --capacity")
 
 
 def _separate(names: str) -> list[str]:

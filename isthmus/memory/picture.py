@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.conformance.arrays import write_file
 from isthmus.memory.replay import Outcome, Spans
-from isthmus.memory.table import columns
+from isthmus.memory.table import columns, unit_for
 from isthmus.memory.trace import STEP, Trace, TraceError
 
 _WIDTH, _HEIGHT = 1400, 700  # of a panel's raster
@@ -67,16 +67,17 @@ def _figure(trace: Trace, panels: Sequence[Spans], kind: str) -> bytes:
 
 
 def _panel(axis: Any, trace: Trace, spans: Spans, height: int, colours: Any) -> None:
+    name, unit = unit_for(height)
     axis.imshow(
         raster(trace, spans, height, colours),
         origin="lower",
         aspect="auto",
         interpolation="none",
-        extent=(0, len(trace), 0, max(height, 1) / (1 << 30)),
+        extent=(0, len(trace), 0, max(height, 1) / unit),
     )
     for end in np.flatnonzero(trace.kind == STEP):
         axis.axvline(end, color="black", linewidth=0.5, linestyle="--")
-    axis.set_ylabel(f"{spans.allocator}\naddress, GiB")
+    axis.set_ylabel(f"{spans.allocator}\naddress, {name}")
 
 
 def raster(trace: Trace, spans: Spans, height: int, colours: Any) -> Array:

@@ -9,27 +9,35 @@ import numpy as np
 from isthmus.memory.replay import Outcome
 from isthmus.memory.trace import ALLOC, FREE, USE, Trace
 
-_GIB = 1 << 30
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
 _HEAD = (
-    "trace|allocator|live GiB|reserved|step 1: reserved/live|then: reserved/live|fragmentation|"
+    "trace|allocator|live {unit}|reserved|step 1: reserved/live|then: reserved/live|fragmentation|"
     "ns/event|driver calls"
 ).split("|")
 
 
+def unit_for(size: int) -> tuple[str, int]:
+    """Name and bytes of the largest unit that is not larger than size; of none, the smallest."""
+    return next((unit for unit in _UNITS if unit[1] <= size), _UNITS[-1])
+
+
 def columns(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Lines of cells, the head first."""
-    return [list(_HEAD), *(_cells(outcome) for outcome in outcomes)]
+    """Lines of cells, the head first; sizes in the unit of the smallest live peak."""
+    peaks = [outcome.live_peak for outcome in outcomes if outcome.out_of_memory < 0 and outcome.live_peak]
+    name, unit = unit_for(min(peaks, default=_UNITS[0][1]))
+    head = [cell.format(unit=name) for cell in _HEAD]
+    return [head, *(_cells(outcome, unit) for outcome in outcomes)]
 
 
-def _cells(outcome: Outcome) -> list[str]:
+def _cells(outcome: Outcome, unit: int) -> list[str]:
     if outcome.out_of_memory >= 0:
         failed = f"out of memory at event {outcome.out_of_memory}"
         return [outcome.trace, outcome.allocator, failed, *["-"] * (len(_HEAD) - 3)]
     return [
         outcome.trace,
         outcome.allocator,
-        f"{outcome.live_peak / _GIB:.2f}",
-        f"{outcome.reserved_peak / _GIB:.2f}",
+        f"{outcome.live_peak / unit:.2f}",
+        f"{outcome.reserved_peak / unit:.2f}",
         _figure(f"{outcome.ratio_first:.4f}"),
         _figure(f"{outcome.ratio:.4f}"),
         _figure(f"{100 * outcome.fragmentation:.2f} %"),
@@ -56,8 +64,10 @@ def describe(trace: Trace) -> str:
     """What is in a trace: events, live peak of each step, sizes and lifetimes."""
     counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
     streams = len(np.unique(trace.stream[trace.kind == ALLOC]))
-    peaks = ", ".join(f"{peak / _GIB:.2f}" for peak in trace.live_peaks()) or "none"
-    separate = f"; streams apart {trace.separate_peak() / _GIB:.2f}" if streams > 1 else ""
+    highest = trace.live_peaks()
+    name, unit = unit_for(max(highest, default=_UNITS[0][1]))
+    peaks = ", ".join(f"{peak / unit:.2f}" for peak in highest) or "none"
+    separate = f"; streams apart {trace.separate_peak() / unit:.2f}" if streams > 1 else ""
     return "\n".join(
         [
             f"{trace.name}: {trace.model}",
@@ -65,7 +75,7 @@ def describe(trace: Trace) -> str:
             f"{len(trace)} events: {counts[ALLOC]} allocations, {counts[FREE]} frees, "
             f"{counts[USE]} uses on another stream, {trace.steps} steps; allocations on {streams} "
             f"stream{'' if streams == 1 else 's'}",
-            f"live peak of each step, GiB: {peaks}{separate}",
+            f"live peak of each step, {name}: {peaks}{separate}",
             "",
             aligned(_histogram(trace)),
         ]
@@ -79,7 +89,7 @@ def _histogram(trace: Trace) -> list[list[str]]:
     end = np.full(len(sizes), len(trace))
     end[trace.id[freed]] = freed
     lifetime = end - made
-    lines = [["size", "allocations", "distinct sizes", "GiB in all", "median lifetime, events"]]
+    lines = [["size", "allocations", "distinct sizes", "in all", "median lifetime, events"]]
     limits = [1 << shift for shift in (9, 12, 16, 20, 24, 26, 28, 30)]
     texts = ["512 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB"]
     for low, high, text in zip(
@@ -87,13 +97,14 @@ def _histogram(trace: Trace) -> list[list[str]]:
     ):
         these = (sizes > low) & (sizes <= high)
         if these.any():
-            distinct, total = len(np.unique(sizes[these])), sizes[these].sum() / _GIB
+            distinct, total = len(np.unique(sizes[these])), int(sizes[these].sum())
+            name, unit = unit_for(total)
             lines.append(
                 [
                     text,
                     str(these.sum()),
                     str(distinct),
-                    f"{total:.2f}",
+                    f"{total / unit:.2f} {name}",
                     f"{int(np.median(lifetime[these]))}",
                 ]
             )
