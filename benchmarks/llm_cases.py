@@ -92,6 +92,76 @@ def swiglu(dtype: torch.dtype, part: int) -> Case:
     )
 
 
+def rotary(dtype: torch.dtype, part: int) -> Case:
+    """Query and key as a LLaMA has them: [batch, heads, tokens, size], transposed views of a projection."""
+    tokens, heads, size = 2048 // part, 16, 128
+    angles = torch.outer(torch.arange(tokens), 10000.0 ** (-torch.arange(0, size, 2) / size))
+    cos, sin = (torch.cat([each, each], -1)[None].to(dtype) for each in (angles.cos(), angles.sin()))
+    query, key = (_leaf(1, tokens, heads, size, dtype=dtype) for _ in range(2))
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cos[:, None] + torch.cat([-second, first], -1) * sin[:, None]
+
+    return Case(
+        sizes=f"2 x {tokens} x {heads} x {size}",
+        inputs=(query, key),
+        ours=lambda q, k: ops.rotary_qk(q.transpose(1, 2), k.transpose(1, 2), cos, sin, layout="bhsd"),
+        eager=lambda q, k: (turned(q.transpose(1, 2)), turned(k.transpose(1, 2))),
+        goals=(0.5, 1.0),
+        moved=(4 * query.nbytes, 8 * query.nbytes),
+    )
+
+
+def attention(dtype: torch.dtype, part: int) -> Case:
+    """Causal, as PyTorch's flash attention for CPU has it."""
+    tokens, heads, size = 1024 // part, 16, 64
+    inputs = tuple(_leaf(1, tokens, heads, size, dtype=dtype) for _ in range(3))
+
+    def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        views = (each.transpose(1, 2) for each in (q, k, v))
+        return F.scaled_dot_product_attention(*views, is_causal=True).transpose(1, 2)
+
+    product = heads * tokens * tokens * size  # FLOPs of one causal product: half of the pairs
+    return Case(
+        sizes=f"{tokens} x {heads} x {size}",
+        inputs=inputs,
+        ours=lambda q, k, v: ops.flash_attn_func(q, k, v, causal=True),
+        eager=eager,
+        goals=(1.0, None),
+        flops=(2 * product, 7 * product),
+    )
+
+
+def cross_entropy(dtype: torch.dtype, part: int) -> Case:
+    tokens, classes = 2048 // part, 32000
+    logits = _leaf(tokens, classes, dtype=dtype)
+    target = torch.randint(0, classes, (tokens,))
+    return Case(
+        sizes=f"{tokens} x {classes}",
+        inputs=(logits, target),
+        ours=ops.cross_entropy,
+        eager=F.cross_entropy,
+        goals=(None, None),
+        moved=(logits.nbytes, 3 * logits.nbytes),
+    )
+
+
+def linear_cross_entropy(dtype: torch.dtype, part: int) -> Case:
+    tokens, hidden, classes = 1024 // part, 1024, 32000
+    x, weight = _leaf(tokens, hidden, dtype=dtype), _leaf(classes, hidden, dtype=dtype)
+    target = torch.randint(0, classes, (tokens,))
+    product = 2 * tokens * hidden * classes
+    return Case(
+        sizes=f"{tokens} x {hidden} x {classes}",
+        inputs=(x, weight, target),
+        ours=ops.linear_cross_entropy,
+        eager=lambda x, weight, target: F.cross_entropy(F.linear(x, weight), target),
+        goals=(1.05, None),
+        flops=(product, 3 * product),
+    )
+
+
 def adamw(dtype: torch.dtype, part: int) -> Case:
     """All parameters of a LLaMA of four layers, clipped to a norm of one; state in the parameters' dtype."""
     layer = [(512, 512)] * 4 + [(1376, 512)] * 2 + [(512, 1376)] + [(512,)] * 2
@@ -125,5 +195,9 @@ CASES: dict[str, Callable[[torch.dtype, int], Case]] = {
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
     "swiglu": swiglu,
+    "rotary": rotary,
+    "attention": attention,
+    "cross_entropy": cross_entropy,
+    "linear_cross_entropy": linear_cross_entropy,
     "adamw": adamw,
 }

@@ -117,10 +117,38 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def memory() -> list[dict[str, Any]]:
+    """Peak bytes that forward+backward of linear_cross_entropy takes beyond its inputs and gradients, on a chip."""
+    import torch
+    from llm_cases import linear_cross_entropy
+
+    if not torch.accelerator.is_available():
+        return []
+    device = torch.accelerator.current_accelerator()
+    rows = []
+    for dtype in (torch.float32, torch.bfloat16):
+        case = linear_cross_entropy(dtype, 1)
+        inputs = tuple(each.detach().to(device).requires_grad_(each.requires_grad) for each in case.inputs)
+        row: dict[str, Any] = {
+            "memory of": "linear_cross_entropy",
+            "dtype": str(dtype).removeprefix("torch."),
+        }
+        for side, function in {"ours": case.ours, "eager": case.eager}.items():
+            before = torch.accelerator.memory_allocated()
+            torch.accelerator.reset_peak_memory_stats()
+            grads = torch.autograd.grad(function(*inputs), inputs[:2])
+            extra = torch.accelerator.max_memory_allocated() - before - sum(each.nbytes for each in grads)
+            row[f"{side}_MiB"] = extra / 2**20
+            del grads
+        rows.append(row | {"over_eager": row["ours_MiB"] / row["eager_MiB"], "goal_eager": 0.25})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="*", help="operators that match, such as '*norm' (default all)")
     parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
+    parser.add_argument("--threads", type=int, default=2, help="of every side (default 2)")
     parser.add_argument("--quick", action="store_true", help="a quarter of the tokens, three rounds")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     options = parser.parse_args()
@@ -133,14 +161,22 @@ def main() -> None:
     import torch
     from harness import print_table, save
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
     rows = measure(options)
     if not rows:
         raise SystemExit(f"llm_operators: no operator matches {options.only!r}")
     print_table(rows)
-    if options.only == "*" and not options.quick:
-        save("llm_operators", rows, unfair=UNFAIR, settings={"rounds": options.rounds})
+    used = memory() if fnmatch.fnmatch("linear_cross_entropy", options.only) else []
+    if used:
+        print_table(used)
+    if options.only == "*" and options.compile and not options.quick:
+        save(
+            "llm_operators",
+            [*rows, *used],
+            unfair=UNFAIR,
+            settings={"rounds": options.rounds, "threads": options.threads},
+        )
 
 
 if __name__ == "__main__":
