@@ -141,6 +141,23 @@ def test_history_keeps_the_newest_and_skips_what_is_asked():
         memory._record_memory_history(skip_actions=["no such action"])
 
 
+@pytest.mark.parametrize("positional", [True, False])
+def test_the_older_arguments_are_taken_with_a_bool(positional):
+    if positional:
+        memory._record_memory_history(True, True, 3, True, clear_history=True)
+    else:
+        memory._record_memory_history(
+            True, trace_alloc_max_entries=3, trace_alloc_record_context=True, clear_history=True
+        )
+    for size in range(1, 6):
+        empty(size * 512)
+    allocations = [event for event in recorded() if event["action"] == "alloc"]
+    assert 0 < len(allocations) <= 3 and allocations[-1]["frames"][0]["name"] == "empty"
+    memory._record_memory_history(False)
+    with pytest.raises(TypeError, match="trace_alloc_max_entries"):
+        memory._record_memory_history("all", trace_alloc_max_entries=3)
+
+
 def test_state_alone_keeps_stacks_and_no_events():
     memory._record_memory_history("state", clear_history=True)
     tensor = empty(MIB)

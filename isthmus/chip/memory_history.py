@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import sys
@@ -14,6 +15,12 @@ from torch._utils import _augment_memory_snapshot_stack_traces
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
 
+_OLDER_ARGUMENTS = {
+    "record_context",
+    "trace_alloc_max_entries",
+    "trace_alloc_record_context",
+    "record_context_cpp",
+}
 _EVENTS_OF_A_TRACE = {"alloc", "free_requested"}
 
 _losses = 0
@@ -25,21 +32,14 @@ def losses() -> int:
 
 
 def _record_memory_history(
-    enabled: Literal["state", "all"] | bool | None = "all",
-    context: Literal["state", "alloc", "all"] | None = "all",
-    stacks: Literal["python", "all"] = "python",
-    max_entries: int = sys.maxsize,
-    device: DeviceLike = None,
-    clear_history: bool = False,
-    compile_context: bool = False,
-    global_record_annotations: bool = False,
-    skip_actions: Sequence[str] | None = None,
+    enabled: Literal["state", "all"] | bool | None = "all", *args: Any, **kwargs: Any
 ) -> None:
     """Record allocations with the stacks that made them, from now on; of all devices and threads.
 
     Args:
         enabled: "all" keeps every event, "state" only the stacks of what is held, None ends it (what was recorded
-            stays). True and False are "all" and None.
+            stays). True and False are "all" and None; with them the older arguments of ``torch.cuda`` are taken too:
+            record_context, trace_alloc_max_entries, trace_alloc_record_context, record_context_cpp.
         context: which events have a stack: of none, of what is held, of allocations too, of all.
         stacks: "python", or "all" with C++ frames, which are slow to look up.
         max_entries: of the events, so many of the newest are kept.
@@ -53,7 +53,25 @@ def _record_memory_history(
     Raises:
         ValueError: one of the words is none of these, or max_entries is negative.
         RuntimeError: there is no such device.
+        TypeError: there is no such argument.
     """
+    if isinstance(enabled, bool) and (args or not _OLDER_ARGUMENTS.isdisjoint(kwargs)):
+        _record_as_before(enabled, *args, **kwargs)
+    else:
+        _record(enabled, *args, **kwargs)
+
+
+def _record(
+    enabled: Literal["state", "all"] | bool | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "python",
+    max_entries: int = sys.maxsize,
+    device: DeviceLike = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: Sequence[str] | None = None,
+) -> None:
     if device is not None:
         _index(device)
     if max_entries < 0:
@@ -76,6 +94,26 @@ def _record_memory_history(
         clear_history,
         list(skip_actions or ()),
     )
+
+
+def _record_as_before(
+    enabled: bool,
+    record_context: bool = True,
+    trace_alloc_max_entries: int = 1,
+    trace_alloc_record_context: bool = False,
+    device: DeviceLike = None,
+    record_context_cpp: bool = False,
+    **others: Any,
+) -> None:
+    """The arguments that ``torch.cuda`` took before, and still takes where ``enabled`` is a bool."""
+    context: Literal["alloc", "state"] | None = "state" if record_context else None
+    if trace_alloc_record_context:
+        context = "alloc"
+    stacks: Literal["all", "python"] = "all" if record_context_cpp else "python"
+    _record(enabled, context, stacks, trace_alloc_max_entries, device, **others)
+
+
+setattr(_record_memory_history, "__signature__", inspect.signature(_record))  # noqa: B010  as in torch.cuda
 
 
 def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
