@@ -51,6 +51,11 @@ struct Call {
   at::Tensor alibi;       // [batch, heads], expanded
   philox::Sequence random{0, 0};
 
+  int64_t longest(int64_t Span::* length) const {
+    int64_t most = 0;
+    for (const Span& span : spans) most = std::max(most, span.*length);
+    return most;
+  }
   int64_t groups() const { return heads / key_heads; }
   // Whether a score is more than a product and a scale.
   bool is_plain() const {
@@ -86,9 +91,12 @@ class Scratch {
   std::unique_ptr<T, decltype(&std::free)> data_;
 };
 
-template <typename T>
-at::vec::Vectorized<T> exponential(const at::vec::Vectorized<T>& x) {
-  if constexpr (std::is_same_v<T, float>)
+// As exact as weights of type Weight can be.
+template <typename W, typename Weight = W>
+at::vec::Vectorized<W> exponential(const at::vec::Vectorized<W>& x) {
+  if constexpr (!std::is_same_v<W, Weight>)
+    return x.fexp_u20();
+  else if constexpr (std::is_same_v<W, float>)
     return x.exp_u20();
   else
     return x.exp();

@@ -27,6 +27,8 @@ class WeightGradients {
     const bool blind = sum == Scores<W>::kNothing;
     const int64_t first = blind ? 0 : std::clamp<int64_t>(seen.first - column, 0, count),
                   last = blind ? 0 : std::clamp<int64_t>(seen.last - column, first, count);
+    W* bends = call_.softcap != 0 ? bends_.get() : nullptr;
+    if (!plain_) scores_.apply(x, bends, span, head, query, column, count);
     clear(x, dx, 0, first);
     clear(x, dx, last, count);
     if (first == last) return;
@@ -35,8 +37,6 @@ class WeightGradients {
       std::fill(dx + first, dx + last, sum);
       return;
     }
-    W* bends = call_.softcap != 0 ? bends_.get() : nullptr;
-    if (!plain_) scores_.apply(x, bends, span, head, query, column, count);
     const W* factors = nullptr;
     if (call_.dropout > 0) {
       scores_.dropout(factors_.get(), span, head, query, column, count);

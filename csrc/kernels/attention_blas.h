@@ -44,10 +44,15 @@ class ForwardProducts {
  public:
   using Wide = T;
   using Weight = T;
-  static constexpr int64_t kQueries = 64, kKeys = 256;
+  const int64_t block_queries, block_keys;
 
   ForwardProducts(const Call& call, Operand<const T> query, Operand<const T> key, Operand<const T> value)
-      : call_(call), query_(query), key_(key), value_(value) {}
+      : block_queries(call.longest(&Span::queries) < 512 ? 64 : 128),
+        block_keys(std::clamp<int64_t>(call.longest(&Span::keys), 1, 512)),
+        call_(call),
+        query_(query),
+        key_(key),
+        value_(value) {}
 
   int64_t value_pitch() const { return std::max<int64_t>(call_.value_features, 1); }
 
@@ -62,14 +67,15 @@ class ForwardProducts {
       query_ = of_.query_.at(span.batch, span.query + query, head);
       queries_ = queries;
     }
-    // Products with keys first up to first + count, a row of kKeys for each query.
+    // Products with keys first up to first + count, a row of block_keys for each query.
     void scores(int64_t first, int64_t count, T* out) {
       multiply<T>(queries_, count, of_.call_.features, {query_, of_.query_.token},
-                  {of_.key_.at(span_.batch, span_.key + first, head_), of_.key_.token, true}, 0, out, kKeys);
+                  {of_.key_.at(span_.batch, span_.key + first, head_), of_.key_.token, true}, 0, out,
+                  of_.block_keys);
     }
     // out += weights @ values of those keys.
     void add_values(const T* weights, int64_t first, int64_t count, T* out) {
-      multiply<T>(queries_, of_.call_.value_features, count, {weights, kKeys},
+      multiply<T>(queries_, of_.call_.value_features, count, {weights, of_.block_keys},
                   {of_.value_.at(span_.batch, span_.key + first, head_), of_.value_.token}, 1, out,
                   of_.value_pitch());
     }

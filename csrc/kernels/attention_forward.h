@@ -38,13 +38,14 @@ class OnlineSoftmax {
       return top;
     }
     const W factor = before == top ? W(1) : std::exp(before - top);
-    sum = sum * factor + exponentials(x, first, last, scale, top);
-    if (call_.dropout > 0) {
-      scores_.dropout(factors_.get(), span, head, query, column, count);
-      for (int64_t j = first; j < last; ++j) x[j] *= factors_.get()[j];
-    }
     std::fill_n(weights, first, Weight(0));
-    if (static_cast<void*>(weights) != static_cast<void*>(x)) convert(x, weights, first, last);
+    if (call_.dropout > 0) {
+      sum = sum * factor + exponentials(x + first, x + first, last - first, scale, top);
+      scores_.dropout(factors_.get(), span, head, query, column, count);
+      for (int64_t j = first; j < last; ++j) weights[j] = static_cast<Weight>(x[j] * factors_.get()[j]);
+    } else {
+      sum = sum * factor + exponentials(x + first, weights + first, last - first, scale, top);
+    }
     std::fill_n(weights + last, count - last, Weight(0));
     return factor;
   }
@@ -52,38 +53,56 @@ class OnlineSoftmax {
  private:
   W maximum(const W* x, int64_t first, int64_t last, W scale, W before) const {
     if (first == last) return before;
-    V high(Scores<W>::kNothing);
+    V high(Scores<W>::kNothing), other = high;
     int64_t j = first;
-    for (; j + V::size() <= last; j += V::size()) high = at::vec::maximum(high, V::loadu(x + j));
-    W top = at::vec::vec_reduce_all([](V& a, V& b) { return at::vec::maximum(a, b); }, high);
+    for (; j + 2 * V::size() <= last; j += 2 * V::size()) {
+      high = at::vec::maximum(high, V::loadu(x + j));
+      other = at::vec::maximum(other, V::loadu(x + j + V::size()));
+    }
+    W top = at::vec::vec_reduce_all([](V& a, V& b) { return at::vec::maximum(a, b); },
+                                    at::vec::maximum(high, other));
     for (; j < last; ++j) top = std::isnan(x[j]) || x[j] > top ? x[j] : top;
     top *= scale;
     return std::isnan(top) || top > before ? top : before;
   }
 
-  W exponentials(W* x, int64_t first, int64_t last, W scale, W top) const {
+  // to = exp(x * scale - top); returns their sum.
+  template <typename To>
+  W exponentials(const W* x, To* to, int64_t count, W scale, W top) const {
     const V by(scale), less(-top);
-    V sum(W(0));
-    int64_t j = first;
-    for (; j + V::size() <= last; j += V::size()) {
-      const V p = exponential(at::vec::fmadd(V::loadu(x + j), by, less));
-      p.store(x + j);
-      sum = sum + p;
+    V low(W(0)), high(W(0));
+    const auto power = [&](const V& value) {
+      return exponential<W, Weight>(at::vec::fmadd(value, by, less));
+    };
+    constexpr int64_t kSize = V::size();
+    int64_t j = 0;
+    for (; j + 2 * kSize <= count; j += 2 * kSize) {
+      const V one = power(V::loadu(x + j)), two = power(V::loadu(x + j + kSize));
+      low = low + one;
+      high = high + two;
+      store(one, two, to + j, 2 * kSize);
     }
-    W total = sum_of(sum);
-    if (j < last) {
-      const V p = exponential(at::vec::fmadd(V::loadu(x + j, last - j), by, less));
-      p.store(x + j, last - j);
-      for (; j < last; ++j) total += x[j];
+    W sum = sum_of<V>(low + high);
+    if (j < count) {
+      alignas(64) std::array<W, 2 * kSize> rest{};
+      std::copy(x + j, x + count, rest.data());
+      const V one = power(V::loadu(rest.data())), two = power(V::loadu(rest.data() + kSize));
+      store(one, two, to + j, count - j);
+      one.store(rest.data());
+      two.store(rest.data() + kSize);
+      for (int64_t i = 0; i < count - j; ++i) sum += rest[i];
     }
-    return total;
+    return sum;
   }
 
-  static void convert(const W* x, Weight* weights, int64_t first, int64_t last) {
-    for_pieces<Weight>(last - first, [&](int64_t j, int64_t count) {
-      const auto piece = Piece<W>::load(x + first + j, count);
-      Piece<Weight>{piece.low, piece.high}.store(weights + first + j, count);
-    });
+  template <typename To>
+  static void store(const V& one, const V& two, To* to, int64_t count) {
+    if constexpr (std::is_same_v<To, W>) {
+      one.store(to, static_cast<int>(std::min<int64_t>(count, V::size())));
+      if (count > V::size()) two.store(to + V::size(), static_cast<int>(count - V::size()));
+    } else {
+      at::vec::convert_from_float<To>(one, two).store(to, static_cast<int>(count));
+    }
   }
 
   const Call& call_;
@@ -110,33 +129,33 @@ template <typename T, typename Products>
 void forward(const Call& call, Products& products, Operand<T> out, typename Products::Wide* sums) {
   using W = typename Products::Wide;
   using Weight = typename Products::Weight;
-  constexpr int64_t kQueries = Products::kQueries, kKeys = Products::kKeys;
+  const int64_t most_queries = products.block_queries, most_keys = products.block_keys;
   const Scores<W> scores(call);
-  const std::vector<ForwardTask> tasks = forward_tasks(call, kQueries);
+  const std::vector<ForwardTask> tasks = forward_tasks(call, most_queries);
   const int64_t pitch = products.value_pitch();
   at::parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
-    const Scratch<W> x(kQueries * kKeys), total(kQueries * pitch);
+    const Scratch<W> x(most_queries * most_keys), total(most_queries * pitch);
     // In place where the weights are of the type computed in.
-    const Scratch<Weight> separate(std::is_same_v<W, Weight> ? 0 : kQueries * kKeys);
+    const Scratch<Weight> separate(std::is_same_v<W, Weight> ? 0 : most_queries * most_keys);
     auto* weights = std::is_same_v<W, Weight> ? reinterpret_cast<Weight*>(x.get()) : separate.get();
-    std::array<W, kQueries> top, sum;
-    OnlineSoftmax<W, Weight> softmax(call, scores, kKeys);
+    std::vector<W> top(most_queries), sum(most_queries);
+    OnlineSoftmax<W, Weight> softmax(call, scores, most_keys);
     typename Products::Block block(products);
     for (int64_t index = begin; index < end; ++index) {
       const ForwardTask& task = tasks[index];
       const Span& span = call.spans[task.span];
-      top.fill(Scores<W>::kNothing);
-      sum.fill(0);
-      std::fill_n(total.get(), kQueries * pitch, W(0));
+      std::fill(top.begin(), top.end(), Scores<W>::kNothing);
+      std::fill(sum.begin(), sum.end(), W(0));
+      std::fill_n(total.get(), most_queries * pitch, W(0));
       const Range all = call.seen(span, task.query, task.queries);
       block.begin(span, task.span, task.head, task.query, task.queries);
-      for (int64_t j = all.first / kKeys * kKeys; j < all.last; j += kKeys) {
-        const int64_t count = std::min(kKeys, all.last - j);
+      for (int64_t j = all.first / most_keys * most_keys; j < all.last; j += most_keys) {
+        const int64_t count = std::min(most_keys, all.last - j);
         block.scores(j, count, x.get());
         for (int64_t i = 0; i < task.queries; ++i) {
           const W factor =
-              softmax.row(x.get() + i * kKeys, weights + i * kKeys, span, task.head, task.query + i, j, count,
-                          call.seen(span, task.query + i), top[i], sum[i]);
+              softmax.row(x.get() + i * most_keys, weights + i * most_keys, span, task.head, task.query + i,
+                          j, count, call.seen(span, task.query + i), top[i], sum[i]);
           if (factor != 1)
             for (int64_t d = 0; d < pitch; ++d) total.get()[i * pitch + d] *= factor;
         }

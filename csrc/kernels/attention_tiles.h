@@ -112,27 +112,29 @@ class TileForward {
  public:
   using Wide = float;
   using Weight = Half;
-  static constexpr int64_t kQueries = 64, kKeys = 128;
+  const int64_t block_queries = 64, block_keys;
 
   TileForward(const Call& call, Operand<const Half> query, Operand<const Half> key, Operand<const Half> value)
-      : call_(call),
+      : block_keys(std::clamp<int64_t>(filled(call.longest(&Span::keys)), kTile, 512)),
+        call_(call),
         query_(query),
         features_(filled(call.features)),
         value_features_(filled(call.value_features)),
-        first_(panels(call)),
-        keys_(first_.back() * call.key_heads * (features_ / 2 * kKeys)),
-        values_(first_.back() * call.key_heads * (kKeys / 2 * value_features_)) {
+        first_(panels(call, block_keys)),
+        keys_(first_.back() * call.key_heads * (features_ / 2 * block_keys)),
+        values_(first_.back() * call.key_heads * (block_keys / 2 * value_features_)) {
     at::parallel_for(0, first_.back() * call.key_heads, 1, [&](int64_t begin, int64_t end) {
       size_t span = 0;
       for (int64_t i = begin; i < end; ++i) {
         const int64_t panel = i / call.key_heads, head = i % call.key_heads;
         while (first_[span + 1] <= panel) ++span;
         const Span& at = call.spans[span];
-        const int64_t token = (panel - first_[span]) * kKeys, count = std::min(kKeys, at.keys - token);
+        const int64_t token = (panel - first_[span]) * block_keys,
+                      count = std::min(block_keys, at.keys - token);
         pack_turned(key.at(at.batch, at.key + token, head), key.token, count, call.features,
-                    keys_.get() + i * (features_ / 2 * kKeys), kKeys);
+                    keys_.get() + i * (features_ / 2 * block_keys), block_keys);
         pack_pairs(value.at(at.batch, at.key + token, head), value.token, count, call.value_features,
-                   values_.get() + i * (kKeys / 2 * value_features_), value_features_);
+                   values_.get() + i * (block_keys / 2 * value_features_), value_features_);
       }
     });
   }
@@ -141,7 +143,7 @@ class TileForward {
 
   class Block {
    public:
-    explicit Block(const TileForward& of) : of_(of), staged_(kQueries * of.features_) {}
+    explicit Block(const TileForward& of) : of_(of), staged_(of.block_queries * of.features_) {}
     ~Block() { at::native::cpublas::brgemm_release(true); }
 
     void begin(const Span& span, int64_t number, int64_t head, int64_t query, int64_t queries) {
@@ -153,19 +155,22 @@ class TileForward {
     }
     void scores(int64_t first, int64_t count, float* out) {
       multiply_tiles(queries_, filled(count), of_.features_, staged_.get(), of_.features_,
-                     of_.keys_.get() + panel(first) * (of_.features_ / 2 * kKeys), kKeys, false, out, kKeys);
+                     of_.keys_.get() + panel(first) * (of_.features_ / 2 * of_.block_keys), of_.block_keys,
+                     false, out, of_.block_keys);
     }
     void add_values(Half* weights, int64_t first, int64_t count, float* out) {
       const int64_t all = filled(count);
       for (int64_t i = 0; i < queries_ && all > count; ++i)
-        std::fill(weights + i * kKeys + count, weights + i * kKeys + all, Half(0));
-      multiply_tiles(queries_, of_.value_features_, all, weights, kKeys,
-                     of_.values_.get() + panel(first) * (kKeys / 2 * of_.value_features_),
+        std::fill(weights + i * of_.block_keys + count, weights + i * of_.block_keys + all, Half(0));
+      multiply_tiles(queries_, of_.value_features_, all, weights, of_.block_keys,
+                     of_.values_.get() + panel(first) * (of_.block_keys / 2 * of_.value_features_),
                      of_.value_features_, true, out, of_.value_features_);
     }
 
    private:
-    int64_t panel(int64_t first) const { return (first_ + first / kKeys) * of_.call_.key_heads + head_; }
+    int64_t panel(int64_t first) const {
+      return (first_ + first / of_.block_keys) * of_.call_.key_heads + head_;
+    }
 
     const TileForward& of_;
     const Scratch<Half> staged_;
@@ -174,9 +179,9 @@ class TileForward {
 
  private:
   // Where the panels of each sequence begin, and their number.
-  static std::vector<int64_t> panels(const Call& call) {
+  static std::vector<int64_t> panels(const Call& call, int64_t keys) {
     std::vector<int64_t> first{0};
-    for (const Span& span : call.spans) first.push_back(first.back() + (span.keys + kKeys - 1) / kKeys);
+    for (const Span& span : call.spans) first.push_back(first.back() + (span.keys + keys - 1) / keys);
     return first;
   }
 
@@ -204,8 +209,8 @@ class TileBackward {
         : of_(of),
           features_(filled(of.call.features)),
           value_features_(filled(of.call.value_features)),
-          queries_(filled(longest(of.call, &Span::queries))),
-          panels_((longest(of.call, &Span::keys) + kKeys - 1) / kKeys),
+          queries_(filled(of.call.longest(&Span::queries))),
+          panels_((of.call.longest(&Span::keys) + kKeys - 1) / kKeys),
           key_turned_(panels_ * features_ / 2 * kKeys),
           value_turned_(panels_ * value_features_ / 2 * kKeys),
           key_pairs_(panels_ * kKeys / 2 * features_),
@@ -294,12 +299,6 @@ class TileBackward {
     }
 
    private:
-    static int64_t longest(const Call& call, int64_t Span::* length) {
-      int64_t most = 0;
-      for (const Span& span : call.spans) most = std::max(most, span.*length);
-      return most;
-    }
-
     // [tokens, features] to [features, tokens], both multiples of kTile.
     static void turn(const Half* from, int64_t features, int64_t tokens, Half* out) {
       for (int64_t t = 0; t < tokens; t += kTile)
