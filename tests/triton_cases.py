@@ -69,12 +69,101 @@ def _swiglu_backward(dtype: torch.dtype) -> Calls:
     yield _random(5, 3, dtype=dtype).T, _random(3, 10, dtype=dtype), None, 1
 
 
+def _scaled_masked_softmax(dtype: torch.dtype) -> Calls:
+    x = _random(2, 3, 5, 9, dtype=dtype, scale=3)
+    mask = torch.rand(2, 1, 5, 9) > 0.6
+    mask[1, 0, 2] = True  # a row without a key
+    hidden = x.clone()
+    hidden[mask.expand(x.shape)] = float("nan")
+    yield x, None, 0.3, False
+    yield x, None, -2.0, True
+    yield x, mask, 0.5, False
+    yield hidden, mask, 0.5, False
+    yield x, mask.transpose(0, 2).contiguous().transpose(0, 2), 0.5, True
+    yield x, torch.rand(9) > 0.5, 1.0, True
+    yield x.transpose(1, 3), None, 1.0, True  # more queries than keys: rows without a key
+    yield _random(4, 1031, dtype=dtype), torch.rand(4, 1) > 0.5, 1.0, False
+    yield _random(2, 2, 2, 3, 4, dtype=dtype), torch.rand(2, 1, 2, 1, 4) > 0.5, 1.0, False
+    yield _random(2, 0, 5, dtype=dtype), None, 1.0, True
+    broken = x.clone()
+    broken[0, 0, 1], broken[0, 1, 1, 3], broken[0, 2, 4] = float("nan"), float("inf"), float("-inf")
+    yield broken, None, 1.0, False
+    yield broken, None, 1.0, True
+
+
+def _scaled_masked_softmax_backward(dtype: torch.dtype) -> Calls:
+    for x, _, scale, causal in _scaled_masked_softmax(dtype):
+        yield _random(*x.shape, dtype=dtype), x.double().softmax(-1).to(dtype), scale, causal
+    yield _random(9, 5, dtype=dtype).T, _random(9, 5, dtype=dtype).T, 0.5, True
+
+
+def _terms() -> Iterator[tuple[float, ...]]:
+    yield -100, 0.0, 1.0, 0.0, 0.0
+    yield 2, 0.1, 0.5, 0.0, 1e-2
+    yield -100, 0.2, 2.0, 3.0, 1e-2
+
+
+def _cross_entropy(dtype: torch.dtype) -> Calls:
+    for terms in _terms():
+        for shape in ((7, 33), (2, 3, 5), (1, 1), (0, 5)):
+            target = torch.randint(shape[-1], shape[:-1])
+            if target.numel() > 1:
+                target.view(-1)[1] = terms[0]
+            yield _random(*shape, dtype=dtype, scale=3), target, *terms
+        yield _random(9, 6, dtype=dtype).T, torch.randint(9, (6,)), *terms
+        yield _random(6, 20, dtype=dtype)[:, :11], torch.randint(11, (6,)), *terms
+    lost = _random(3, 9001, dtype=dtype)
+    lost[0, :8500], lost[1, 8600] = float("-inf"), float("inf")
+    yield lost, torch.tensor([8999, 3, 5]), -100, 0.1, 0.5, 0.0, 1e-2
+
+
+def _cross_entropy_backward(dtype: torch.dtype) -> Calls:
+    wide = torch.promote_types(dtype, torch.float32)
+    for index, (logits, target, *terms) in enumerate(_cross_entropy(dtype)):
+        grad, grad_lse = _random(*target.shape, dtype=wide), _random(*target.shape, dtype=wide)
+        lse = operators()["cross_entropy"].composite(logits, target, *terms)[1]
+        yield grad, grad_lse if index % 2 else None, logits, target, lse, *terms
+
+
+def _cross_entropy_backward_(dtype: torch.dtype) -> Calls:
+    for grad, grad_lse, logits, *others in _cross_entropy_backward(dtype):
+        yield logits, grad, grad_lse, *others
+
+
+def _rotary(dtype: torch.dtype) -> Calls:
+    def made(*shape: int) -> torch.Tensor:
+        return _random(*shape, dtype=dtype)
+
+    def tables(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return made(*shape), made(*shape)
+
+    for interleaved, conjugate in ((False, False), (True, False), (False, True), (True, True)):
+        how = (interleaved, conjugate)
+        yield made(2, 5, 4, 18), made(2, 5, 2, 18), *tables(7, 9), None, 1, 18, -1, *how
+        yield made(2, 5, 3, 18), None, *tables(5, 18), None, 1, 18, -1, *how
+        yield made(2, 4, 6, 22), None, *tables(9, 8), torch.randint(9, (2, 4)), 1, 16, 4, *how
+        yield made(2, 3, 5, 70), made(2, 1, 5, 70), *tables(2, 6, 66), None, 2, 66, -1, *how
+    positions = torch.randint(9, (1, 5), dtype=torch.int32)
+    yield made(2, 4, 5, 40)[..., :34], None, *tables(9, 17), positions, 2, 34, -1, False, False
+    yield made(2, 4, 5, 34).transpose(1, 2), made(2, 6, 5, 34).transpose(1, 2), *tables(1, 5, 34), None, 1, 34, -1, \
+        True, False  # fmt: skip
+    yield made(2, 5, 18, 4).transpose(2, 3), made(2, 5, 2, 18), *tables(5, 9), None, 1, 18, 2, False, False
+    yield made(2, 0, 3, 8), made(2, 0, 1, 8), *tables(3, 4), None, 1, 8, -1, False, False
+
+
 CASES: dict[str, Callable[[torch.dtype], Calls]] = {
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
     "rms_norm_backward": _rms_norm_backward,
     "swiglu": _swiglu,
     "swiglu_backward": _swiglu_backward,
+    "rotary": _rotary,
+    "rotary_": _rotary,
+    "scaled_masked_softmax": _scaled_masked_softmax,
+    "scaled_masked_softmax_backward": _scaled_masked_softmax_backward,
+    "cross_entropy": _cross_entropy,
+    "cross_entropy_backward": _cross_entropy_backward,
+    "cross_entropy_backward_": _cross_entropy_backward_,
 }
 
 
@@ -104,10 +193,11 @@ def _close(place: str, ours: Any, theirs: Any, dtype: torch.dtype) -> None:
     assert (ours is None) == (theirs is None), place
     if ours is None:
         return
+    theirs = theirs.double()
     finite = theirs[theirs.isfinite()]
     limit = TOLERANCE[dtype] * max(1.0, finite.abs().max().item() if finite.numel() else 0.0)
     torch.testing.assert_close(
-        ours.double(), theirs.double(), rtol=0, atol=limit, equal_nan=True, msg=lambda m: f"{place}: {m}"
+        ours.double(), theirs, rtol=0, atol=limit, equal_nan=True, msg=lambda m: f"{place}: {m}"
     )
 
 

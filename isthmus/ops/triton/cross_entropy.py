@@ -1,0 +1,140 @@
+"""Cross entropy and its backward, over rows of any length.
+
+A target that is no class gives a loss and a gradient of NaN: a kernel cannot raise.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from isthmus.ops.triton.launch import in_rows, wide, wide_dtype
+
+_BLOCK = 8192
+_WARPS = 16
+
+
+@triton.jit
+def _capped(x, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
+    x *= SCALE
+    if SOFTCAP > 0:
+        x = SOFTCAP - 2 * SOFTCAP / (tl.exp(x * (2 / SOFTCAP)) + 1)  # softcap * tanh(x / softcap)
+    return x
+
+
+@triton.jit
+def _forward(
+    logits_ptr, target_ptr, loss_ptr, lse_ptr, classes, stride, IGNORED: tl.constexpr, SMOOTHING: tl.constexpr,
+    SCALE: tl.constexpr, SOFTCAP: tl.constexpr, SQUARE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    logits_ptr += row * stride
+    top = tl.full((), float("-inf"), WIDE)
+    total = tl.zeros((), WIDE)
+    mean = tl.zeros((), WIDE)
+    for start in range(0, classes, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < classes
+        x = _capped(tl.load(logits_ptr + column, inside, other=0.0).to(WIDE), SCALE, SOFTCAP)
+        if SMOOTHING > 0:
+            mean += tl.sum(tl.where(inside, x, 0.0)) / classes
+        x = tl.where(inside, x, float("-inf"))
+        before, top = top, tl.maximum(top, tl.max(x))
+        shift = tl.where((top == float("-inf")) | (top == float("inf")), 0.0, top)
+        kept = tl.where(before == float("-inf"), 0.0, total * tl.exp(before - shift))
+        total = kept + tl.sum(tl.exp(x - shift))
+    shift = tl.where((top == float("-inf")) | (top == float("inf")), 0.0, top)
+    lse = shift + tl.log(total)
+    tl.store(lse_ptr + row, lse)
+    target = tl.load(target_ptr + row)
+    known = (target >= 0) & (target < classes)
+    right = tl.load(logits_ptr + target, known, other=float("nan")).to(WIDE)
+    loss = lse - (1 - SMOOTHING) * _capped(right, SCALE, SOFTCAP) + SQUARE * lse * lse
+    if SMOOTHING > 0:
+        loss -= SMOOTHING * mean
+    tl.store(loss_ptr + row, tl.where(target == IGNORED, 0.0, loss))
+
+
+@triton.jit
+def _backward(
+    grad_ptr, grad_lse_ptr, logits_ptr, target_ptr, lse_ptr, dx_ptr, classes, stride, out_stride,
+    IGNORED: tl.constexpr, SMOOTHING: tl.constexpr, SCALE: tl.constexpr, SOFTCAP: tl.constexpr,
+    SQUARE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    blocks = tl.cdiv(classes, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    column = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < classes
+    target = tl.load(target_ptr + row)
+    ignored = target == IGNORED
+    lse = tl.load(lse_ptr + row)
+    grad = tl.where(ignored, 0.0, tl.load(grad_ptr + row).to(WIDE))
+    grad = tl.where(ignored | ((target >= 0) & (target < classes)), grad, float("nan"))
+    weight = grad * (1 + 2 * SQUARE * lse)
+    if grad_lse_ptr is not None:
+        weight += tl.load(grad_lse_ptr + row).to(WIDE)
+    x = _capped(tl.load(logits_ptr + row * stride + column, inside, other=0.0).to(WIDE), SCALE, SOFTCAP)
+    slope = weight * tl.exp(x - lse)
+    if SMOOTHING > 0:
+        slope -= grad * SMOOTHING / classes  # in this order: an integer divides in float32
+    slope = tl.where(column == target, slope - grad * (1 - SMOOTHING), slope) * SCALE
+    if SOFTCAP > 0:
+        slope *= 1 - (x / SOFTCAP) * (x / SOFTCAP)
+    if grad_lse_ptr is None:  # whatever the logits of a row that is left out
+        slope = tl.where(ignored, 0.0, slope)
+    tl.store(dx_ptr + row * out_stride + column, slope, inside)
+
+
+def cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, ignore_index: int, label_smoothing: float, logit_scale: float,
+    softcap: float, lse_square_scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The operator ``isthmus::cross_entropy``."""
+    x = in_rows(logits)
+    loss = torch.empty(target.shape, dtype=wide_dtype(logits), device=logits.device)
+    lse = torch.empty_like(loss)
+    block = min(_BLOCK, triton.next_power_of_2(x.shape[1]))
+    _forward[(x.shape[0],)](
+        x, target.contiguous(), loss, lse, x.shape[1], x.stride(0), IGNORED=ignore_index, SMOOTHING=label_smoothing,
+        SCALE=logit_scale, SOFTCAP=softcap, SQUARE=lse_square_scale, WIDE=wide(logits), BLOCK=block,
+        num_warps=max(1, min(_WARPS, block // 256)),
+    )  # fmt: skip
+    return loss, lse
+
+
+def cross_entropy_backward(
+    grad: torch.Tensor, grad_lse: torch.Tensor | None, logits: torch.Tensor, target: torch.Tensor,
+    lse: torch.Tensor, *terms: float,
+) -> torch.Tensor:  # fmt: skip
+    """The operator ``isthmus::cross_entropy_backward``."""
+    made = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    _differentiate(made.view(-1, logits.shape[-1]), in_rows(logits), grad, grad_lse, target, lse, *terms)
+    return made
+
+
+def cross_entropy_backward_(
+    logits: torch.Tensor, grad: torch.Tensor, grad_lse: torch.Tensor | None, target: torch.Tensor,
+    lse: torch.Tensor, *terms: float,
+) -> None:  # fmt: skip
+    """The operator ``isthmus::cross_entropy_backward_``."""
+    rows = in_rows(logits)
+    _differentiate(rows, rows, grad, grad_lse, target, lse, *terms)
+    if rows.data_ptr() != logits.data_ptr():  # strides that rows cannot have
+        logits.copy_(rows.view(logits.shape))
+
+
+def _differentiate(
+    made: torch.Tensor, logits: torch.Tensor, grad: torch.Tensor, grad_lse: torch.Tensor | None,
+    target: torch.Tensor, lse: torch.Tensor, ignore_index: float, label_smoothing: float, logit_scale: float,
+    softcap: float, lse_square_scale: float,
+) -> None:  # fmt: skip
+    """Write the gradient of rows of logits; ``made`` may be the logits."""
+    rows, classes = logits.shape
+    block = min(_BLOCK, triton.next_power_of_2(classes))
+    _backward[(rows * triton.cdiv(classes, block),)](
+        grad.contiguous(), None if grad_lse is None else grad_lse.contiguous(), logits, target.contiguous(),
+        lse.contiguous(), made, classes, logits.stride(0), made.stride(0), IGNORED=ignore_index,
+        SMOOTHING=label_smoothing, SCALE=logit_scale, SOFTCAP=softcap, SQUARE=lse_square_scale, WIDE=wide(logits),
+        BLOCK=block, num_warps=max(1, min(_WARPS, block // 256)),
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Scaled masked softmax and its backward; a program holds whole rows."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from isthmus.ops.triton import WIDEST_ROW
+from isthmus.ops.triton.launch import in_rows, plan, wide
+
+
+@triton.jit
+def _forward(
+    x_ptr, mask_ptr, out_ptr, rows, queries, keys, x_stride, heads, mask_batch, mask_head, mask_query, mask_key,
+    SCALE: tl.constexpr, CAUSAL: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+    key = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (key < keys)
+    seen = inside
+    if CAUSAL:
+        seen = seen & (key <= row % queries + (keys - queries))
+    if mask_ptr is not None:
+        lead = row // queries
+        at = (
+            lead // heads * mask_batch
+            + lead % heads * mask_head
+            + row % queries * mask_query
+            + key * mask_key
+        )
+        seen = seen & (tl.load(mask_ptr + at, seen, other=1) == 0)
+    x = tl.load(x_ptr + row * x_stride + key, seen, other=float("-inf")).to(WIDE) * SCALE
+    x = tl.where(seen, x, float("-inf"))  # whatever the sign of the scale
+    top = tl.max(x, 1, keep_dims=True)
+    weight = tl.exp(x - top)
+    out = weight / tl.sum(weight, 1, keep_dims=True)
+    alive = tl.max((x != float("-inf")).to(tl.int32), 1, keep_dims=True) > 0  # NaN is alive
+    out = tl.where(alive, out, 0.0)
+    if CAUSAL:  # of a row of NaN too
+        out = tl.where(key <= row % queries + (keys - queries), out, 0.0)
+    tl.store(out_ptr + row * keys + key, out, inside)
+
+
+@triton.jit
+def _backward(
+    grad_ptr, out_ptr, dx_ptr, rows, queries, keys, grad_stride, out_stride,
+    SCALE: tl.constexpr, CAUSAL: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+    key = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (key < keys)
+    seen = inside
+    if CAUSAL:
+        seen = seen & (key <= row % queries + (keys - queries))
+    grad = tl.load(grad_ptr + row * grad_stride + key, seen, other=0.0).to(WIDE)
+    out = tl.load(out_ptr + row * out_stride + key, seen, other=0.0).to(WIDE)
+    product = grad * out
+    dx = (product - out * tl.sum(product, 1, keep_dims=True)) * SCALE
+    tl.store(dx_ptr + row * keys + key, dx, inside)
+
+
+def scaled_masked_softmax(
+    input: torch.Tensor, mask: torch.Tensor | None, scale: float, causal: bool
+) -> torch.Tensor:
+    """The operator ``isthmus::scaled_masked_softmax``."""
+    queries, keys = input.shape[-2:]
+    x = in_rows(input)
+    heads, strides = 1, (0, 0, 0, 0)
+    if mask is not None:
+        mask = _four(mask.expand(input.shape))
+        heads, strides = mask.shape[1], mask.stride()
+    out = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    by = plan(keys)
+    _forward[(triton.cdiv(x.shape[0], by.rows),)](
+        x, mask, out, x.shape[0], queries, keys, x.stride(0), heads, *strides, SCALE=scale, CAUSAL=causal,
+        WIDE=wide(input), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    )  # fmt: skip
+    return out
+
+
+def _four(mask: torch.Tensor) -> torch.Tensor:
+    """The mask as [batch, heads, queries, keys]; a view up to four dimensions."""
+    if mask.dim() > 4:
+        return mask.flatten(0, -4)
+    return mask[(None,) * (4 - mask.dim())]
+
+
+def scaled_masked_softmax_backward(
+    grad: torch.Tensor, out: torch.Tensor, scale: float, causal: bool
+) -> torch.Tensor:
+    """The operator ``isthmus::scaled_masked_softmax_backward``."""
+    queries, keys = out.shape[-2:]
+    slope, weight = in_rows(grad), in_rows(out)
+    dx = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+    by = plan(keys)
+    _backward[(triton.cdiv(weight.shape[0], by.rows),)](
+        slope, weight, dx, weight.shape[0], queries, keys, slope.stride(0), weight.stride(0), SCALE=scale,
+        CAUSAL=causal, WIDE=wide(out), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    )  # fmt: skip
+    return dx
+
+
+def _too_wide(tensor: torch.Tensor) -> str:
+    keys = tensor.shape[-1]
+    return "" if keys <= WIDEST_ROW else f"rows of {keys} keys; the kernel holds {WIDEST_ROW}"
+
+
+def refuses_scaled_masked_softmax(input: torch.Tensor, *_: object) -> str:
+    """Rows that no program holds."""
+    return _too_wide(input)
+
+
+def refuses_scaled_masked_softmax_backward(grad: torch.Tensor, *_: object) -> str:
+    """Rows that no program holds."""
+    return _too_wide(grad)
