@@ -5744,6 +5744,93 @@ static inline int isthmus_call_isthmus_cross_entropy_backward_(void* function, c
   return isthmus_arguments_end(&a, result, status);
 }
 
+/* isthmus::dropout_add_norm(Tensor input, Tensor? residual, Tensor weight, Tensor? bias, Tensor? rowscale,
+ *     Tensor? layerscale, Tensor? mask, float p, float eps, bool rms, bool wide_sum) -> (Tensor out,
+ *     Tensor sum, Tensor mean, Tensor rstd)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (input.shape, input.shape, (*input.shape[:-1], 1), (*input.shape[:-1], 1)); dtype: (input.dtype,
+ *     residual.dtype if residual is not None else accumulator(input) if wide_sum else input.dtype,
+ *     accumulator(input), accumulator(input))
+ * within 0.51 ulp + 64 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_dropout_add_norm "isthmus::dropout_add_norm"
+typedef isthmus_status (*isthmus_isthmus_dropout_add_norm_fn)(isthmus_context* context, const DLTensor* input,
+        const DLTensor* residual, const DLTensor* weight, const DLTensor* bias, const DLTensor* rowscale,
+        const DLTensor* layerscale, const DLTensor* mask, double p, double eps, bool rms, bool wide_sum,
+        DLTensor* out, DLTensor* sum, DLTensor* mean, DLTensor* rstd);
+static inline int isthmus_call_isthmus_dropout_add_norm(void* function, const TVMFFIAny* items, int32_t count,
+        TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* input = isthmus_take_tensor(&a, "input");
+  const DLTensor* residual = isthmus_take_optional_tensor(&a, "residual");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* bias = isthmus_take_optional_tensor(&a, "bias");
+  const DLTensor* rowscale = isthmus_take_optional_tensor(&a, "rowscale");
+  const DLTensor* layerscale = isthmus_take_optional_tensor(&a, "layerscale");
+  const DLTensor* mask = isthmus_take_optional_tensor(&a, "mask");
+  double p = isthmus_take_float(&a, "p");
+  double eps = isthmus_take_float(&a, "eps");
+  bool rms = isthmus_take_bool(&a, "rms");
+  bool wide_sum = isthmus_take_bool(&a, "wide_sum");
+  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* sum = isthmus_take_tensor(&a, "sum");
+  DLTensor* mean = isthmus_take_tensor(&a, "mean");
+  DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_dropout_add_norm_fn, function)(a.context, input, residual,
+        weight, bias, rowscale, layerscale, mask, p, eps, rms, wide_sum, out, sum, mean, rstd);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
+/* isthmus::dropout_add_norm_backward(Tensor grad, Tensor? grad_sum, Tensor sum, Tensor? input, Tensor
+ *     weight, Tensor? rowscale, Tensor? layerscale, Tensor? mask, Tensor mean, Tensor rstd, float p, bool
+ *     rms, bool with_bias, bool with_residual) -> (Tensor grad_input, Tensor? grad_residual, Tensor
+ *     grad_weight, Tensor? grad_bias, Tensor? grad_layerscale)
+ * dtypes: bfloat16, float16, float32, float64
+ * shape: (grad.shape, sum.shape if with_residual else None, weight.shape, weight.shape if with_bias else
+ *     None, None if layerscale is None else weight.shape); dtype: (grad.dtype, sum.dtype if with_residual
+ *     else None, accumulator(grad), accumulator(grad) if with_bias else None, None if layerscale is None
+ *     else accumulator(grad))
+ * within 0.51 ulp + 96 roundings of the sum */
+#define ISTHMUS_NAME_isthmus_dropout_add_norm_backward "isthmus::dropout_add_norm_backward"
+typedef isthmus_status (*isthmus_isthmus_dropout_add_norm_backward_fn)(isthmus_context* context,
+        const DLTensor* grad, const DLTensor* grad_sum, const DLTensor* sum, const DLTensor* input,
+        const DLTensor* weight, const DLTensor* rowscale, const DLTensor* layerscale, const DLTensor* mask,
+        const DLTensor* mean, const DLTensor* rstd, double p, bool rms, bool with_bias, bool with_residual,
+        DLTensor* grad_input, DLTensor* grad_residual, DLTensor* grad_weight, DLTensor* grad_bias,
+        DLTensor* grad_layerscale);
+static inline int isthmus_call_isthmus_dropout_add_norm_backward(void* function, const TVMFFIAny* items,
+        int32_t count, TVMFFIAny* result) {
+  isthmus_arguments a = isthmus_arguments_of(items, count);
+  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;
+  const DLTensor* grad = isthmus_take_tensor(&a, "grad");
+  const DLTensor* grad_sum = isthmus_take_optional_tensor(&a, "grad_sum");
+  const DLTensor* sum = isthmus_take_tensor(&a, "sum");
+  const DLTensor* input = isthmus_take_optional_tensor(&a, "input");
+  const DLTensor* weight = isthmus_take_tensor(&a, "weight");
+  const DLTensor* rowscale = isthmus_take_optional_tensor(&a, "rowscale");
+  const DLTensor* layerscale = isthmus_take_optional_tensor(&a, "layerscale");
+  const DLTensor* mask = isthmus_take_optional_tensor(&a, "mask");
+  const DLTensor* mean = isthmus_take_tensor(&a, "mean");
+  const DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
+  double p = isthmus_take_float(&a, "p");
+  bool rms = isthmus_take_bool(&a, "rms");
+  bool with_bias = isthmus_take_bool(&a, "with_bias");
+  bool with_residual = isthmus_take_bool(&a, "with_residual");
+  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
+  DLTensor* grad_residual = isthmus_take_tensor(&a, "grad_residual");
+  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  DLTensor* grad_layerscale = isthmus_take_tensor(&a, "grad_layerscale");
+  if (isthmus_arguments_ready(&a, function)) {
+    status = ISTHMUS_KERNEL_OF(isthmus_isthmus_dropout_add_norm_backward_fn, function)(a.context, grad,
+        grad_sum, sum, input, weight, rowscale, layerscale, mask, mean, rstd, p, rms, with_bias,
+        with_residual, grad_input, grad_residual, grad_weight, grad_bias, grad_layerscale);
+  }
+  return isthmus_arguments_end(&a, result, status);
+}
+
 /* isthmus::gather_rows(Tensor input, Tensor rows, Tensor? scale) -> Tensor
  * dtypes: bfloat16, float16, float32, float64
  * shape: (rows.shape[0], input.shape[1]); dtype: input.dtype

@@ -14,6 +14,12 @@ from isthmus.ops import triton as _triton
 from isthmus.ops.activation import SwiGLU, swiglu
 from isthmus.ops.choice import implementations, use, which
 from isthmus.ops.cross_entropy import CrossEntropyLoss, cross_entropy
+from isthmus.ops.dropout_add_norm import (
+    DropoutAddLayerNorm,
+    DropoutAddRMSNorm,
+    dropout_add_layer_norm,
+    dropout_add_rms_norm,
+)
 from isthmus.ops.flash_attn import (
     FlashCrossAttention,
     flash_attn_func,
@@ -61,6 +67,7 @@ __all__ = [
     "ScaledMaskedSoftmax", "scaled_masked_softmax",
     "CrossEntropyLoss", "cross_entropy",
     "LinearCrossEntropyLoss", "linear_cross_entropy",
+    "DropoutAddLayerNorm", "DropoutAddRMSNorm", "dropout_add_layer_norm", "dropout_add_rms_norm",
     "FlashCrossAttention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
     "FlashSelfAttention", "flash_attention", "fusion_attention",

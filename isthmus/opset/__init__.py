@@ -47,6 +47,7 @@ FAMILIES = (
     "llm_optimizer",
     "llm_softmax",
     "llm_loss",
+    "llm_dropout",
 )
 
 
