@@ -136,6 +136,28 @@ def test_the_operators_are_called_that_are_there(patched):
     }  # fmt: skip
 
 
+def test_bert_drops_and_normalises_in_one_operator(patched):
+    model, ids = build("Bert", hidden_dropout_prob=0.5).train(), ids_for("cpu")
+    with Counting() as counting:
+        torch.manual_seed(1)
+        first = step(model, ids)["logits"]
+        second = step(model, ids)["logits"]
+    assert counting.calls["dropout_add_norm"] == counting.calls["dropout_add_norm_backward"] == 8
+    assert counting.calls["attention"] == 4 and counting.calls["cross_entropy"] == 2
+    torch.manual_seed(1)
+    assert torch.equal(step(model, ids)["logits"], first) and not torch.equal(first, second)
+
+
+def test_hooks_of_what_is_folded_in_are_called(patched):
+    seen = []
+    bert, llama = build("Bert"), build("Llama")
+    bert.bert.encoder.layer[0].output.LayerNorm.register_forward_hook(lambda *_: seen.append("bert"))
+    llama.model.layers[0].post_attention_layernorm.register_forward_hook(lambda *_: seen.append("llama"))
+    for model in (bert, llama):
+        step(model, ids_for("cpu"))
+    assert seen == ["bert", "llama"]
+
+
 def test_generation_is_the_same(patched):
     model = build("Llama").eval()
     arguments = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}

@@ -1,4 +1,4 @@
-"""Forwards of the modules that LLaMA and its kin are made of, by the operators.
+"""Forwards of the modules that LLaMA and its kin, and BERT, are made of, by the operators.
 
 Each takes and returns what the original does, dtypes included; it goes to the original for what it does not serve.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from isthmus.ops.activation import swiglu
+from isthmus.ops.dropout_add_norm import dropout_add_layer_norm
 from isthmus.ops.norm import add_rms_norm, rms_norm
 from isthmus.ops.rotary import rotary_qk
 
@@ -71,6 +72,35 @@ def decoder_layer(norm_class: type) -> Callable[[Function], Function]:
         return forward
 
     return make
+
+
+def add_layer_norm(original: Function) -> Function:
+    """``BertSelfOutput.forward``: dropout, sum and layer norm are one operator where all is of one dtype.
+
+    Dropout draws another mask than ``torch.nn.Dropout`` from the same seed. Modules with hooks are called.
+    """
+
+    @functools.wraps(original)
+    def forward(self: Any, hidden_states: torch.Tensor, input_tensor: torch.Tensor) -> torch.Tensor:
+        hidden_states = self.dense(hidden_states)
+        dropout, norm = self.dropout, self.LayerNorm
+        alike = hidden_states.dtype == input_tensor.dtype == getattr(norm.weight, "dtype", None)
+        if not alike or not (_is_plain(dropout, torch.nn.Dropout) and _is_plain(norm, torch.nn.LayerNorm)):
+            return norm(dropout(hidden_states) + input_tensor)
+        p = dropout.p if dropout.training else 0.0
+        out = dropout_add_layer_norm(hidden_states, input_tensor, norm.weight, norm.bias, p, norm.eps)
+        assert isinstance(out, torch.Tensor)
+        return out
+
+    return forward
+
+
+def _is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
+    """Whether a module is of that very class and nothing listens to its calls."""
+    hooks = (
+        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    )  # fmt: skip
+    return type(module) is kind and not any(hooks) and "forward" not in vars(module)
 
 
 def gated_mlp(original: Function) -> Function:

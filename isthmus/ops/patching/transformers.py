@@ -31,7 +31,7 @@ def _norm(attempt: Attempt) -> None:
 
 
 def _residual(attempt: Attempt) -> None:
-    """After the norms, which have to take a residual."""
+    """After the norms, of which those like LLaMA's have to take a residual."""
     replaced = {each.target for each in attempt.scope.patches}
     for family in LIKE_LLAMA:
         target, norm = _class(family, "DecoderLayer.forward"), _class(family, "RMSNorm")
@@ -48,6 +48,14 @@ def _residual(attempt: Attempt) -> None:
                 "position_embeddings",
             ),
         )  # fmt: skip
+
+    for name in ("BertSelfOutput.forward", "BertOutput.forward"):
+        attempt.replace(
+            _class("bert", name),
+            layers.add_layer_norm,
+            "dropout, sum and layer norm in one pass (dropout_add_layer_norm)",
+            expects=("self", "hidden_states", "input_tensor"),
+        )
 
 
 def _rotary(attempt: Attempt) -> None:
