@@ -71,7 +71,7 @@ def _root(
 
 
 @app.command(
-    options_metavar="[--device D] [--driver D] [--nproc N] [--patch L] [--quiet] [--explain]",
+    options_metavar="[--device D] [--driver D] [--nproc N] [--patch L] [--provide M] [--quiet] [--explain]",
     epilog="Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py",
 )
@@ -90,13 +90,21 @@ def run(
     patch: Annotated[
         str, typer.Option(help="Library to put isthmus.ops' fused operators under: transformers.")
     ] = "",
+    provide: Annotated[
+        str,
+        typer.Option(
+            help="Modules that Isthmus provides where the real ones are absent, by comma: flash_attn, apex."
+        ),
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
     ] = False,
 ) -> None:
     """Run a program written for CUDA on the accelerator that is here, without changing it."""
-    job = Job(program or [], device=device, driver=driver, nproc=nproc, quiet=quiet, patch=patch)
+    job = Job(
+        program or [], device=device, driver=driver, nproc=nproc, quiet=quiet, patch=patch, provide=provide
+    )
     try:
         if explain:
             from isthmus.migrate.explain import explanation

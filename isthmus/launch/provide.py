@@ -30,7 +30,8 @@ def folders(names: str) -> list[str]:
         folder = str(_HERE / f"for_{name}")
         for module in PROVIDED[name]:
             spec = PathFinder.find_spec(module)
-            if spec is not None and not (spec.origin or "").startswith(folder):
+            # A mere folder of that name has no origin; an import prefers the module that is provided to it.
+            if spec is not None and spec.origin and not spec.origin.startswith(folder):
                 raise ValueError(
                     f"cannot provide {name}: the real {module} is installed ({spec.origin}); leave {name} out of "
                     "--provide, or uninstall it"

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from isthmus.launch import provide
 from isthmus.launch.process import MAIN
 
 SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
-VALUE_OPTIONS = ("--device", "--driver", "--nproc", "--patch")
+VALUE_OPTIONS = ("--device", "--driver", "--nproc", "--patch", "--provide")
 PROGRAM_OPTIONS = ("-m", "-c")
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
 PATCHABLE = ("transformers",)
@@ -35,6 +36,7 @@ class Job:
         nproc: number of processes, each a rank; 0 starts one without torchrun.
         quiet: print neither start nor end line.
         patch: library to put the operators of isthmus.ops under, ``transformers``; "" is none.
+        provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
     """
 
     program: list[str]
@@ -43,17 +45,23 @@ class Job:
     nproc: int = 0
     quiet: bool = False
     patch: str = ""
+    provide: str = ""
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:
         """Environment of the job: its Python processes and their children find the shim by it.
 
         Raises:
-            JobError: there is nothing to put under that library.
+            JobError: there is nothing to put under that library, or what is to be provided cannot be.
         """
+        try:
+            provided = provide.folders(self.provide)
+        except ValueError as error:
+            raise JobError(f"--provide: {error}") from None
         path = self.environ.get("PYTHONPATH", "")
-        others = [entry for entry in path.split(os.pathsep) if entry and entry != str(SITE)]
-        changes = {"ISTHMUS_SHIM": "1", "PYTHONPATH": os.pathsep.join([str(SITE), *others])}
+        first = [str(SITE), *provided]
+        others = [entry for entry in path.split(os.pathsep) if entry and entry not in first]
+        changes = {"ISTHMUS_SHIM": "1", "PYTHONPATH": os.pathsep.join([*first, *others])}
         if self.device:
             changes["ISTHMUS_DEVICE"] = self.device
         if self.driver:

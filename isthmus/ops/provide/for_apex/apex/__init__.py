@@ -1,0 +1,6 @@
+"""The parts of NVIDIA apex (https://github.com/NVIDIA/apex) that training frameworks use, by :mod:`isthmus.ops`."""
+
+from . import multi_tensor_apply, normalization, optimizers
+
+__version__ = "0.1+isthmus"
+__all__ = ["multi_tensor_apply", "normalization", "optimizers"]

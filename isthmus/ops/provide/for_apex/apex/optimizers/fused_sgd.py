@@ -1,0 +1,47 @@
+"""SGD with apex's arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class FusedSGD(torch.optim.SGD):
+    """:class:`torch.optim.SGD` with apex's arguments.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate.
+        momentum: factor of the update before.
+        dampening: share of the gradient that does not enter the momentum.
+        weight_decay: added to the gradient.
+        nesterov: Nesterov's momentum.
+        wd_after_momentum: not served.
+        materialize_master_grads: apex's amp asks for it; without that it means nothing.
+        set_grad_none: ``zero_grad()`` removes the gradients.
+
+    Raises:
+        NotImplementedError: ``wd_after_momentum``.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        wd_after_momentum: bool = False,
+        materialize_master_grads: bool = True,
+        set_grad_none: bool = False,
+    ) -> None:
+        if wd_after_momentum:
+            raise NotImplementedError("FusedSGD: wd_after_momentum=True is not served here; leave it out")
+        super().__init__(params, lr, momentum, dampening, weight_decay, nesterov)
+        self.set_grad_none = set_grad_none
+
+    def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """Clear the gradients; None asks ``set_grad_none``."""
+        super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)

@@ -1,0 +1,32 @@
+"""RMSNorm."""
+
+from __future__ import annotations
+
+import torch
+
+from isthmus import ops
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """:func:`isthmus.ops.rms_norm`."""
+    return ops.rms_norm(x, weight, epsilon)
+
+
+class RMSNorm(ops.RMSNorm):
+    """:class:`isthmus.ops.RMSNorm` with flash-attn's arguments.
+
+    Args:
+        hidden_size: of the last dimension.
+        eps: added to the mean.
+        device: of the weight.
+        dtype: of the weight.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(hidden_size, eps, device=device, dtype=dtype)
