@@ -71,9 +71,7 @@ class OnlineSoftmax {
   W exponentials(const W* x, To* to, int64_t count, W scale, W top) const {
     const V by(scale), less(-top);
     V low(W(0)), high(W(0));
-    const auto power = [&](const V& value) {
-      return exponential<W, Weight>(at::vec::fmadd(value, by, less));
-    };
+    const auto power = [&](const V& value) { return exponential<W>(at::vec::fmadd(value, by, less)); };
     constexpr int64_t kSize = V::size();
     int64_t j = 0;
     for (; j + 2 * kSize <= count; j += 2 * kSize) {
@@ -101,7 +99,17 @@ class OnlineSoftmax {
       one.store(to, static_cast<int>(std::min<int64_t>(count, V::size())));
       if (count > V::size()) two.store(to + V::size(), static_cast<int>(count - V::size()));
     } else {
+#if defined(CPU_CAPABILITY_AVX512)
+      // Weights are no NaN and below 2, so that half a unit added rounds them.
+      const __m512i half = _mm512_set1_epi32(0x8000);
+      const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(one), half), 16),
+                    high = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(two), half), 16);
+      const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+      const __m512i packed = _mm512_permutexvar_epi64(order, _mm512_packus_epi32(low, high));
+      at::vec::Vectorized<To>(packed).store(to, static_cast<int>(count));
+#else
       at::vec::convert_from_float<To>(one, two).store(to, static_cast<int>(count));
+#endif
     }
   }
 

@@ -268,10 +268,14 @@ def attend(
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if dropout_p and rng is None:
         rng = philox.draw(query.device)
-    return _Attention.apply(
+    arguments = (
         query, key, value, bias, mask, alibi_slopes, cu_q, cu_k, rng if dropout_p else None, longest_q, longest_k,
         float(scale), left, right, top_left, float(softcap), float(dropout_p),
     )  # fmt: skip
+    given = (query, key, value) if bias is None else (query, key, value, bias)
+    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        return _Attention.apply(*arguments)
+    return _attention(*arguments)
 
 
 def _check(query: Any, key: Any, value: Any, packed: bool, dropout_p: float) -> None:

@@ -29,7 +29,7 @@ def _calls(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "contiguous", _fixed(m, 1, 6, 3, 2, 2, 4, right=0)  # queries that see nothing
     yield "contiguous", _fixed(m, 1, 9, 5, 2, 2, 4, right=0, top_left=True)
     yield "contiguous", _fixed(m, 2, 1, 70, 4, 1, 16)
-    yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 5, softcap=2.5, alibi_slopes=_accurate(m, 2))
+    yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 5, softcap=2.5, alibi_slopes=_accurate(m, 2), right=1)
     hidden = m.mask(2, 1, 11, 13, share=0.4)
     yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 6, bias=_accurate(m, 1, 2, 1, 13), mask=hidden)
     yield (
