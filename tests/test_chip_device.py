@@ -77,6 +77,12 @@ def test_absent_device_is_named(device):
     assert torch.chip.current_device() == 0
 
 
+def test_one_device_is_no_plural(monkeypatch):
+    monkeypatch.setattr(torch.chip._utils._C, "device_count", lambda: 1)
+    with pytest.raises(RuntimeError, match="chip:1 does not exist: one device is there, chip:0"):
+        torch.chip.synchronize(1)
+
+
 @pytest.mark.parametrize(
     "ask",
     [

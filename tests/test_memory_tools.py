@@ -149,13 +149,19 @@ def test_the_older_arguments_are_taken_with_a_bool(positional):
         memory._record_memory_history(
             True, trace_alloc_max_entries=3, trace_alloc_record_context=True, clear_history=True
         )
-    for size in range(1, 6):
-        empty(size * 512)
+    held = [empty(size * 512) for size in range(1, 6)]
     allocations = [event for event in recorded() if event["action"] == "alloc"]
-    assert 0 < len(allocations) <= 3 and allocations[-1]["frames"][0]["name"] == "empty"
+    assert 0 < len(allocations) <= 3 < len(held) and allocations[-1]["frames"][0]["name"] == "empty"
     memory._record_memory_history(False)
     with pytest.raises(TypeError, match="trace_alloc_max_entries"):
         memory._record_memory_history("all", trace_alloc_max_entries=3)
+
+
+def test_a_snapshot_that_cannot_be_written_names_the_file_asked_for(tmp_path):
+    path = tmp_path / "absent" / "memory.pickle"
+    with pytest.raises(FileNotFoundError) as caught:
+        memory._dump_snapshot(path)
+    assert caught.value.filename == str(path)
 
 
 def test_state_alone_keeps_stacks_and_no_events():

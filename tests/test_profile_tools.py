@@ -152,6 +152,17 @@ def test_python_names_a_gap_only_where_no_operator_runs(tmp_path: Path):
     assert [gap.host for gap in gaps] == ["aten::addmm", "cudaSetDevice", "data.py(3): batch"]
 
 
+def test_one_function_of_several_objects_is_one_host(tmp_path: Path):
+    name = "<built-in method run_backward of torch._C._EngineBase object{}>"
+    frames = [
+        event("python_function", name.format(f" at 0x7f{i}c0"), start, 80)
+        for i, start in enumerate((110, 200))
+    ]
+    events = [*EVENTS, *frames, *(event("kernel", "late", start, 10) for start in (190, 280))]
+    gaps = hot.analyse(read(write(tmp_path / "trace.json", events))).gaps
+    assert [gap.host for gap in gaps][-2:] == [name.format("")] * 2
+
+
 @pytest.mark.parametrize("maker", ["cuda{}", "chip{}", "aclrt{}", "AscendCL@aclrt{}", "hip{}"])
 def test_calls_are_counted_by_any_makers_name(tmp_path: Path, maker: str):
     names = ["SetDevice", "SetDevice", "StreamSynchronize", "SynchronizeEvent", "MemcpyAsync", "LaunchKernel"]
@@ -282,6 +293,7 @@ def test_page_loads_nothing_and_escapes_names(tmp_path: Path):
     [
         (("hot", "{folder}/none.json"), "No such file"),
         (("diff", "{a}", "{folder}/none.json"), "No such file"),
+        (("diff", "{a}"), "is compared with nothing; give two traces: isthmus profile diff A B"),
         (("diff", "{a}", "{b}", "--only", "aten::conv*"), "neither trace has such an operator"),
         (("hot", "{a}", "--html", "{folder}/none/page.html"), "give a file in a folder that exists"),
     ],

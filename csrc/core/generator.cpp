@@ -51,7 +51,10 @@ void ChipGenerator::set_current_seed(uint64_t seed) {
 
 void ChipGenerator::set_offset(uint64_t offset) {
   if (!philox_) {
-    TORCH_CHECK(offset == 0, "a chip generator has no offset; set its state.");
+    TORCH_CHECK(
+        offset == 0,
+        "a chip generator of mt19937 has no offset: set its state, or ISTHMUS_HOST_RNG=philox for one "
+        "that has.");
     return;
   }
   TORCH_CHECK(offset % philox::kWords == 0, "the offset of a chip generator is a multiple of 4, got ", offset,

@@ -51,7 +51,9 @@ def _index(device: DeviceLike) -> int:
     index = _get_device_index(device, optional=True)
     if device is not None and not 0 <= index < _C.device_count():
         _C.init()  # says why, where no device can be used at all
-        raise RuntimeError(
-            f"chip:{index} does not exist: {_C.device_count()} devices are there (numbered from 0)"
+        count = _C.device_count()
+        there = (
+            "one device is there, chip:0" if count == 1 else f"{count} devices are there (numbered from 0)"
         )
+        raise RuntimeError(f"chip:{index} does not exist: {there}")
     return index

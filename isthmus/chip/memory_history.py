@@ -169,7 +169,11 @@ def _save_memory_usage(filename: str = "output.svg", snapshot: Any = None) -> No
 def _write(filename: str | os.PathLike[str], content: bytes) -> None:
     from isthmus.conformance.arrays import write_file
 
-    write_file(Path(filename), [content])
+    try:
+        write_file(Path(filename), [content])
+    except OSError as error:
+        error.filename = os.fspath(filename)  # not the file beside it, which is to get this name
+        raise
 
 
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:

@@ -141,7 +141,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     index, stats = _index(device), memory_stats(device)
     retries, ooms = stats.get("num_alloc_retries", 0), stats.get("num_ooms", 0)
     lines = [
-        f"chip:{index} memory: {ooms} out of memory, {retries} retries after emptying the cache",
+        f"chip:{index} memory: OOMs {ooms}, retries after emptying the cache {retries}",
         f"{'':24}" + "".join(f"{column:>14}" for column in ("now", "peak", "total in", "total out")),
     ]
     for key, title in _ROWS:

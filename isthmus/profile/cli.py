@@ -69,7 +69,7 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
 @app.command()
 def diff(
     a: Trace,
-    b: Trace,
+    b: Annotated[Path | None, typer.Argument(help="The other one.", show_default=False)] = None,
     only: Annotated[
         str, typer.Option(help="Only operators that match, such as 'aten::linalg_vector_norm'.")
     ] = "*",
@@ -80,6 +80,8 @@ def diff(
     from isthmus.profile import diff as comparison
     from isthmus.profile.trace import ProfileError
 
+    if b is None:
+        raise _fail(ProfileError(f"{a} is compared with nothing; give two traces: isthmus profile diff A B"))
     before, after = _read(a), _read(b)
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise _fail(

@@ -11,6 +11,7 @@ from isthmus.profile.report import Section, format_share, format_time
 from isthmus.profile.trace import Event, Row, Trace
 
 NOTHING = "(no operator)"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 # Calls of the runtime that cost a step when they are many, by the makers' names for them.
 _CALLS = {
@@ -115,7 +116,8 @@ def _name_by(gaps: list[Gap], events: list[Event]) -> None:
             event = next(following, None)
         innermost = [found for stack in running.values() if (found := _last_running(stack, middle))]
         if innermost:
-            gap.host = min(innermost, key=lambda found: found.duration).name
+            name = min(innermost, key=lambda found: found.duration).name
+            gap.host = _ADDRESS.sub("", name)  # one function of many objects is one host
 
 
 def _last_running(stack: list[Event], time: float) -> Event | None:
