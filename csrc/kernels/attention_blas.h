@@ -97,7 +97,7 @@ template <typename T>
 class BackwardProducts {
  public:
   using Wide = T;
-  static constexpr int64_t kQueries = 64, kKeys = 256;
+  static constexpr int64_t kQueries = 128, kKeys = 256;
 
   const Call& call;
   Operand<const T> query, key, value, grad;
