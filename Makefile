@@ -40,8 +40,9 @@ $(STAMPS)/venv:
 $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 	@echo "make: installing torch and pinned packages"
 	@$(PIP) setuptools wheel ninja torch==2.13.0
-	@$(PIP) $$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	  print(*p["dependencies"], *p["optional-dependencies"]["train"], *p["optional-dependencies"]["dev"])')
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = p["optional-dependencies"]; \
+	  print(*p["dependencies"], *extras["train"], *extras["dev"], sep="\n")' >$(STAMPS)/requirements.txt
+	@$(PIP) --requirement $(STAMPS)/requirements.txt
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)

@@ -151,6 +151,30 @@ def _rotary(dtype: torch.dtype) -> Calls:
     yield made(2, 0, 3, 8), made(2, 0, 1, 8), *tables(3, 4), None, 1, 8, -1, False, False
 
 
+def _adamw_(dtype: torch.dtype) -> Calls:
+    if dtype == torch.float64:  # the composite's
+        return
+    shapes = ((3, 5), (1,), (0, 4), (20011,))
+
+    def many(kind: torch.dtype, positive: bool = False) -> list[torch.Tensor]:
+        made = [_random(*shape, dtype=kind) for shape in shapes]
+        return [each.abs() for each in made] if positive else made
+
+    def steps() -> list[torch.Tensor]:
+        return [torch.tensor(float(i)) for i in (0, 7, 3, 100)]
+
+    wide, numbers = torch.float32, (1e-2, 0.9, 0.999, 1e-6, 0.1, 0.5)
+    norm, scale, found = torch.tensor(3.0), torch.tensor(4.0), torch.tensor(1.0)
+    same = (many(dtype), many(dtype), many(dtype), many(dtype, True))
+    yield *same, [], [], steps(), None, None, None, *numbers, True, False
+    mixed = (many(dtype), many(dtype), many(wide), many(wide, True), many(wide, True), many(wide), steps())
+    yield *mixed, norm, scale, found * 0, *numbers, False, True
+    yield *same, [], [], steps(), norm, scale, found, *numbers, True, False
+    odd = [torch.randn(20012)[1:].to(dtype)], [_random(20011, dtype=dtype)]
+    states = [torch.zeros(20012)[1:]], [torch.zeros(20012)[1:]]
+    yield *odd, *states, [], [], steps()[:1], norm / 100, None, None, *numbers, True, False
+
+
 CASES: dict[str, Callable[[torch.dtype], Calls]] = {
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
@@ -159,6 +183,7 @@ CASES: dict[str, Callable[[torch.dtype], Calls]] = {
     "swiglu_backward": _swiglu_backward,
     "rotary": _rotary,
     "rotary_": _rotary,
+    "adamw_": _adamw_,
     "scaled_masked_softmax": _scaled_masked_softmax,
     "scaled_masked_softmax_backward": _scaled_masked_softmax_backward,
     "cross_entropy": _cross_entropy,
@@ -257,11 +282,26 @@ def compile_for_hopper(name: str) -> set[str]:
     run, JITFunction.run = JITFunction.run, compiled
     try:
         launched = getattr(importlib.import_module(f"isthmus.ops.triton.{family(name)}"), name)
-        seen: set[Any] = set()
+        seen: set[torch.dtype] = set()
         for dtype, arguments in calls(name):
-            if arguments[0].numel() and dtype not in seen:
+            first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
+            if first.numel() and (dtype not in seen or dtype == torch.bfloat16):
                 seen.add(dtype)
                 launched(*arguments)
     finally:
         JITFunction.run = run
     return done
+
+
+def report(examine: Callable[[str], Any]) -> None:
+    """Print, as JSON, for each operator what the examination found, or the error that it ended with."""
+    import json
+    import traceback
+
+    found: dict[str, str] = {}
+    for name in CASES:
+        try:
+            found[name] = "" if examine(name) else "nothing was examined"
+        except Exception:
+            found[name] = traceback.format_exc()
+    print(json.dumps(found))

@@ -58,9 +58,10 @@ struct Piece {
   }
 };
 
-// Calls body(offset, count) over a row of n elements, count being kSize but for the last piece.
+// Calls body(offset, count) over a row of n elements, count being kSize but for the last piece. Flattened:
+// the body is called in two places, and left out of line it would keep its vectors in memory.
 template <typename T, typename Body>
-inline void for_pieces(int64_t n, const Body& body) {
+[[gnu::flatten]] inline void for_pieces(int64_t n, const Body& body) {
   constexpr int64_t kSize = Piece<T>::kSize;
   int64_t i = 0;
   for (; i + kSize <= n; i += kSize) body(i, kSize);

@@ -8,6 +8,7 @@
 
 #include "kernels/pieces.h"
 #include "kernels/pitched.h"
+#include "kernels/streaming.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -15,20 +16,28 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// The faster exp where the result is rounded to a half anyway.
-template <typename T>
-auto exponential(const typename Piece<T>::Vector& x) {
-  if constexpr (is_half<T>) {
-    return x.exp_u20();
-  } else {
-    return x.exp();
-  }
+// 1 / x by an estimate and a step of Newton's, which is exact enough for a result that is rounded to a half.
+inline Vectorized<float> quick_reciprocal(const Vectorized<float>& x) {
+#if defined(CPU_CAPABILITY_AVX512)
+  const Vectorized<float> near(_mm512_rcp14_ps(x));
+#elif defined(CPU_CAPABILITY_AVX2)
+  const Vectorized<float> near(_mm256_rcp_ps(x));
+#else
+  const Vectorized<float> near = x.reciprocal();
+#endif
+  return near * (Vectorized<float>(2) - x * near);
 }
 
 template <typename T>
 auto sigmoid(const typename Piece<T>::Vector& x) {
-  const typename Piece<T>::Vector one(1);
-  return one / (one + exponential<T>(x.neg()));
+  using V = typename Piece<T>::Vector;
+  const V one(1);
+  if constexpr (is_half<T>) {
+    // e^87 and its reciprocal are finite in float.
+    return quick_reciprocal(one + at::vec::clamp_max(x.neg(), V(87)).exp_u20());
+  } else {
+    return one / (one + x.neg().exp());
+  }
 }
 
 std::pair<Tensor, Tensor> halves(const Tensor& packed, int64_t dim) {
@@ -36,17 +45,14 @@ std::pair<Tensor, Tensor> halves(const Tensor& packed, int64_t dim) {
   return {packed.narrow(dim, 0, half), packed.narrow(dim, half, half)};
 }
 
-template <typename T>
+template <typename T, bool kStream>
 void forward_row(const T* gate, const T* up, T* out, int64_t n) {
   using P = Piece<T>;
-  using V = typename P::Vector;
-  const V one(1);
   for_pieces<T>(n, [&](int64_t i, int64_t count) {
     const P g = P::load(gate + i, count), u = P::load(up + i, count);
-    P{g.low / (one + exponential<T>(g.low.neg())) * u.low,
-      g.high / (one + exponential<T>(g.high.neg())) * u.high}
-        .store(out + i, count);
+    put<kStream>(P{g.low * sigmoid<T>(g.low) * u.low, g.high * sigmoid<T>(g.high) * u.high}, out + i, count);
   });
+  if (kStream) end_of_stream();
 }
 
 Tensor swiglu(const Tensor& gate, const OptionalTensor& up, int64_t dim) {
@@ -57,16 +63,18 @@ Tensor swiglu(const Tensor& gate, const OptionalTensor& up, int64_t dim) {
     const scalar_t *g = rows.data<scalar_t>(0), *u = rows.data<scalar_t>(1);
     auto* y = rows.data<scalar_t>(2);
     const auto& pitch = rows.pitches;
+    const bool large = out.nbytes() >= kStreamedBytes;
     rows.parallel([&](int64_t row, int64_t begin, int64_t end) {
-      forward_row<scalar_t>(g + row * pitch[0] + begin, u + row * pitch[1] + begin,
-                            y + row * pitch[2] + begin, end - begin);
+      scalar_t* to = y + row * pitch[2] + begin;
+      const auto run = large && is_aligned(to) ? forward_row<scalar_t, true> : forward_row<scalar_t, false>;
+      run(g + row * pitch[0] + begin, u + row * pitch[1] + begin, to, end - begin);
     });
   });
   return out;
 }
 
 // With s = sigmoid(gate): dgate = grad * up * s * (1 + gate * (1 - s)), dup = grad * gate * s.
-template <typename T>
+template <typename T, bool kStream>
 void backward_row(const T* grad, const T* gate, const T* up, T* grad_gate, T* grad_up, int64_t n) {
   using P = Piece<T>;
   using V = typename P::Vector;
@@ -76,10 +84,11 @@ void backward_row(const T* grad, const T* gate, const T* up, T* grad_gate, T* gr
     const P d = P::load(grad + i, count), g = P::load(gate + i, count), u = P::load(up + i, count);
     const V low = sigmoid<T>(g.low), high = sigmoid<T>(g.high);
     const V scaled_low = d.low * low, scaled_high = d.high * high;
-    P{scaled_low * u.low * slope(g.low, low), scaled_high * u.high * slope(g.high, high)}.store(grad_gate + i,
-                                                                                                count);
-    P{scaled_low * g.low, scaled_high * g.high}.store(grad_up + i, count);
+    const P dg{scaled_low * u.low * slope(g.low, low), scaled_high * u.high * slope(g.high, high)};
+    put<kStream>(dg, grad_gate + i, count);
+    put<kStream>(P{scaled_low * g.low, scaled_high * g.high}, grad_up + i, count);
   });
+  if (kStream) end_of_stream();
 }
 
 std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gate, const OptionalTensor& up,
@@ -93,10 +102,13 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
     const scalar_t *d = rows.data<scalar_t>(0), *g = rows.data<scalar_t>(1), *u = rows.data<scalar_t>(2);
     scalar_t *dg = rows.data<scalar_t>(3), *du = rows.data<scalar_t>(4);
     const auto& pitch = rows.pitches;
+    const bool large = grad_gate.nbytes() >= kStreamedBytes;
     rows.parallel([&](int64_t row, int64_t begin, int64_t end) {
-      backward_row<scalar_t>(d + row * pitch[0] + begin, g + row * pitch[1] + begin,
-                             u + row * pitch[2] + begin, dg + row * pitch[3] + begin,
-                             du + row * pitch[4] + begin, end - begin);
+      scalar_t *to_gate = dg + row * pitch[3] + begin, *to_up = du + row * pitch[4] + begin;
+      const auto run = large && is_aligned(to_gate) && is_aligned(to_up) ? backward_row<scalar_t, true>
+                                                                         : backward_row<scalar_t, false>;
+      run(d + row * pitch[0] + begin, g + row * pitch[1] + begin, u + row * pitch[2] + begin, to_gate, to_up,
+          end - begin);
     });
   });
   return {grad_gate, grad_up};

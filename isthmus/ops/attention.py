@@ -181,7 +181,7 @@ def _attention_backward(
         found = (ds @ k, _grouped(ds.transpose(-1, -2) @ q, groups), _grouped(dv, groups))
         for each, made, tokens in zip(grads, found, (part.query, part.key, part.key), strict=True):
             (each if batched else each[tokens].unsqueeze(0)).copy_(made.transpose(1, 2))
-    return *grads, None if dbias is None else dbias.to(rest.bias.dtype)
+    return *grads, None if dbias is None or rest.bias is None else dbias.to(rest.bias.dtype)
 
 
 def _grouped(grad: torch.Tensor, groups: int) -> torch.Tensor:
@@ -342,7 +342,8 @@ def weights(
         k = _heads(key, part.key, batched, heads // key.shape[-2])
         scores, _ = _scores(q, k, part, rest)
         made = _softmax(scores, lse if batched else lse[:, part.query].unsqueeze(0))
-        if rest.rng is not None:
-            made = torch.where(_factor(q, k.shape[2], part, rest) > 0, made, -made)
+        factor = _factor(q, k.shape[2], part, rest)
+        if isinstance(factor, torch.Tensor):
+            made = torch.where(factor > 0, made, -made)
         found[part.batch, :, : made.shape[2], : made.shape[3]] = made
     return found

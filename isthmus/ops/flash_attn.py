@@ -250,6 +250,8 @@ class FlashCrossAttention(nn.Module):
         deterministic: the backward is, whether asked or not.
     """
 
+    alibi_slopes: torch.Tensor | None
+
     def __init__(
         self,
         causal: bool = False,

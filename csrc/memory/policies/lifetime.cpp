@@ -15,7 +15,7 @@ constexpr int64_t kLongPools = int64_t{1} << 62;  // added to a stream, the key 
 
 TreePool& LifetimePolicy::long_pool(int64_t stream) {
   TreePool& long_blocks = pool(stream ^ kLongPools);
-  long_blocks.stream = stream;
+  if (long_blocks.stream != stream) long_blocks.stream = stream;  // once: its blocks' owners read it unlocked
   return long_blocks;
 }
 

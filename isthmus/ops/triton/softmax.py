@@ -66,10 +66,10 @@ def scaled_masked_softmax(
     """The operator ``isthmus::scaled_masked_softmax``."""
     queries, keys = input.shape[-2:]
     x = in_rows(input)
-    heads, strides = 1, (0, 0, 0, 0)
+    heads, strides = 1, [0, 0, 0, 0]
     if mask is not None:
         mask = _four(mask.expand(input.shape))
-        heads, strides = mask.shape[1], mask.stride()
+        heads, strides = mask.shape[1], list(mask.stride())
     out = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     by = plan(keys)
     _forward[(triton.cdiv(x.shape[0], by.rows),)](

@@ -78,7 +78,7 @@ def _forwards(m: Maker) -> Iterator[Case]:
 def _backwards(m: Maker) -> Iterator[Case]:
     accurate = "float64" if m.dtype == "float64" else "float32"
     for kind, arguments in _calls(m):
-        arrays = {k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()}
+        arrays: dict[str, Any] = {k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()}
         made = _computed(**arrays)
         yield m.case(
             kind,
@@ -149,13 +149,13 @@ def _computed(grad: Any = None, magnitude: bool = False, **arguments: Any) -> di
 
     A score's own roundings scale what depends on it, hence the extra terms.
     """
-    a = {
+    a: dict[str, Any] = {
         k: v.astype(np.float64) if isinstance(v, np.ndarray) and v.dtype.kind not in "iub" else v
         for k, v in arguments.items()
     }
     query, key, value = a["query"], a["key"], a["value"]
     batched, groups = query.ndim == 4, query.shape[-2] // key.shape[-2]
-    made = {
+    made: dict[str, Any] = {
         "out": np.zeros((*query.shape[:-1], value.shape[-1])),
         "lse": np.zeros(
             (query.shape[0], query.shape[2], query.shape[1]) if batched else query.shape[1::-1]
@@ -213,7 +213,9 @@ def _results(names: str) -> Any:
         import torch
 
         wants = arguments.pop("wants_bias", True)
-        plain = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+        plain: dict[str, Any] = {
+            k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()
+        }
         if "grad" not in plain:
             plain["grad"] = None
         made = _computed(**plain)
