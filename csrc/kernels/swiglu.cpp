@@ -33,8 +33,9 @@ auto sigmoid(const typename Piece<T>::Vector& x) {
   using V = typename Piece<T>::Vector;
   const V one(1);
   if constexpr (is_half<T>) {
-    // e^87 and its reciprocal are finite in float.
-    return quick_reciprocal(one + at::vec::clamp_max(x.neg(), V(87)).exp_u20());
+    // e^87 and its reciprocal are finite in float; beyond them the result is 0.
+    const V found = quick_reciprocal(one + at::vec::clamp_max(x.neg(), V(87)).exp_u20());
+    return V::blendv(found, V(0), x < V(-87));
   } else {
     return one / (one + x.neg().exp());
   }

@@ -105,8 +105,8 @@ def adamw_(
     groups: dict[tuple[torch.dtype, ...], list[int]] = {}
     for index, param in enumerate(params):
         if param.numel():
-            kinds = (param.dtype, grads[index].dtype, exp_avgs[index].dtype)
-            groups.setdefault(kinds, []).append(index)
+            own = (param.dtype, grads[index].dtype, exp_avgs[index].dtype)
+            groups.setdefault(own, []).append(index)
     for kinds, members in groups.items():
         lists = (params, dense, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or params, masters or params, steps)
         pointers = tuple(tuple(each[i].data_ptr() for each in lists) for i in members)
