@@ -166,10 +166,41 @@ def test_generation_is_the_same(patched):
     assert torch.equal(ours, model.generate(ids_for("cpu", 1, 5), **arguments))
 
 
+def trainer_losses(folder: Any) -> list[float]:
+    """Losses of three steps of Trainer over rows of 24 tokens, of which one is never a target."""
+    rows = [{"input_ids": ids, "labels": ids} for ids in ids_for("cpu", 12)]
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1,
+        use_cpu=True, disable_tqdm=True, save_strategy="no", report_to=[],
+    )  # fmt: skip
+    trainer = transformers.Trainer(build("Llama"), arguments, train_dataset=rows)
+    trainer.train()
+    return [float(each["loss"]) for each in trainer.state.log_history if "loss" in each]
+
+
+def test_trainer_counts_the_same_targets(patched, tmp_path):
+    pytest.importorskip("accelerate")
+    ours = trainer_losses(tmp_path)
+    patched.undo()
+    assert len(ours) == 3 and ours == pytest.approx(trainer_losses(tmp_path), rel=1e-4)
+
+
+def test_every_loss_over_the_next_tokens_is_replaced(patched):
+    from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
+
+    assert ForCausalLMLoss not in LOSS_MAPPING.values()
+    assert LOSS_MAPPING["ForConditionalGeneration"] is LOSS_MAPPING["ForCausalLM"]
+
+
 def namespaces() -> dict[str, dict[str, Any]]:
     """Everything in the modules and classes that could have been touched."""
     found = {}
-    touched = ("transformers.models.", "transformers.loss.", "transformers.modeling_utils")
+    touched = (
+        "transformers.models.",
+        "transformers.loss.",
+        "transformers.modeling_utils",
+        "transformers.trainer",
+    )
     for name, module in sys.modules.items():
         if name.startswith(touched):
             found[name] = dict(vars(module))

@@ -93,18 +93,29 @@ def _attention(attempt: Attempt) -> None:
 
 
 def _loss(attempt: Attempt) -> None:
-    from transformers.loss.loss_utils import LOSS_MAPPING
+    from transformers.loss import loss_utils
 
+    arguments = ("logits", "labels", "vocab_size", "num_items_in_batch", "ignore_index")
+    reason = "the logits are read once each way, and not copied to float32 (cross_entropy)"
     for name, make in {"ForCausalLM": losses.causal, "ForMaskedLM": losses.masked}.items():
-        attempt.register(
-            LOSS_MAPPING,
-            LOSS_MAPPING.__setitem__,
-            name,
-            make,
-            "transformers.loss.loss_utils.LOSS_MAPPING",
-            "the logits are read once each way, and not copied to float32 (cross_entropy)",
-            expects=("logits", "labels", "vocab_size", "num_items_in_batch", "ignore_index"),
-        )
+        original = loss_utils.LOSS_MAPPING.get(name)
+        shared = [key for key, each in loss_utils.LOSS_MAPPING.items() if each is original]
+        for key in [name] if original is None else shared:
+            attempt.register(
+                loss_utils.LOSS_MAPPING,
+                loss_utils.LOSS_MAPPING.__setitem__,
+                key,
+                make,
+                "transformers.loss.loss_utils.LOSS_MAPPING",
+                reason,
+                arguments,
+            )
+    attempt.replace(
+        "transformers.trainer.ForCausalLMLoss",
+        losses.causal,
+        "Trainer compares the loss of a model with it, to count the targets of a batch",
+        expects=arguments,
+    )
     attempt.replace(
         _class("bert", "CrossEntropyLoss"),
         losses.module,
