@@ -203,6 +203,12 @@ def register_routes(
 def serve_extension(name: str) -> bool:
     """Register the libraries' kernels of an operator that was defined after register_routes(); False if none."""
 
+def set_fused_attention(requested: bool) -> None:
+    """Ask for isthmus::attention under scaled_dot_product_attention, or for that of a library alone."""
+
+def fused_attention() -> bool:
+    """Whether scaled_dot_product_attention goes to isthmus::attention."""
+
 def kernel_choices() -> list[dict[str, str]]:
     """What kernels were chosen so far: operator, dtypes, layout, library ("" where none served)."""
 

@@ -88,7 +88,10 @@ def run(
     driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
     nproc: Annotated[int, typer.Option(help="Run as this many ranks, through torchrun.")] = 0,
     patch: Annotated[
-        str, typer.Option(help="Library to put isthmus.ops' fused operators under: transformers.")
+        str,
+        typer.Option(
+            help="Libraries to put isthmus.ops' fused operators under, by comma: transformers, torch."
+        ),
     ] = "",
     provide: Annotated[
         str,

@@ -96,8 +96,11 @@ class Settings(BaseSettings):
         "", "import torch", "operator libraries to load ahead of the driver's own, separated as in PATH"
     )
     device: str = _option("", "isthmus run", "device that 'cuda' stands for: chip:1 or 1; empty: the first")
-    patch: Literal["", "transformers"] = _option(
-        "", "isthmus run", "library to put the operators of isthmus.ops under; empty: none"
+    patch: str = _option(
+        "",
+        "isthmus run",
+        "libraries to put the operators of isthmus.ops under: transformers,torch; empty: none",
+        pattern=r"^((transformers|torch)(,(transformers|torch))*)?$",
     )
     quiet: Switch = _option(False, "isthmus run", "no start line and no end line")
     shim: Switch = _option(

@@ -236,7 +236,7 @@ def test_no_accelerator_is_one_line():
         (["--nproc", -1, __file__], "--nproc -1: give 1 or more"),
         (
             ["--patch", "flax", __file__],
-            "--patch flax: isthmus.ops has nothing for it, only for transformers",
+            "--patch flax: isthmus.ops has nothing for it, only for transformers, torch",
         ),
     ],
 )

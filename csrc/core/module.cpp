@@ -185,6 +185,8 @@ void bind_dispatch(py::module_& m) {
         [](uintptr_t library) { set_operator_runtime(reinterpret_cast<void*>(library)); });
   m.def("register_routes", &register_routes_with);
   m.def("serve_extension", &serve_extension);
+  m.def("set_fused_attention", &set_fused_attention);
+  m.def("fused_attention", &fused_attention);
   m.def("kernel_choices", &choices);
   m.def("force_route", &force_route);
   m.def("set_tracing", &set_tracing);

@@ -1,10 +1,6 @@
 // Operators that PyTorch asks of an out-of-tree backend by a name of their own, where CPU answers to another.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/DispatchStub.h>
-#include <ATen/native/transformers/attention.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
-#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>
@@ -114,17 +110,3 @@ void register_overrideable() {
 }
 
 }  // namespace isthmus
-
-namespace at::native {
-namespace {
-// Which attention kernel scaled_dot_product_attention takes: the one that CPU would, where CPU's kernels run;
-// its parts elsewhere. It looks at metadata alone, so that fake and batched tensors are answered too.
-int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                         const std::optional<at::Tensor>& mask, double dropout, bool causal,
-                         std::optional<double> scale, bool grouped) {
-  if (!isthmus::delegates_to_cpu()) return static_cast<int64_t>(sdp::SDPBackend::math);
-  return _fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale, grouped);
-}
-}  // namespace
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &fused_sdp_choice)
-}  // namespace at::native

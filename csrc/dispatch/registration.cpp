@@ -182,6 +182,7 @@ bool serve_extension(const std::string& name) {
 void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
   stored_preferences() = chosen;
   register_overrideable();
+  register_attention();
   register_philox();
   Registration(std::move(decompositions)).run();
   force_routes_of_environment();

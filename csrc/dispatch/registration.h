@@ -27,6 +27,13 @@ bool serve_extension(const std::string& name);
 // Names the routes of those that have a kernel of their own (overrideable.cpp); part of register_routes().
 void register_overrideable();
 
+// Sees whether the libraries have an attention kernel (attention_fused.cpp); part of register_routes().
+void register_attention();
+
+// Whether scaled_dot_product_attention goes to isthmus::attention: by request, or because a library has it.
+void set_fused_attention(bool requested) noexcept;
+bool fused_attention() noexcept;
+
 // Operators of random numbers by Philox, where ISTHMUS_HOST_RNG asks for it (random.cpp); part of
 // register_routes().
 void register_philox();

@@ -56,10 +56,12 @@ from isthmus.chip.device import (
 )
 from isthmus.chip.dispatch import (
     dispatch_stats,
+    fused_attention,
     kernel_choices,
     reset_dispatch_stats,
     routes,
     serve_extension,
+    set_fused_attention,
     set_route,
     set_strict,
     set_tracing,
@@ -266,7 +268,9 @@ __all__ = [
     "set_stream_check",
     "sharing",
     "kernel_choices",
+    "fused_attention",
     "serve_extension",
+    "set_fused_attention",
     "set_route",
     "set_strict",
     "set_tracing",

@@ -72,6 +72,19 @@ def serve_extension(name: str) -> bool:
     return _C.serve_extension(name)
 
 
+def set_fused_attention(requested: bool) -> None:
+    """Ask that ``scaled_dot_product_attention`` goes to the operator ``isthmus::attention`` where that serves it.
+
+    Without the request it does so where the driver's operator libraries have a kernel for that operator.
+    """
+    _C.set_fused_attention(requested)
+
+
+def fused_attention() -> bool:
+    """Whether ``scaled_dot_product_attention`` goes to ``isthmus::attention``: by request or by a library."""
+    return _C.fused_attention()
+
+
 def set_tracing(tracing: bool) -> None:
     """Whether each new choice of a route is printed to standard error (ISTHMUS_TRACE)."""
     _C.set_tracing(tracing)

@@ -26,6 +26,8 @@ _DRAW_NOTHING = {
     inductor_prims.randint,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 }
+# PyTorch's own, but without a kernel for the CPU.
+_CHIP_ALONE = {torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default}
 
 
 def _seeds(count: int, device: torch.device) -> torch.Tensor:
@@ -39,6 +41,8 @@ _ORIGINALS = {inductor_prims.seeds: _seeds}
 
 def must_run_on_chip(operator: OpOverload) -> bool:
     """Whether the call of an operator in a graph cannot be compiled for the CPU."""
+    if operator in _CHIP_ALONE:
+        return True
     if torch.Tag.nondeterministic_seeded in operator.tags and operator not in _DRAW_NOTHING:
         return True
     return not _runs_on_cpu(operator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from isthmus.migrate import FEATURE, import_hook, libraries
@@ -40,8 +41,8 @@ def install() -> None:
         import_hook.install(_scope)
         libraries.install(_scope)
         import_hook.when_imported(_scope, "torch", _enter)
-        if library := os.environ.get("ISTHMUS_PATCH"):
-            import_hook.when_imported(_scope, library, _patch)
+        for library in filter(None, os.environ.get("ISTHMUS_PATCH", "").split(",")):
+            import_hook.when_imported(_scope, library, partial(_patch, library))
 
 
 def _enter() -> None:
@@ -66,11 +67,11 @@ def _enter() -> None:
         debug.listen()
 
 
-def _patch() -> None:
+def _patch(library: str) -> None:
     """Put the operators under a library that is imported: its own modules come later, and are imported here."""
     from isthmus import ops
 
-    patched = ops.patch(os.environ["ISTHMUS_PATCH"])
+    patched = ops.patch(library)
     _scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
     for target, why in patched.left.items():
         print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)

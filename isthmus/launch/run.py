@@ -18,7 +18,7 @@ SITE = Path(__file__).parent / "site"
 VALUE_OPTIONS = ("--device", "--driver", "--nproc", "--patch", "--provide")
 PROGRAM_OPTIONS = ("-m", "-c")
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
-PATCHABLE = ("transformers",)
+PATCHABLE = ("transformers", "torch")
 
 
 class JobError(ValueError):
@@ -35,7 +35,7 @@ class Job:
         driver: driver to open, by name or path; "" leaves the choice.
         nproc: number of processes, each a rank; 0 starts one without torchrun.
         quiet: print neither start nor end line.
-        patch: library to put the operators of isthmus.ops under, ``transformers``; "" is none.
+        patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
     """
 
@@ -69,11 +69,12 @@ class Job:
         if self.quiet:
             changes["ISTHMUS_QUIET"] = "1"
         if self.patch:
-            if self.patch not in PATCHABLE:
+            libraries = [each.strip() for each in self.patch.split(",")]
+            if unknown := [each for each in libraries if each not in PATCHABLE]:
                 raise JobError(
-                    f"--patch {self.patch}: isthmus.ops has nothing for it, only for {', '.join(PATCHABLE)}"
+                    f"--patch {unknown[0]}: isthmus.ops has nothing for it, only for {', '.join(PATCHABLE)}"
                 )
-            changes["ISTHMUS_PATCH"] = self.patch
+            changes["ISTHMUS_PATCH"] = ",".join(libraries)
         if self.nproc > 1 and "OMP_NUM_THREADS" not in self.environ:  # torchrun would make it 1
             changes["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.nproc))
         return {**self.environ, **changes}

@@ -18,7 +18,7 @@ from typing import Self
 from isthmus.ops.patching.attempt import Attempt
 from isthmus.patches import Patch
 
-LIBRARIES = ("transformers",)
+LIBRARIES = ("transformers", "torch")
 
 
 class Patched:
@@ -66,7 +66,7 @@ def patch(library: str, parts: Collection[str] | None = None) -> Patched:
 
     Args:
         library: ``transformers``: LLaMA, Qwen2, Qwen3, Mistral, GPT-2 and BERT, and the attention and the losses
-            that all of its models share.
+            that all of its models share. ``torch``: ``scaled_dot_product_attention`` on the chip.
         parts: only these (``isthmus.ops.patching.transformers.PARTS`` names them); None is all.
 
     Raises:
