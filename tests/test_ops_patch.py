@@ -127,6 +127,20 @@ def test_norms_return_the_dtypes_that_they_did(patched):
     assert ours == [module(x).dtype for module, x in cases]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_return_the_dtypes_that_they_did(family, patched):
+    model, ids = build(family), ids_for("cpu")
+
+    def dtypes() -> list[torch.dtype]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = model.float()(input_ids=ids, labels=ids).loss.dtype
+        return [mixed, model.bfloat16()(input_ids=ids, labels=ids).loss.dtype]
+
+    ours = dtypes()
+    patched.undo()
+    assert ours == dtypes()
+
+
 def test_the_operators_are_called_that_are_there(patched):
     with Counting() as counting:
         step(build("Llama"), ids_for("cpu"))

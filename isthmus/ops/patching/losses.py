@@ -90,6 +90,7 @@ def module(original: type[nn.CrossEntropyLoss]) -> type[nn.CrossEntropyLoss]:
                 label_smoothing=self.label_smoothing,
             )
             assert isinstance(loss, torch.Tensor)
-            return loss.to(input.dtype)
+            in_float32 = torch.is_autocast_enabled(input.device.type)
+            return loss if in_float32 else loss.to(input.dtype)
 
     return CrossEntropyLoss

@@ -7,6 +7,7 @@ works only with the package ``kernels`` and for models that ask for it, so layer
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from isthmus.ops.patching import attention, layers, losses
 from isthmus.ops.patching.attempt import Attempt
@@ -97,7 +98,8 @@ def _loss(attempt: Attempt) -> None:
 
     arguments = ("logits", "labels", "vocab_size", "num_items_in_batch", "ignore_index")
     reason = "the logits are read once each way, and not copied to float32 (cross_entropy)"
-    for name, make in {"ForCausalLM": losses.causal, "ForMaskedLM": losses.masked}.items():
+    makers: dict[str, Callable[[Any], Any]] = {"ForCausalLM": losses.causal, "ForMaskedLM": losses.masked}
+    for name, make in makers.items():
         original = loss_utils.LOSS_MAPPING.get(name)
         shared = [key for key, each in loss_utils.LOSS_MAPPING.items() if each is original]
         for key in [name] if original is None else shared:
