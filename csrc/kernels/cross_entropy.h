@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/exponential.h"
 #include "kernels/rows.h"
 
 namespace isthmus::kernels {
@@ -38,55 +39,100 @@ inline Piece<Wide<T>> capped(const Piece<T>& x, const LossTerms<Wide<T>>& terms)
   return {cap * (low / cap).tanh(), cap * (high / cap).tanh()};
 }
 
+// The log-sum-exp of a row and the sum of its logits, taken in by pieces of the row: one reading, in which
+// the sum is rescaled only where a logit exceeds what it is relative to by so much that its precision or
+// range would suffer.
+template <typename W>
+class RowSum {
+ public:
+  template <typename T>
+  void add(const T* logits, int64_t n, const LossTerms<W>& terms) {
+    constexpr int64_t kSize = Piece<T>::kSize, kGroup = kPieces * kSize;
+    Sums sums;
+    std::array<Piece<W>, kPieces> z;
+    int64_t begin = 0;
+    for (; begin + kGroup <= n; begin += kGroup) {
+      for (int64_t i = 0; i < kPieces; ++i) {
+        z[i] = capped<T>(Piece<T>::load(logits + begin + i * kSize), terms);
+        sums.all = sums.all + z[i].low + z[i].high;
+      }
+      take(z, sums);
+    }
+    if (begin < n) {
+      std::array<W, kGroup> rest;
+      rest.fill(-std::numeric_limits<W>::infinity());
+      for_pieces<T>(n - begin, [&](int64_t i, int64_t count) {
+        const auto value = capped<T>(Piece<T>::load(logits + begin + i, count), terms);
+        sums.all = sums.all + value.low + value.high;  // what is loaded beyond the row is 0
+        value.store(rest.data() + i, count);
+      });
+      for (int64_t i = 0; i < kPieces; ++i) z[i] = Piece<W>::load(rest.data() + i * kSize);
+      take(z, sums);
+    }
+    sum_ += sum_of<V>(sums.low + sums.high);
+    total_ += sum_of<V>(sums.all);
+  }
+
+  W lse() const { return base_ + std::log(sum_); }
+  W total() const { return total_; }
+
+ private:
+  using V = Vectorized<W>;
+  static constexpr int64_t kPieces = 4;
+  static constexpr W kSlack = 20;  // exp(20) times any number of logits is far from overflow
+
+  struct Sums {
+    V low{W(0)}, high{W(0)}, all{W(0)};
+  };
+
+  void take(const std::array<Piece<W>, kPieces>& z, Sums& sums) {
+    V peak = at::vec::maximum(z[0].low, z[0].high);
+    for (int64_t i = 1; i < kPieces; ++i)
+      peak = at::vec::maximum(peak, at::vec::maximum(z[i].low, z[i].high));
+    if (any_above(peak, base_ + kSlack)) rescale(max_of<V>(peak), sums);
+    const V shift(base_);
+    for (const auto& each : z) {
+      sums.low = sums.low + exponential(each.low - shift);
+      sums.high = sums.high + exponential(each.high - shift);
+    }
+  }
+
+  static bool any_above(const V& vector, W bound) {
+    return (vector > V(bound)).zero_mask() != (1 << V::size()) - 1;
+  }
+
+  void rescale(W base, Sums& sums) {
+    const W factor = std::exp(base_ - base);
+    sum_ *= factor;
+    sums.low = sums.low * V(factor);
+    sums.high = sums.high * V(factor);
+    base_ = base;
+  }
+
+  // Finite before the first logit, so that -inf is as far below it as below any.
+  W base_ = std::numeric_limits<W>::lowest();
+  W sum_ = 0, total_ = 0;
+};
+
 template <typename W>
 struct RowLoss {
   W loss, lse;
 };
 
-// One reading of the row: by blocks that stay in the first cache, each with its own maximum.
+// The loss of a row of n logits, of which one is the target's.
+template <typename W>
+RowLoss<W> row_loss(const RowSum<W>& sum, int64_t n, W target_logit, const LossTerms<W>& terms) {
+  const W lse = sum.lse();
+  W loss = lse - (1 - terms.smoothing) * terms.capped(target_logit);
+  if (terms.smoothing != 0) loss -= terms.smoothing * sum.total() / static_cast<W>(n);
+  return {loss + terms.lse_square * lse * lse, lse};
+}
+
 template <typename T>
 RowLoss<Wide<T>> row_loss(const T* logits, int64_t n, int64_t target, const LossTerms<Wide<T>>& terms) {
-  using W = Wide<T>;
-  using WidePiece = Piece<W>;
-  using V = typename WidePiece::Vector;
-  constexpr int64_t kBlock = 2048;
-  constexpr W kNone = -std::numeric_limits<W>::infinity();
-  std::array<W, kBlock + WidePiece::kSize> values;
-  W top = kNone, sum = 0, total = 0;
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t length = std::min(kBlock, n - begin);
-    V peak(kNone), all(W(0));
-    for_pieces<T>(length, [&](int64_t i, int64_t count) {
-      auto z = capped<T>(Piece<T>::load(logits + begin + i, count), terms);
-      all = all + z.low + z.high;  // what is loaded beyond the row is 0
-      if (count < WidePiece::kSize) {
-        z.store(values.data() + i);
-        std::fill_n(values.data() + i + count, WidePiece::kSize - count, kNone);
-        z = WidePiece::load(values.data() + i);
-      }
-      z.store(values.data() + i);
-      peak = at::vec::maximum(peak, at::vec::maximum(z.low, z.high));
-    });
-    total += sum_of<V>(all);
-    const W block_top = max_of<V>(peak);
-    if (block_top == kNone) continue;
-    if (!(block_top <= top)) {  // larger, or NaN
-      sum = sum == 0 ? 0 : sum * std::exp(top - block_top);
-      top = block_top;
-    }
-    const V shift(top);
-    V low(W(0)), high(W(0));
-    for_pieces<W>(length, [&](int64_t i, int64_t) {
-      const auto z = WidePiece::load(values.data() + i);
-      low = low + fast_exp<V>(z.low - shift);
-      high = high + fast_exp<V>(z.high - shift);
-    });
-    sum += sum_of<V>(low + high);
-  }
-  const W lse = top + std::log(sum);
-  W loss = lse - (1 - terms.smoothing) * terms.capped(static_cast<W>(logits[target]));
-  if (terms.smoothing != 0) loss -= terms.smoothing * total / static_cast<W>(n);
-  return {loss + terms.lse_square * lse * lse, lse};
+  RowSum<Wide<T>> sum;
+  sum.add(logits, n, terms);
+  return row_loss(sum, n, static_cast<Wide<T>>(logits[target]), terms);
 }
 
 // Gradient of grad_loss * loss + grad_lse * lse; may be written over the logits. Below the smallest normal
@@ -103,7 +149,7 @@ void row_gradient(const T* logits, int64_t n, int64_t target, Wide<T> lse, Wide<
   const V cap(terms.softcap), one(W(1));
   const bool bounded = terms.softcap > 0;
   const auto gradient = [&](const V& z) {
-    V d = (factor * fast_exp<V>(z - shift) - less) * scale;
+    V d = (factor * exponential(z - shift) - less) * scale;
     if (bounded) d = d * (one - (z / cap) * (z / cap));
     return V::blendv(d, V(W(0)), d.abs() < tiny);
   };

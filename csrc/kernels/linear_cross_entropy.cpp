@@ -1,5 +1,5 @@
-// Cross entropy of a linear layer's outputs, by groups of rows: the logits of one group are there at a time,
-// and are turned into their gradient in place.
+// Cross entropy of a linear layer's outputs. With gradients, by groups of rows: the logits of one group are
+// there at a time, and are turned into their gradient in place. Without, by blocks of rows and columns.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,10 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <tuple>
+#include <vector>
 
 #include "kernels/cross_entropy.h"
 
@@ -20,74 +22,175 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Losses and lse of logits that are contiguous; with a gradient of the losses, the logits' own in their
-// place.
+// Without gradients a block of logits is as large as products of matrices are fast at, if the caller allows
+// it.
+constexpr int64_t kRows = 1024, kColumns = 4096;
+
+// The operands, and what the caller makes of the losses.
+struct Call {
+  Tensor hidden, weight, bias, target, grad;  // bias and grad may be undefined
+  int64_t ignore_index;
+  double smoothing, scale, softcap, lse_square;
+
+  int64_t rows() const { return hidden.size(0); }
+  int64_t classes() const { return weight.size(0); }
+
+  template <typename W>
+  LossTerms<W> terms() const {
+    return {scale, softcap, smoothing, lse_square};
+  }
+};
+
+struct Losses {
+  Tensor loss, lse;
+
+  template <typename W>
+  void put(int64_t row, bool ignored, const RowLoss<W>& got) const {
+    loss.mutable_data_ptr<W>()[row] = ignored ? W(0) : got.loss;
+    lse.mutable_data_ptr<W>()[row] = got.lse;
+  }
+};
+
+// Some rows of logits for some of the classes, at the buffer's beginning.
+Tensor logits_of(const Call& call, const Tensor& buffer, int64_t row, int64_t rows, int64_t column,
+                 int64_t columns) {
+  Tensor out = buffer.narrow(0, 0, rows * columns).view({rows, columns});
+  const Tensor part = call.hidden.narrow(0, row, rows);
+  const Tensor weight = call.weight.narrow(0, column, columns).t();
+  if (call.bias.defined())
+    at::addmm_out(out, call.bias.narrow(0, column, columns), part, weight);
+  else
+    at::mm_out(out, part, weight);
+  return out;
+}
+
 template <typename T>
-void losses_of(Tensor& logits, const int64_t* target, const Wide<T>* grad, bool wanted, int64_t ignore_index,
-               const LossTerms<Wide<T>>& terms, Wide<T>* loss, Wide<T>* lse) {
+void losses_by_blocks(const Call& call, int64_t chunk, const Losses& to) {
   using W = Wide<T>;
-  const int64_t n = logits.size(1);
-  T* x = logits.mutable_data_ptr<T>();
-  at::parallel_for(0, logits.size(0), rows_per_task(n), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const bool ignored = target[row] == ignore_index;
-      const auto got = row_loss<T>(x + row * n, n, ignored ? 0 : target[row], terms);
-      loss[row] = ignored ? W(0) : got.loss;
-      lse[row] = got.lse;
-      if (wanted && ignored)
-        std::fill_n(x + row * n, n, T(0));
-      else if (wanted)
-        row_gradient<T>(x + row * n, n, target[row], got.lse, grad ? grad[row] : W(1), W(0), terms,
-                        x + row * n);
+  const int64_t rows = call.rows(), n = call.classes(), height = std::min(rows, kRows);
+  if (rows == 0) return;
+  const int64_t width = std::max<int64_t>(1, std::min({chunk * n / height, n, kColumns}));
+  const auto terms = call.terms<W>();
+  const int64_t* target = call.target.const_data_ptr<int64_t>();
+  const Tensor buffer = at::empty({height * width}, call.hidden.options());
+  std::vector<W> at_target(height);
+  for (int64_t begin = 0; begin < rows; begin += height) {
+    const int64_t count = std::min(height, rows - begin);
+    std::vector<RowSum<W>> sums(count);
+    for (int64_t column = 0; column < n; column += width) {
+      const int64_t columns = std::min(width, n - column);
+      const Tensor logits = logits_of(call, buffer, begin, count, column, columns);
+      const T* x = logits.const_data_ptr<T>();
+      at::parallel_for(0, count, rows_per_task(columns), [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) {
+          sums[i].add(x + i * columns, columns, terms);
+          const int64_t place = target[begin + i] - column;
+          if (place >= 0 && place < columns) at_target[i] = static_cast<W>(x[i * columns + place]);
+        }
+      });
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const bool ignored = target[begin + i] == call.ignore_index;
+      to.put(begin + i, ignored, row_loss(sums[i], n, ignored ? W(0) : at_target[i], terms));
+    }
+  }
+}
+
+// Losses of rows from `begin` on, whose logits become their gradients.
+template <typename T>
+void losses_and_gradients(const Call& call, const Tensor& logits, int64_t begin, const Losses& to) {
+  using W = Wide<T>;
+  const int64_t n = call.classes();
+  const auto terms = call.terms<W>();
+  const int64_t* target = call.target.const_data_ptr<int64_t>();
+  const W* grad = call.grad.defined() ? call.grad.const_data_ptr<W>() : nullptr;
+  T* logit = logits.mutable_data_ptr<T>();
+  at::parallel_for(0, logits.size(0), rows_per_task(n), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t row = begin + i;
+      const bool ignored = target[row] == call.ignore_index;
+      T* x = logit + i * n;
+      const auto got = row_loss<T>(x, n, ignored ? 0 : target[row], terms);
+      to.put(row, ignored, got);
+      if (ignored)
+        std::fill_n(x, n, T(0));
+      else
+        row_gradient<T>(x, n, target[row], got.lse, grad ? grad[row] : W(1), W(0), terms, x);
     }
   });
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> linear_cross_entropy(
-    const Tensor& hidden, const Tensor& weight, const OptionalTensor& bias, const Tensor& given_target,
-    const OptionalTensor& given_grad, int64_t ignore_index, double label_smoothing, double logit_scale,
-    double softcap, double lse_square_scale, int64_t chunk_size, std::array<bool, 3> wanted) {
-  const Tensor target = given_target.contiguous();
-  const Tensor grad = given_grad.has_value() ? given_grad->contiguous() : Tensor();
-  const int64_t rows = hidden.size(0), classes = weight.size(0);
-  const int64_t chunk = std::clamp<int64_t>(chunk_size, 1, std::max<int64_t>(rows, 1));
-  const auto wide = hidden.options().dtype(at::toOpMathType(hidden.scalar_type()));
-  Tensor loss = at::empty({rows}, wide), lse = at::empty({rows}, wide);
-  Tensor grad_hidden = wanted[0] ? at::empty(hidden.sizes(), hidden.options()) : Tensor();
-  Tensor grad_weight = wanted[1] ? at::empty(weight.sizes(), weight.options()) : Tensor();
-  Tensor grad_bias = wanted[2] ? at::zeros({classes}, wide) : Tensor();
-  if (grad_weight.defined() && rows == 0) grad_weight.zero_();
-  const bool any = wanted[0] || wanted[1] || wanted[2];
-  const int64_t* t = target.const_data_ptr<int64_t>();
-  check_targets(t, rows, classes, ignore_index);
-  Tensor buffer = at::empty({chunk, classes}, hidden.options());
-  for (int64_t begin = 0; begin < rows; begin += chunk) {
-    const int64_t count = std::min(chunk, rows - begin);
-    const Tensor part = hidden.narrow(0, begin, count);
-    Tensor logits = buffer.narrow(0, 0, count);
-    if (bias.has_value())
-      at::addmm_out(logits, *bias, part, weight.t());
-    else
-      at::mm_out(logits, part, weight.t());
-    AT_DISPATCH_FLOATING_TYPES_AND2(
-        at::kHalf, at::kBFloat16, hidden.scalar_type(), "linear_cross_entropy", [&] {
-          using W = Wide<scalar_t>;
-          const LossTerms<W> terms(logit_scale, softcap, label_smoothing, lse_square_scale);
-          losses_of<scalar_t>(logits, t + begin, grad.defined() ? grad.const_data_ptr<W>() + begin : nullptr,
-                              any, ignore_index, terms, loss.mutable_data_ptr<W>() + begin,
-                              lse.mutable_data_ptr<W>() + begin);
-        });
-    if (wanted[0]) {
-      Tensor out = grad_hidden.narrow(0, begin, count);
-      at::mm_out(out, logits, weight);
-    }
-    if (wanted[1] && begin == 0)
-      at::mm_out(grad_weight, logits.t(), part);
-    else if (wanted[1])
-      grad_weight.addmm_(logits.t(), part);
-    if (wanted[2]) grad_bias.add_(logits.sum(0, false, grad_bias.scalar_type()));
+struct Gradients {
+  Tensor hidden, weight, bias;  // undefined where not wanted
+
+  Gradients(const Call& call, const std::array<bool, 3>& wanted) {
+    const auto wide = call.hidden.options().dtype(at::toOpMathType(call.hidden.scalar_type()));
+    if (wanted[0]) hidden = at::empty(call.hidden.sizes(), call.hidden.options());
+    if (wanted[1]) weight = at::empty(call.weight.sizes(), call.weight.options());
+    if (wanted[2]) bias = at::zeros({call.classes()}, wide);
+    if (wanted[1] && call.rows() == 0) weight.zero_();
   }
-  return {loss, lse, grad_hidden, grad_weight, grad_bias};
+
+  // What the rows from `begin` on, with the gradients of their logits, are to each.
+  void add(const Call& call, const Tensor& logits, int64_t begin) {
+    const int64_t count = logits.size(0);
+    const Tensor part = call.hidden.narrow(0, begin, count);
+    if (hidden.defined()) {
+      Tensor out = hidden.narrow(0, begin, count);
+      at::mm_out(out, logits, call.weight);
+    }
+    if (weight.defined() && begin == 0)
+      at::mm_out(weight, logits.t(), part);
+    else if (weight.defined())
+      weight.addmm_(logits.t(), part);
+    if (bias.defined()) bias.add_(logits.sum(0, false, bias.scalar_type()));
+  }
+};
+
+// Rows of a group, at most `chunk`: of groups that are as large as one another, for a small last one would
+// make products of few rows.
+int64_t even_rows(int64_t rows, int64_t chunk) {
+  constexpr int64_t kMultiple = 16;
+  const int64_t groups = (rows + chunk - 1) / chunk, even = (rows + groups - 1) / groups;
+  return std::min(chunk, (even + kMultiple - 1) / kMultiple * kMultiple);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> linear_cross_entropy(
+    const Tensor& hidden, const Tensor& weight, const OptionalTensor& bias, const Tensor& target,
+    const OptionalTensor& grad, int64_t ignore_index, double label_smoothing, double logit_scale,
+    double softcap, double lse_square_scale, int64_t chunk_size, std::array<bool, 3> wanted) {
+  const Call call{hidden,
+                  weight,
+                  bias.value_or(Tensor()),
+                  target.contiguous(),
+                  grad.has_value() ? grad->contiguous() : Tensor(),
+                  ignore_index,
+                  label_smoothing,
+                  logit_scale,
+                  softcap,
+                  lse_square_scale};
+  const int64_t rows = call.rows(), chunk = std::clamp<int64_t>(chunk_size, 1, std::max<int64_t>(rows, 1));
+  const auto wide = hidden.options().dtype(at::toOpMathType(hidden.scalar_type()));
+  const Losses losses{at::empty({rows}, wide), at::empty({rows}, wide)};
+  Gradients grads(call, wanted);
+  check_targets(call.target.const_data_ptr<int64_t>(), rows, call.classes(), ignore_index);
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, hidden.scalar_type(), "linear_cross_entropy", [&] {
+        if (!wanted[0] && !wanted[1] && !wanted[2]) {
+          losses_by_blocks<scalar_t>(call, chunk, losses);
+          return;
+        }
+        if (rows == 0) return;
+        const int64_t height = even_rows(rows, chunk);
+        const Tensor buffer = at::empty({std::min(rows, height) * call.classes()}, hidden.options());
+        for (int64_t begin = 0; begin < rows; begin += height) {
+          const int64_t count = std::min(height, rows - begin);
+          const Tensor logits = logits_of(call, buffer, begin, count, 0, call.classes());
+          losses_and_gradients<scalar_t>(call, logits, begin, losses);
+          grads.add(call, logits, begin);
+        }
+      });
+  return {losses.loss, losses.lse, grads.hidden, grads.weight, grads.bias};
 }
 
 TORCH_LIBRARY_FRAGMENT(isthmus_cpu, m) {

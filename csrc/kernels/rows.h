@@ -54,11 +54,4 @@ inline auto max_of(V vector) {
   return at::vec::vec_reduce_all([](V& x, V& y) { return at::vec::maximum(x, y); }, vector);
 }
 
-// exp() within 20 units in the last place; 0 below the smallest normal number, and NaN for NaN, which the
-// fast function alone takes for a number.
-template <typename V>
-inline V fast_exp(const V& vector) {
-  return V::blendv(vector.exp_u20(), vector, vector.isnan());
-}
-
 }  // namespace isthmus::kernels

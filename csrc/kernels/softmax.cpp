@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/exponential.h"
 #include "kernels/rows.h"
 
 namespace isthmus::kernels {
@@ -79,7 +80,7 @@ void forward_row(const T* input, const bool* mask, Wide<T> scale, Wide<T>* value
     V low(0), high(0);
     for_pieces<T>(seen, [&](int64_t i, int64_t) {
       const auto v = WidePiece::load(values + i);
-      const WidePiece e{fast_exp<V>(v.low - shift), fast_exp<V>(v.high - shift)};
+      const WidePiece e{exponential(v.low - shift), exponential(v.high - shift)};
       e.store(values + i);
       low = low + e.low;
       high = high + e.high;

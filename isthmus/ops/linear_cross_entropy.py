@@ -14,8 +14,7 @@ from isthmus.ops.operators import addressed_by_cpu, operator
 
 # Rows of logits that are there at a time. Each group reads the whole weight and adds to the whole of its gradient,
 # which products of fewer rows would wait for.
-_ROWS = {torch.float32: 256, torch.float64: 256}
-_ROWS_OF_HALVES = 512
+_ROWS = 384
 
 
 @operator("linear_cross_entropy")
@@ -150,7 +149,8 @@ def linear_cross_entropy(
         logit_scale: factor of the logits.
         softcap: bound of the logits; None is none.
         lse_square_scale: factor of the square of the log-sum-exp in the loss.
-        chunk_size: rows of logits in memory at a time; None is 512 of halves, else 256.
+        chunk_size: rows of logits in memory at a time, at most; None is 384. Without gradients as many logits may be
+            of more rows and fewer classes.
         return_z_loss: also return the part of the loss that ``lse_square_scale`` makes, without a gradient.
 
     Returns:
@@ -166,7 +166,7 @@ def linear_cross_entropy(
     flat, labels = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()
     asked = torch.is_grad_enabled()
     wanted = [asked and each is not None and each.requires_grad for each in (flat, weight, bias)]
-    rest = (*terms, chunk_size or _ROWS.get(hidden.dtype, _ROWS_OF_HALVES), wanted)
+    rest = (*terms, chunk_size or _ROWS, wanted)
     if reduction == "none" or (hidden.dtype == torch.float16 and any(wanted)):
         rows, lse = _EachRow.apply(flat, weight, bias, labels, rest)
         loss = reduced(rows.view(target.shape), target, ignore_index, reduction)
