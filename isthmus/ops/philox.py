@@ -18,14 +18,19 @@ def words(counter: tuple[torch.Tensor, ...], seed: torch.Tensor) -> torch.Tensor
         int64 [..., 4] of words below 2 ** 32.
     """
     one, two, three, four = torch.broadcast_tensors(*counter)
-    low, high = seed & _WORD, (seed >> 32) & _WORD
+    low, high = seed & _WORD, _high(seed)
     for _ in range(10):
         # Products wrap at 64 bits, so that after the mask their halves are the unsigned ones.
         first, second = one * 0xD2511F53, three * 0xCD9E8D57
-        one, three = (second >> 32) & _WORD ^ two ^ low, (first >> 32) & _WORD ^ four ^ high
+        one, three = _high(second) ^ two ^ low, _high(first) ^ four ^ high
         two, four = second & _WORD, first & _WORD
         low, high = (low + 0x9E3779B9) & _WORD, (high + 0xBB67AE85) & _WORD
     return torch.stack((one, two, three, four), -1)
+
+
+def _high(words: torch.Tensor) -> torch.Tensor:
+    """The upper 32 bits of each int64; by a division, because the opset has no shifts."""
+    return torch.div(words, 1 << 32, rounding_mode="floor") & _WORD
 
 
 def draw(device: torch.device) -> torch.Tensor:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from isthmus.opset.dtypes import ALL
-from isthmus.opset.library import Context, Library
+from isthmus.opset.library import Context, Library, Unsupported
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Maybe: TypeAlias = Array | None
@@ -381,6 +381,33 @@ def layer_norm_backward(
 def rms_norm(x: Array, weight: Maybe, eps: float) -> tuple[Array, ...]:
     rstd = 1 / np.sqrt(mean(np.square(double(x)), (-1,), True) + eps)
     return affine(double(x) * rstd, weight), rstd
+
+
+def hidden(queries: int, keys: int, left: int | None, right: int | None, top_left: bool) -> Array:
+    """Which keys a query does not see: bool [queries, keys]."""
+    column = np.arange(keys)
+    row = np.arange(queries)[:, None] + (0 if top_left else keys - queries)
+    before = column < row - left if left is not None else np.zeros((queries, keys), bool)
+    return before if right is None else before | (column > row + right)
+
+
+@operator("isthmus::attention")
+def attention(
+    query: Array, key: Array, value: Array, bias: Maybe, mask: Maybe, alibi_slopes: Maybe, cu_seqlens_q: Maybe,
+    cu_seqlens_k: Maybe, rng: Maybe, max_seqlen_q: int, max_seqlen_k: int, scale: float, left: int | None,
+    right: int | None, top_left: bool, softcap: float, dropout_p: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    if softcap or alibi_slopes is not None or cu_seqlens_q is not None or rng is not None:
+        raise Unsupported
+    groups = query.shape[2] // key.shape[2]
+    q, k, v = (np.moveaxis(double(each), 1, 2) for each in (query, key, value))
+    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+    scores = q @ k.swapaxes(2, 3) * scale + (0 if bias is None else bias)
+    unseen = hidden(max_seqlen_q, max_seqlen_k, left, right, top_left) | (False if mask is None else mask)
+    scores = np.where(unseen, -np.inf, scores)
+    lse = np.logaddexp.reduce(scores, -1, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isinf(lse), 0, lse)[..., None])
+    return np.moveaxis(weights @ v, 1, 2), lse
 
 
 def per_channel(value: Any, x: Array) -> Any:
