@@ -85,7 +85,7 @@ def host_driver() -> Extension:
     """The host chip: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
     return Extension(
         HOST_DRIVER,
-        sources=sources("drivers/host"),
+        sources=[*sources("drivers/host"), *sources("drivers/host/collectives")],
         depends=headers(),
         include_dirs=[str(ROOT / "csrc")],
         extra_compile_args=["-std=c++17", "-O3", *OPTIMIZATION, *HIDDEN, *WARNINGS],

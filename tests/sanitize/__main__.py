@@ -57,7 +57,7 @@ def build(sanitizer: str) -> tuple[Path, Path]:
     ]
     exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/host/exports.map -lpthread -ldl"
     groups = (
-        (driver, sorted((ROOT / "csrc/drivers/host").glob("*.cpp")), "-fPIC", exports),
+        (driver, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports),
         (program, sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl"),
     )
     for target, files, compile_more, link_more in groups:

@@ -71,11 +71,21 @@ uint64_t read_capacity() {
   return static_cast<uint64_t>(bytes) / kCapacityUnit * kCapacityUnit;
 }
 
+Algorithm read_algorithm() {
+  const char* value = variable("ISTHMUS_HOST_COLLECTIVE");
+  if (value == nullptr) return Algorithm::kAuto;
+  if (std::strcmp(value, "mesh") == 0) return Algorithm::kMesh;
+  if (std::strcmp(value, "ring") == 0) return Algorithm::kRing;
+  if (std::strcmp(value, "halving-doubling") == 0) return Algorithm::kHalvingDoubling;
+  fail(ISTHMUS_INVALID_ARGUMENT,
+       "ISTHMUS_HOST_COLLECTIVE=\"%s\" is no algorithm; set it to mesh, ring or halving-doubling", value);
+}
+
 }  // namespace
 
 Config read_config() {
   read_flag("ISTHMUS_HOST_DELEGATE", true);
-  return Config{read_devices(), read_capacity(), read_flag("ISTHMUS_HOST_STRICT", false)};
+  return Config{read_devices(), read_capacity(), read_flag("ISTHMUS_HOST_STRICT", false), read_algorithm()};
 }
 
 bool delegate_enabled() noexcept {

@@ -9,10 +9,14 @@ constexpr int32_t kMaxDevices = 64;
 constexpr uint64_t kMinCapacity = uint64_t{2} << 20;
 constexpr uint64_t kDefaultCapacity = uint64_t{8} << 30;
 
+// Of an all-reduce.
+enum class Algorithm : uint32_t { kAuto, kMesh, kRing, kHalvingDoubling };
+
 struct Config {
-  int32_t devices;    // ISTHMUS_HOST_DEVICES, else LOCAL_WORLD_SIZE, else 1
-  uint64_t capacity;  // ISTHMUS_HOST_MEMORY: bytes per device, a multiple of 2 MiB
-  bool strict;        // ISTHMUS_HOST_STRICT
+  int32_t devices;      // ISTHMUS_HOST_DEVICES, else LOCAL_WORLD_SIZE, else 1
+  uint64_t capacity;    // ISTHMUS_HOST_MEMORY: bytes per device, a multiple of 2 MiB
+  bool strict;          // ISTHMUS_HOST_STRICT
+  Algorithm algorithm;  // ISTHMUS_HOST_COLLECTIVE
 };
 
 // Throws Failure naming the variable, its value and what is allowed.

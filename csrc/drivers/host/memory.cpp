@@ -47,6 +47,26 @@ bool DeviceMemory::covers(const void* pointer, size_t bytes) {
   return mapped_without_gap(offset, bytes) || imported(offset, bytes);
 }
 
+std::vector<Range> DeviceMemory::file_ranges(const void* pointer, size_t bytes) {
+  std::vector<Range> ranges;
+  if (bytes == 0 || !covers(pointer, bytes)) return ranges;
+  const uint64_t begin = window_.offset_of(pointer), end = begin + bytes;
+  if (begin < window_.file_bytes()) return {{begin, end}};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!mapped_without_gap(begin, bytes)) return ranges;
+  for (auto it = std::prev(mappings_.upper_bound(begin)); it != mappings_.end() && it->first < end; ++it) {
+    const Mapping& mapping = it->second;
+    const uint64_t from = std::max(begin, it->first), to = std::min(end, it->first + mapping.bytes);
+    const uint64_t offset = mapping.handle->file_offset + (from - it->first);
+    if (!ranges.empty() && ranges.back().end == offset) {
+      ranges.back().end += to - from;
+    } else {
+      ranges.push_back({offset, offset + (to - from)});
+    }
+  }
+  return ranges;
+}
+
 bool DeviceMemory::mapped_without_gap(uint64_t offset, uint64_t bytes) const {
   auto it = mappings_.upper_bound(offset);
   if (it == mappings_.begin()) return false;

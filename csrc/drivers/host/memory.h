@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "driver.h"
 #include "ledger.h"
@@ -33,6 +34,9 @@ class DeviceMemory {
   Ledger::Usage usage();
   // Whether [pointer, pointer + bytes) lies in one allocation, or in addresses mapped without a gap.
   bool covers(const void* pointer, size_t bytes);
+  // The parts of the device's file that show at [pointer, pointer + bytes), in order; empty if it is not
+  // covered or is another process's memory.
+  std::vector<Range> file_ranges(const void* pointer, size_t bytes);
   // Where the host reaches a device address.
   char* host_address(const void* pointer) const { return window_.host_address(window_.offset_of(pointer)); }
 

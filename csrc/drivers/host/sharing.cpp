@@ -23,7 +23,16 @@ struct Contents {
 };
 static_assert(sizeof(Contents) <= sizeof(isthmus_ipc_handle));
 
-const char* kind_name(SharedPart::Kind kind) { return kind == SharedPart::kMemory ? "memory" : "event"; }
+const char* kind_name(SharedPart::Kind kind) {
+  switch (kind) {
+    case SharedPart::kMemory:
+      return "memory";
+    case SharedPart::kEvent:
+      return "event";
+    default:
+      return "communicator";
+  }
+}
 
 }  // namespace
 

@@ -27,7 +27,7 @@ class File {
 };
 
 struct SharedPart {
-  enum Kind : uint32_t { kMemory = 1, kEvent = 2 };
+  enum Kind : uint32_t { kMemory = 1, kEvent = 2, kCommunicator = 3 };
 
   Kind kind;
   int32_t descriptor;  // in the process that made it

@@ -23,6 +23,8 @@ isthmus_driver make_table(bool delegate) {
   add_copy_functions(table);
   add_stream_functions(table);
   add_event_functions(table);
+  add_communicator_functions(table);
+  add_collective_functions(table);
   add_sharing_functions(table);
   add_activity_functions(table);
   add_telemetry_functions(table);

@@ -1,0 +1,92 @@
+#include "drivers/host/collectives/buffer.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "drivers/host/device.h"
+#include "drivers/host/error.h"
+
+namespace isthmus::host {
+namespace {
+
+// The files of other processes that this one has mapped, by device and inode.
+struct Mappings {
+  std::mutex mutex;
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const PeerMemory>> open;
+};
+
+Mappings& mappings() {
+  static Mappings& instance = *new Mappings;  // threads may outlive main()
+  return instance;
+}
+
+}  // namespace
+
+std::shared_ptr<const PeerMemory> PeerMemory::open(const Seat& seat) {
+  if (seat.pid == getpid()) {
+    const Window& window = device_at(seat.device).memory().window();
+    return std::make_shared<PeerMemory>(window.host_base());
+  }
+  SharedPart part;
+  const File file = open_handle(seat.memory, SharedPart::kMemory, &part);
+  struct stat info;
+  if (fstat(file.descriptor(), &info) != 0) {
+    fail(ISTHMUS_INTERNAL, "comm_create: cannot look at a peer's memory: %s", std::strerror(errno));
+  }
+  Mappings& known = mappings();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  for (auto it = known.open.begin(); it != known.open.end();) {
+    it = it->second.expired() ? known.open.erase(it) : std::next(it);
+  }
+  std::weak_ptr<const PeerMemory>& entry = known.open[{info.st_dev, info.st_ino}];
+  if (auto open = entry.lock()) return open;
+  std::shared_ptr<const PeerMemory> made(new PeerMemory(file.descriptor(), part.bytes));
+  entry = made;
+  return made;
+}
+
+PeerMemory::PeerMemory(int descriptor, uint64_t bytes) : mapped_(bytes) {
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (mapped == MAP_FAILED) {
+    fail(ISTHMUS_OUT_OF_MEMORY, "comm_create: cannot map %s of a peer's memory: %s; raise `ulimit -v`",
+         format_bytes(bytes).c_str(), std::strerror(errno));
+  }
+  madvise(mapped, bytes, MADV_HUGEPAGE);  // a hint: refused where shared memory has no huge pages
+  base_ = static_cast<char*>(mapped);
+}
+
+PeerMemory::~PeerMemory() {
+  if (mapped_ != 0) munmap(base_, mapped_);
+}
+
+char* Buffer::at(uint64_t offset, uint64_t* contiguous) const {
+  offset += start_;
+  if (pieces_ == nullptr) return base_ + offset;
+  const Piece* piece = pieces_;
+  while (offset >= piece->bytes && piece + 1 < pieces_ + count_) offset -= piece++->bytes;
+  *contiguous = std::min(*contiguous, piece->bytes - offset);
+  return base_ + piece->offset + offset;
+}
+
+void copy(const Buffer& to, uint64_t to_offset, const Buffer& from, uint64_t from_offset, uint64_t bytes) {
+  while (bytes > 0) {
+    uint64_t run = bytes;
+    const char* source = from.at(from_offset, &run);
+    char* target = to.at(to_offset, &run);
+    if (target != source) std::memcpy(target, source, run);
+    to_offset += run;
+    from_offset += run;
+    bytes -= run;
+  }
+}
+
+}  // namespace isthmus::host

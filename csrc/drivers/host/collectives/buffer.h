@@ -1,0 +1,61 @@
+// Memory of any rank as this process reaches it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "drivers/host/collectives/control.h"
+
+namespace isthmus::host {
+
+class Device;
+
+// The memory file of a rank's device.
+class PeerMemory {
+ public:
+  // Opens it; throws Failure if the process has ended. The mappings of one process are shared.
+  static std::shared_ptr<const PeerMemory> open(const Seat& seat);
+  // This process's own.
+  explicit PeerMemory(char* base) : base_(base) {}
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  char* base() const { return base_; }
+
+ private:
+  PeerMemory(int descriptor, uint64_t bytes);
+
+  char* base_ = nullptr;
+  uint64_t mapped_ = 0;  // bytes; 0 for this process's own
+};
+
+// Bytes that may lie in several pieces.
+class Buffer {
+ public:
+  Buffer() = default;
+  // In one piece.
+  explicit Buffer(char* address) : base_(address) {}
+  // Pieces of the file at base; they are not copied.
+  Buffer(char* base, const Piece* pieces, uint32_t count) : base_(base), pieces_(pieces), count_(count) {}
+
+  // The same from a byte on.
+  Buffer from(uint64_t offset) const {
+    Buffer rest = *this;
+    rest.start_ += offset;
+    return rest;
+  }
+  // The address of a byte; *contiguous becomes at most the bytes that lie there without a gap.
+  char* at(uint64_t offset, uint64_t* contiguous) const;
+
+ private:
+  char* base_ = nullptr;
+  const Piece* pieces_ = nullptr;
+  uint32_t count_ = 0;
+  uint64_t start_ = 0;
+};
+
+void copy(const Buffer& to, uint64_t to_offset, const Buffer& from, uint64_t from_offset, uint64_t bytes);
+
+}  // namespace isthmus::host

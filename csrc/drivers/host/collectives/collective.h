@@ -1,0 +1,73 @@
+// A collective: announce, wait for all, work on all ranks' memory, wait until all have.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "drivers/host/collectives/operation.h"
+#include "drivers/host/collectives/reduce_kernels.h"
+
+namespace isthmus::host {
+
+// What the algorithms see, once all ranks have announced their part.
+struct Exchange {
+  Communicator& communicator;
+  const Request& request;
+  uint64_t sequence;
+  const Kernels* kernels;  // null unless it reduces
+  bool is_inline;          // every rank's from is a copy in the control file, and to is this rank's own only
+  std::vector<Buffer> from, to;         // of each rank
+  std::vector<const void*> factors;     // of each rank; null unless ISTHMUS_PREMUL_SUM
+  std::vector<const Part*> sent_parts;  // of each rank, what it sends to each; only for kAllToAllV
+
+  int32_t rank() const { return communicator.rank(); }
+  int32_t ranks() const { return communicator.world_size(); }
+  uint64_t element() const { return element_bytes(request.dtype); }
+};
+
+// The work as steps, each of which may wait first.
+struct Plan {
+  uint64_t steps;
+  std::function<Wait(uint64_t step)> wait;  // empty: no step waits
+  std::function<void(uint64_t step)> work;
+};
+
+class Collective final : public Operation {
+ public:
+  Collective(Request request, uint64_t sequence);
+
+  // Bytes of all ranks, of a kExchange that is done.
+  const std::vector<char>& gathered() const { return gathered_; }
+
+ private:
+  enum class Phase { kTurn, kArrive, kWork, kFinish };
+
+  bool step() override;
+  std::vector<int32_t> late() const override;
+  std::string late_for() const override;
+  std::string label() const override;
+
+  Slot& slot(int32_t rank) const { return communicator().control().seat(rank).slots[sequence_ % kSlots]; }
+  uint64_t data_offset() const;
+  void announce();
+  void write_payload(Announcement& call, char* payload);
+  void require_agreement() const;
+  void require_parts_agree() const;
+  bool prepare();  // returns whether any work is to be waited for by all
+  Buffer from_of(int32_t rank) const;
+  Buffer to_of(int32_t rank) const;
+  bool finish();
+  bool end();
+
+  const uint64_t sequence_;
+  Phase phase_ = Phase::kTurn;
+  std::vector<Piece> from_pieces_, to_pieces_;
+  std::unique_ptr<Exchange> exchange_;
+  Plan plan_{};
+  uint64_t planned_ = 0;  // steps done
+  bool is_barrier_ = false;
+  std::vector<char> gathered_;
+};
+
+}  // namespace isthmus::host

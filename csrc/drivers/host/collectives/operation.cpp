@@ -1,0 +1,171 @@
+#include "drivers/host/collectives/operation.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "drivers/host/device.h"
+#include "drivers/host/error.h"
+
+namespace isthmus::host {
+namespace {
+
+constexpr int64_t kSpinNanoseconds = 50'000;  // of a worker before it sleeps
+constexpr int kPauses = 32;                   // between two offers of the processor to others
+constexpr int64_t kManyLookNanoseconds = 100'000;
+constexpr size_t kNamedRanks = 8;
+
+void pause_processor() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Operation::Operation(Request request)
+    : request_(std::move(request)),
+      bytes_(request_.from_bytes() + request_.to_bytes()),
+      correlation_(activity::correlation()) {}
+
+void Operation::start() {
+  started_ns_ = now_ns();
+  if (request_.stream != nullptr && activity::recording()) {
+    span_.emplace(ISTHMUS_ACTIVITY_COLLECTIVE, kind_name(request_.kind), *request_.stream, bytes_,
+                  correlation_);
+  }
+}
+
+void Operation::advance() {
+  try {
+    communicator().require_healthy();
+    while (!done_ && awaited_.ready()) done_ = step();
+    if (done_) span_.reset();
+  } catch (const Failure& failure) {
+    communicator().control().fail(failure.status, failure.message);
+    communicator().await_peers();
+    throw;
+  }
+}
+
+void Operation::require_progress(int64_t now) {
+  if (done_ || started_ns_ == 0) return;
+  try {
+    for (const int32_t rank : late()) {
+      if (communicator().is_present(rank)) continue;
+      const std::vector<int32_t> still = late();  // it may have done its part, then left
+      if (std::count(still.begin(), still.end(), rank) != 0) communicator().fail_without(rank, label());
+    }
+    const int64_t timeout_ms = communicator().options().timeout_ms;
+    if (timeout_ms != 0 && now - started_ns_ >= timeout_ms * 1'000'000 && !ready()) fail_late(late());
+  } catch (const Failure& failure) {
+    communicator().control().fail(failure.status, failure.message);
+    communicator().await_peers();
+    throw;
+  }
+}
+
+void Operation::fail_late(const std::vector<int32_t>& ranks) const {
+  std::string names;
+  for (size_t i = 0; i < ranks.size() && i < kNamedRanks; ++i) {
+    names += (i == 0 ? "" : ", ") + communicator().name_of(ranks[i]);
+  }
+  fail(ISTHMUS_TIMEOUT,
+       "%s: %s timed out after %lld ms: %s%s did not %s; see what it does, or raise the timeout",
+       communicator().title().c_str(), label().c_str(),
+       static_cast<long long>(communicator().options().timeout_ms), names.c_str(),
+       ranks.size() > kNamedRanks ? " ..." : "", late_for().c_str());
+}
+
+std::vector<Piece> Operation::pieces_of(const void* pointer, uint64_t bytes) const {
+  std::vector<Piece> pieces;
+  if (bytes == 0) return pieces;
+  for (const Range& range : device_at(communicator().device()).memory().file_ranges(pointer, bytes)) {
+    pieces.push_back({range.begin, range.size()});
+  }
+  if (pieces.empty()) {
+    fail(ISTHMUS_DEVICE_ERROR,
+         "chip %d: %s reached the %llu bytes at %p after they were freed; synchronize before memory_free()",
+         communicator().device(), kind_name(request_.kind), static_cast<unsigned long long>(bytes), pointer);
+  }
+  return pieces;
+}
+
+uint64_t Batch::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& operation : operations_) bytes += operation->bytes();
+  return bytes;
+}
+
+bool Batch::attempt(int64_t nanoseconds) {
+  int64_t end = 0;
+  for (;;) {
+    if (advance()) return true;
+    for (int pause = 0; pause < kPauses && !ready(); ++pause) pause_processor();
+    if (ready()) continue;
+    sched_yield();
+    const int64_t now = now_ns();
+    if (end == 0) end = now + nanoseconds;
+    if (now >= end) return false;
+  }
+}
+
+void Batch::run() {
+  try {
+    int64_t looked = now_ns();
+    while (!attempt(kSpinNanoseconds)) {
+      sleep();
+      if (now_ns() - looked < kLookNanoseconds) continue;
+      require_progress();
+      looked = now_ns();
+    }
+  } catch (const Failure& failure) {
+    give_up(failure);
+    throw;
+  }
+}
+
+bool Batch::advance() {
+  bool all = true;
+  for (const auto& operation : operations_) {
+    if (!operation->done()) operation->advance();
+    all = all && operation->done();
+  }
+  return all;
+}
+
+bool Batch::ready() const {
+  return std::any_of(operations_.begin(), operations_.end(),
+                     [](const auto& operation) { return !operation->done() && operation->ready(); });
+}
+
+void Batch::sleep() {
+  Communicator* slept = nullptr;
+  bool has_many = false;
+  for (const auto& operation : operations_) {
+    if (operation->done()) continue;
+    has_many = has_many || (slept != nullptr && slept != &operation->communicator());
+    slept = &operation->communicator();
+  }
+  // A thread can sleep at one doorbell only.
+  const int64_t limit = has_many ? kManyLookNanoseconds : kLookNanoseconds;
+  slept->control().sleep(slept->rank(), limit, [this] { return ready(); });
+}
+
+void Batch::require_progress() {
+  const int64_t now = now_ns();
+  for (const auto& operation : operations_) operation->require_progress(now);
+}
+
+// Operations of other communicators in the batch will not be done either, and their peers should know.
+void Batch::give_up(const Failure& failure) noexcept {
+  for (const auto& operation : operations_) {
+    if (operation->done()) continue;
+    operation->communicator().control().fail(ISTHMUS_ABORTED,
+                                             "an operation of the same group failed: " + failure.message);
+  }
+}
+
+}  // namespace isthmus::host

@@ -1,0 +1,294 @@
+#include "drivers/host/collectives/reduce_kernels.h"
+
+#include <iterator>
+#include <type_traits>
+
+#include "drivers/host/collectives/formats.h"
+
+namespace isthmus::host {
+namespace {
+
+template <typename T>
+constexpr bool is_small_float = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16> ||
+                                std::is_same_v<T, Float8E4M3> || std::is_same_v<T, Float8E5M2>;
+template <typename T>
+constexpr bool is_complex = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
+
+template <typename T>
+using AccumulatorOf = std::conditional_t<is_small_float<T>, float, T>;
+
+template <typename T>
+AccumulatorOf<T> widen(T value) {
+  return static_cast<AccumulatorOf<T>>(value);
+}
+
+template <typename T>
+T narrow(AccumulatorOf<T> value) {
+  if constexpr (is_small_float<T>) {
+    return T::from(value);
+  } else {
+    return value;
+  }
+}
+
+// Sums and products of integers wrap around: unsigned, and too wide to be promoted to int.
+template <typename T>
+using Wrapping = std::make_unsigned_t<std::conditional_t<sizeof(T) < sizeof(uint32_t), uint32_t, T>>;
+
+struct Sum {
+  template <typename A>
+  static A apply(A a, A b) {
+    if constexpr (std::is_integral_v<A>) {
+      return static_cast<A>(static_cast<Wrapping<A>>(a) + static_cast<Wrapping<A>>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Product {
+  template <typename A>
+  static A apply(A a, A b) {
+    if constexpr (std::is_integral_v<A>) {
+      return static_cast<A>(static_cast<Wrapping<A>>(a) * static_cast<Wrapping<A>>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+struct Min {
+  template <typename A>
+  static A apply(A a, A b) {
+    const A less = a < b ? a : b;
+    return a != a ? a : less;
+  }
+};
+struct Max {
+  template <typename A>
+  static A apply(A a, A b) {
+    const A greater = a > b ? a : b;
+    return a != a ? a : greater;
+  }
+};
+struct And {
+  template <typename A>
+  static A apply(A a, A b) {
+    return static_cast<A>(a & b);
+  }
+};
+struct Or {
+  template <typename A>
+  static A apply(A a, A b) {
+    return static_cast<A>(a | b);
+  }
+};
+struct Xor {
+  template <typename A>
+  static A apply(A a, A b) {
+    return static_cast<A>(a ^ b);
+  }
+};
+// Of bools, on 0 and 1.
+template <typename Bits>
+struct Logical {
+  static Bool apply(Bool a, Bool b) {
+    return {Bits::template apply<uint8_t>(a.byte != 0 ? 1 : 0, b.byte != 0 ? 1 : 0)};
+  }
+};
+
+enum class Scaling { kNone, kAverage, kFactor };
+
+template <typename T, typename Op, Scaling kScaling>
+struct Reduction {
+  using A = AccumulatorOf<T>;
+
+  static A element(const T* elements, size_t index, A factor) {
+    (void)factor;
+    if constexpr (kScaling == Scaling::kFactor) return Product::apply(widen(elements[index]), factor);
+    return widen(elements[index]);
+  }
+
+  static A factor_of(const void* factor) {
+    (void)factor;
+    if constexpr (kScaling == Scaling::kFactor) return widen(*static_cast<const T*>(factor));
+    return A{};
+  }
+
+  static void load(void* accumulator, const void* elements, size_t count, const void* factor) {
+    auto* __restrict to = static_cast<A*>(accumulator);
+    const auto* from = static_cast<const T*>(elements);
+    const A by = factor_of(factor);
+    for (size_t i = 0; i < count; ++i) to[i] = element(from, i, by);
+  }
+
+  static void accumulate(void* accumulator, const void* elements, size_t count, const void* factor) {
+    auto* __restrict to = static_cast<A*>(accumulator);
+    const auto* from = static_cast<const T*>(elements);
+    const A by = factor_of(factor);
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], element(from, i, by));
+  }
+
+  static void merge(void* accumulator, const void* other, size_t count) {
+    auto* __restrict to = static_cast<A*>(accumulator);
+    const auto* from = static_cast<const A*>(other);
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], from[i]);
+  }
+
+  static void store(void* elements, const void* accumulator, size_t count, int32_t world_size) {
+    auto* __restrict to = static_cast<T*>(elements);
+    const auto* from = static_cast<const A*>(accumulator);
+    (void)world_size;
+    for (size_t i = 0; i < count; ++i) {
+      if constexpr (kScaling == Scaling::kAverage && is_complex<A>) {
+        to[i] = from[i] / static_cast<decltype(A::real)>(world_size);
+      } else if constexpr (kScaling == Scaling::kAverage) {
+        to[i] = narrow<T>(from[i] / static_cast<A>(world_size));
+      } else {
+        to[i] = narrow<T>(from[i]);
+      }
+    }
+  }
+
+  static void combine(void* to, const void* a, const void* b, size_t count) {
+    auto* out = static_cast<T*>(to);
+    const auto* left = static_cast<const T*>(a);
+    const auto* right = static_cast<const T*>(b);
+    for (size_t i = 0; i < count; ++i) {
+      out[i] = narrow<T>(Op::apply(widen(left[i]), widen(right[i])));
+    }
+  }
+
+  static constexpr Kernels kKernels = {
+      sizeof(T), sizeof(A), load, accumulate, merge, store, kScaling == Scaling::kNone ? combine : nullptr};
+};
+
+template <typename T, typename Op, Scaling kScaling = Scaling::kNone>
+const Kernels* kernels() {
+  return &Reduction<T, Op, kScaling>::kKernels;
+}
+
+template <typename T>
+const Kernels* of_integers(isthmus_reduce_op op) {
+  switch (op) {
+    case ISTHMUS_SUM:
+      return kernels<T, Sum>();
+    case ISTHMUS_PRODUCT:
+      return kernels<T, Product>();
+    case ISTHMUS_MIN:
+      return kernels<T, Min>();
+    case ISTHMUS_MAX:
+      return kernels<T, Max>();
+    case ISTHMUS_BAND:
+      return kernels<T, And>();
+    case ISTHMUS_BOR:
+      return kernels<T, Or>();
+    case ISTHMUS_BXOR:
+      return kernels<T, Xor>();
+    case ISTHMUS_PREMUL_SUM:
+      return kernels<T, Sum, Scaling::kFactor>();
+    default:
+      return nullptr;
+  }
+}
+
+template <typename T>
+const Kernels* of_complex(isthmus_reduce_op op) {
+  switch (op) {
+    case ISTHMUS_SUM:
+      return kernels<T, Sum>();
+    case ISTHMUS_PRODUCT:
+      return kernels<T, Product>();
+    case ISTHMUS_AVG:
+      return kernels<T, Sum, Scaling::kAverage>();
+    case ISTHMUS_PREMUL_SUM:
+      return kernels<T, Sum, Scaling::kFactor>();
+    default:
+      return nullptr;
+  }
+}
+
+template <typename T>
+const Kernels* of_floats(isthmus_reduce_op op) {
+  switch (op) {
+    case ISTHMUS_MIN:
+      return kernels<T, Min>();
+    case ISTHMUS_MAX:
+      return kernels<T, Max>();
+    default:
+      return of_complex<T>(op);
+  }
+}
+
+const Kernels* of_bools(isthmus_reduce_op op) {
+  switch (op) {
+    case ISTHMUS_SUM:
+    case ISTHMUS_MAX:
+    case ISTHMUS_BOR:
+      return kernels<Bool, Logical<Or>>();
+    case ISTHMUS_PRODUCT:
+    case ISTHMUS_MIN:
+    case ISTHMUS_BAND:
+      return kernels<Bool, Logical<And>>();
+    case ISTHMUS_BXOR:
+      return kernels<Bool, Logical<Xor>>();
+    default:
+      return nullptr;
+  }
+}
+
+struct Dtype {
+  const char* name;
+  size_t bytes;
+  const Kernels* (*find)(isthmus_reduce_op op);
+};
+
+// By isthmus_dtype.
+constexpr Dtype kDtypes[] = {
+    {"int8", 1, of_integers<int8_t>},
+    {"uint8", 1, of_integers<uint8_t>},
+    {"int16", 2, of_integers<int16_t>},
+    {"int32", 4, of_integers<int32_t>},
+    {"int64", 8, of_integers<int64_t>},
+    {"float16", 2, of_floats<Float16>},
+    {"bfloat16", 2, of_floats<BFloat16>},
+    {"float32", 4, of_floats<float>},
+    {"float64", 8, of_floats<double>},
+    {"bool", 1, of_bools},
+    {"uint16", 2, of_integers<uint16_t>},
+    {"uint32", 4, of_integers<uint32_t>},
+    {"uint64", 8, of_integers<uint64_t>},
+    {"complex64", 8, of_complex<Complex<float>>},
+    {"complex128", 16, of_complex<Complex<double>>},
+    {"float8_e4m3", 1, of_floats<Float8E4M3>},
+    {"float8_e5m2", 1, of_floats<Float8E5M2>},
+};
+constexpr const char* kReduceOps[] = {"sum",  "product", "min",  "max",       "avg",
+                                      "band", "bor",     "bxor", "premul_sum"};
+
+const Dtype* find_dtype(isthmus_dtype dtype) noexcept {
+  const auto index = static_cast<size_t>(dtype);
+  return index < std::size(kDtypes) ? &kDtypes[index] : nullptr;
+}
+
+}  // namespace
+
+size_t element_bytes(isthmus_dtype dtype) noexcept {
+  const Dtype* found = find_dtype(dtype);
+  return found != nullptr ? found->bytes : 0;
+}
+
+const char* dtype_name(isthmus_dtype dtype) noexcept {
+  const Dtype* found = find_dtype(dtype);
+  return found != nullptr ? found->name : "no dtype";
+}
+
+const char* reduce_op_name(isthmus_reduce_op op) noexcept {
+  const auto index = static_cast<size_t>(op);
+  return index < std::size(kReduceOps) ? kReduceOps[index] : "no reduction";
+}
+
+const Kernels* find_kernels(isthmus_dtype dtype, isthmus_reduce_op op) noexcept {
+  const Dtype* found = find_dtype(dtype);
+  return found != nullptr ? found->find(op) : nullptr;
+}
+
+}  // namespace isthmus::host
