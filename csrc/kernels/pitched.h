@@ -65,9 +65,9 @@ struct PitchedRows {
     return tensors[i].mutable_data_ptr<T>();
   }
 
-  // Calls body(row, first, last) in parallel, over pieces of the rows.
-  template <typename Body>
-  void parallel(const Body& body) const {
+  // Calls body(row, first, last) in parallel, over pieces of the rows, and done() at the end of every task.
+  template <typename Body, typename Done>
+  void parallel(const Body& body, const Done& done) const {
     constexpr int64_t kBlock = 8192;
     if (count == 0) return;
     const int64_t blocks = (length + kBlock - 1) / kBlock;
@@ -77,6 +77,7 @@ struct PitchedRows {
         const int64_t first = unit % blocks * kBlock;
         body(unit / blocks, first, std::min(first + kBlock, length));
       }
+      done();
     });
   }
 };

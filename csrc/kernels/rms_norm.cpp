@@ -1,5 +1,5 @@
-// RMSNorm over the last dimension, with and without the residual added first. One pass over a row that is in
-// the cache by the second reading of it.
+// RMSNorm over the last dimension, with and without the residual added first. A row is read twice, the second
+// time from the cache, and the next one is asked for meanwhile.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "kernels/pieces.h"
+#include "kernels/streaming.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -33,8 +33,14 @@ Tensor row_statistics(const Tensor& input) {
   return at::empty(shape, input.options().dtype(wide_type(input)));
 }
 
+// Whether rows of n go past the caches; if the first is aligned, so are all.
+bool is_streamed(const Tensor& result, int64_t n) {
+  return static_cast<int64_t>(result.nbytes()) >= kStreamedBytes &&
+         n * result.itemsize() % kStreamAlignment == 0;
+}
+
 // out = (input + residual) * rstd * weight, of the sum before it is rounded to T and kept.
-template <typename T>
+template <typename T, bool kStream>
 void forward_row(const T* input, const T* residual, const Wide<T>* weight, T* sum, T* out, Wide<T>* rstd,
                  int64_t n, double eps) {
   using P = Piece<T>;
@@ -53,15 +59,18 @@ void forward_row(const T* input, const T* residual, const Wide<T>* weight, T* su
   });
   *rstd = Wide<T>(1) / std::sqrt(sum_of<V>(low + high) / static_cast<Wide<T>>(n) + static_cast<Wide<T>>(eps));
   const V factor(*rstd);
+  const int64_t ahead = next_row<T>(n);
   for_pieces<T>(n, [&](int64_t i, int64_t count) {
     const P x = value(i, count);
-    if (sum != nullptr) x.store(sum + i, count);
+    prefetch(input + ahead + i);
+    if (residual != nullptr) prefetch(residual + ahead + i);
+    if (sum != nullptr) put<kStream>(x, sum + i, count);
     P y{x.low * factor, x.high * factor};
     if (weight != nullptr) {
       const auto w = Piece<Wide<T>>::load(weight + i, count);
       y = {y.low * w.low, y.high * w.high};
     }
-    y.store(out + i, count);
+    put<kStream>(y, out + i, count);
   });
 }
 
@@ -81,10 +90,13 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& given, const OptionalTe
     auto* s = sum.defined() ? sum.mutable_data_ptr<scalar_t>() : nullptr;
     auto* y = out.mutable_data_ptr<scalar_t>();
     W* scale = rstd.mutable_data_ptr<W>();
+    const bool streams = is_streamed(out, n) && is_aligned(y) && is_aligned(s);
+    const auto run = streams ? forward_row<scalar_t, true> : forward_row<scalar_t, false>;
     at::parallel_for(0, rows, rows_per_task(n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
-        forward_row<scalar_t>(x + row * n, r ? r + row * n : nullptr, w, s ? s + row * n : nullptr,
-                              y + row * n, scale + row, n, eps);
+        run(x + row * n, r ? r + row * n : nullptr, w, s ? s + row * n : nullptr, y + row * n, scale + row, n,
+            eps);
+      if (streams) end_of_stream();
     });
   });
   return {out, sum, rstd};
@@ -102,7 +114,7 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& input, const Tenso
 
 // With hat = x * rstd and g = grad * weight: dx = rstd * (g - hat * mean(g * hat)) + grad_sum; dweight +=
 // grad * hat.
-template <typename T>
+template <typename T, bool kStream>
 void backward_row(const T* grad, const T* grad_sum, const T* input, const Wide<T>* weight, Wide<T> rstd,
                   T* grad_input, Wide<T>* grad_weight, int64_t n) {
   using P = Piece<T>;
@@ -123,15 +135,19 @@ void backward_row(const T* grad, const T* grad_sum, const T* input, const Wide<T
     high = at::vec::fmadd(g.high, x.high, high);
   });
   const V scale(rstd), mean(sum_of<V>(low + high) * rstd / static_cast<Wide<T>>(n));
+  const int64_t ahead = next_row<T>(n);
   for_pieces<T>(n, [&](int64_t i, int64_t count) {
     const P x = P::load(input + i, count), g = slope(i, count);
+    prefetch(input + ahead + i);
+    prefetch(grad + ahead + i);
+    if (grad_sum != nullptr) prefetch(grad_sum + ahead + i);
     const V hat_low = x.low * scale, hat_high = x.high * scale;
     P dx{(g.low - hat_low * mean) * scale, (g.high - hat_high * mean) * scale};
     if (grad_sum != nullptr) {
       const P s = P::load(grad_sum + i, count);
       dx = {dx.low + s.low, dx.high + s.high};
     }
-    dx.store(grad_input + i, count);
+    put<kStream>(dx, grad_input + i, count);
     if (grad_weight != nullptr) {
       const P plain = P::load(grad + i, count);
       const auto w = WidePiece::load(grad_weight + i, count);
@@ -162,11 +178,14 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& given_grad, const Opt
     const W* scale = scales.const_data_ptr<W>();
     auto* dx = grad_input.mutable_data_ptr<scalar_t>();
     W* dw = sums.defined() ? sums.mutable_data_ptr<W>() : nullptr;
+    const bool streams = is_streamed(grad_input, n) && is_aligned(dx);
+    const auto run = streams ? backward_row<scalar_t, true> : backward_row<scalar_t, false>;
     at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task)
         for (int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row)
-          backward_row<scalar_t>(g + row * n, s ? s + row * n : nullptr, x + row * n, w, scale[row],
-                                 dx + row * n, dw ? dw + task * n : nullptr, n);
+          run(g + row * n, s ? s + row * n : nullptr, x + row * n, w, scale[row], dx + row * n,
+              dw ? dw + task * n : nullptr, n);
+      if (streams) end_of_stream();
     });
   });
   return {grad_input, sums.defined() ? sums.sum(0) : Tensor()};

@@ -1,13 +1,18 @@
-// Stores that go past the caches: a result larger than they are need not be read before it is written.
+// Memory that is walked through once: loads that ask early for what comes next, and stores that go past the
+// caches, since a result larger than they are need not be read before it is written.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/pieces.h"
 
 namespace isthmus::kernels {
 
-inline constexpr int64_t kStreamedBytes = int64_t(8) << 20;
+// Below it, whoever reads the result next gains more by finding it in a cache.
+inline constexpr int64_t kStreamedBytes = int64_t(24) << 20;
+inline constexpr int64_t kAheadBytes = 2048;
+inline constexpr int64_t kCachedRowBytes = int64_t(128) << 10;
 
 #if defined(CPU_CAPABILITY_AVX512)
 inline constexpr uintptr_t kStreamAlignment = 64;
@@ -55,6 +60,28 @@ inline void put(const Piece<T>& piece, T* to, int64_t count) {
 template <typename T>
 inline bool is_aligned(const T* to) {
   return reinterpret_cast<uintptr_t>(to) % kStreamAlignment == 0;
+}
+
+// Asks for the memory of a piece. The processor foresees what a loop reads too late when its body is as long
+// as that of most kernels here. An address beyond the tensor does no harm.
+template <typename T>
+inline void prefetch(const T* piece) {
+  constexpr int64_t kLine = 64, kBytes = Piece<T>::kSize * static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < kBytes; i += kLine) __builtin_prefetch(reinterpret_cast<const char*>(piece) + i);
+}
+
+// For what is read once and in order.
+template <typename T>
+inline Piece<T> load_ahead(const T* from, int64_t count) {
+  prefetch(from + kAheadBytes / sizeof(T));
+  return Piece<T>::load(from, count);
+}
+
+// For a row of n that is read twice: how many elements ahead to ask for at the second reading, so that the
+// next row comes while this one is written.
+template <typename T>
+inline int64_t next_row(int64_t n) {
+  return std::min<int64_t>(n, kCachedRowBytes / sizeof(T));
 }
 
 }  // namespace isthmus::kernels
