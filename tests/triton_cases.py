@@ -16,6 +16,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Of the largest element: float32 inside, rounded once.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3, torch.float64: 1e-11}
 
+SHARED_MEMORY = 227 * 1024  # bytes that a program may take on sm_90
+
 
 def _random(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
     return (torch.randn(*shape, dtype=torch.float64) * scale).to(dtype)
@@ -151,6 +153,73 @@ def _rotary(dtype: torch.dtype) -> Calls:
     yield made(2, 0, 3, 8), made(2, 0, 1, 8), *tables(3, 4), None, 1, 8, -1, False, False
 
 
+def _attention(dtype: torch.dtype) -> Calls:
+    """Lengths around those of the tiles, packed sequences, and every option."""
+    if dtype == torch.float64:  # the composite's
+        return
+    window: dict[str, Any] = {"left": None, "right": None, "top_left": False}
+
+    def call(q: Any, k: Any, v: Any, lengths: Any = None, **given: Any) -> tuple[Any, ...]:
+        ends_q, ends_k, longest_q, longest_k = lengths or (None, None, q.shape[1], k.shape[1])
+        pairs = [given.pop(name, None) for name in ("bias", "mask", "slopes")]
+        scale, softcap, share = (given.pop(name, 0.0) for name in ("scale", "softcap", "dropout_p"))
+        rng = torch.tensor([2**31 - 5, 2**31 - 7]) if share else None
+        sides = (window | given).values()
+        return (
+            q,
+            k,
+            v,
+            *pairs,
+            ends_q,
+            ends_k,
+            rng,
+            longest_q,
+            longest_k,
+            scale or 0.3,
+            *sides,
+            softcap,
+            share,
+        )
+
+    def made(
+        queries: int, keys: int, heads: int = 2, key_heads: int = 2, size: int = 16, value_size: int = 16
+    ) -> Any:
+        batch = 2 if queries < 100 else 1
+        q, k = (_random(batch, *shape, size, dtype=dtype) for shape in ((queries, heads), (keys, key_heads)))
+        return q, k, _random(batch, keys, key_heads, value_size, dtype=dtype)
+
+    mask = torch.rand(2, 1, 9, 70) > 0.6
+    mask[1, 0, 2] = True  # a query that sees nothing
+    bias = _random(1, 4, 1, 70, dtype=dtype)
+    slopes = torch.rand(2, 4)
+    yield call(*made(9, 70, 4, 2, 24, 40), bias=bias, mask=mask, slopes=slopes, right=0, left=40, softcap=3.0,
+               dropout_p=0.3)  # fmt: skip
+    yield call(*made(150, 300, 2, 1), right=0)
+    packed = _random(140, 3, 4, 18, dtype=dtype).transpose(0, 2).contiguous().transpose(0, 2)
+    ends = torch.tensor([0, 3, 3, 138, 140], dtype=torch.int32)
+    yield call(*packed.unbind(1), (ends, ends, 135, 135), right=0, slopes=slopes[0], dropout_p=0.1)
+    if dtype != torch.float32:
+        return
+    yield call(*made(300, 150), right=0)  # the first queries see nothing
+    yield call(*made(300, 150), right=0, top_left=True)
+    yield call(*made(200, 330), left=70, right=5)
+    yield call(*made(200, 330, size=20), left=70, top_left=True, scale=-0.5)
+    yield call(*made(3, 5), left=-3, right=2)
+    yield call(*made(130, 1, size=1, value_size=130), dropout_p=1.0)
+    yield call(*made(4, 0))
+    q, k, v = _random(9, 4, 8, dtype=dtype), *(_random(74, 2, 8, dtype=dtype) for _ in range(2))
+    lengths = torch.tensor([0, 4, 5, 9]), torch.tensor([0, 70, 70, 74]), 4, 70
+    yield call(q, k, v, lengths, right=0, mask=torch.rand(3, 1, 1, 70) > 0.5)
+
+
+def _attention_backward(dtype: torch.dtype) -> Calls:
+    for query, key, value, *others in _attention(dtype):
+        wide = [each.double() for each in (query, key, value)]
+        out, lse = operators()["attention"].composite(*wide, *others)
+        grad, lse = _random(*out.shape, dtype=dtype), lse.to(torch.promote_types(dtype, torch.float32))
+        yield grad, query, key, value, out.to(dtype), lse, *others, False
+
+
 def _adamw_(dtype: torch.dtype) -> Calls:
     if dtype == torch.float64:  # the composite's
         return
@@ -183,6 +252,8 @@ CASES: dict[str, Callable[[torch.dtype], Calls]] = {
     "swiglu_backward": _swiglu_backward,
     "rotary": _rotary,
     "rotary_": _rotary,
+    "attention": _attention,
+    "attention_backward": _attention_backward,
     "adamw_": _adamw_,
     "scaled_masked_softmax": _scaled_masked_softmax,
     "scaled_masked_softmax_backward": _scaled_masked_softmax_backward,
@@ -265,18 +336,23 @@ def compile_for_hopper(name: str) -> set[str]:
 
     done: set[str] = set()
 
-    def compiled(kernel: Any, *given: Any, grid: Any, warmup: bool, num_warps: int = 4, **named: Any) -> None:
+    def kind(value: Any) -> Any:
+        if isinstance(value, tuple):  # an int in it that is 1 has no type of its own
+            return tuple("i32" if each == 1 else mangle_type(each) for each in value)
+        return mangle_type(value)
+
+    def compiled(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        options = {key: named.pop(key) for key in ("num_warps", "num_stages") if key in named}
         values = dict(zip(kernel.arg_names, given, strict=False)) | named
         fixed = {each.name: values[each.name] for each in kernel.params if each.is_constexpr}
         fixed |= {key: None for key, value in values.items() if value is None}
-        signature = {
-            key: "constexpr" if key in fixed else mangle_type(value) for key, value in values.items()
-        }
-        if (key := f"{kernel.fn.__name__} {signature} {fixed} {num_warps}") in done:
+        signature = {key: "constexpr" if key in fixed else kind(value) for key, value in values.items()}
+        if (key := f"{kernel.fn.__name__} {signature} {fixed} {options}") in done:
             return
         source = ASTSource(kernel, signature, {(kernel.arg_names.index(k),): v for k, v in fixed.items()})
-        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps})
+        made = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         assert ".target sm_90" in made.asm["ptx"] and made.asm["cubin"]
+        assert made.metadata.shared <= SHARED_MEMORY, f"{key} takes {made.metadata.shared} bytes"
         done.add(key)
 
     run, JITFunction.run = JITFunction.run, compiled

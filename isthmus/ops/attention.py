@@ -17,7 +17,7 @@ from isthmus.ops import autocast, cpu, philox
 from isthmus.ops.operators import operator
 
 
-class _Rest(NamedTuple):
+class Rest(NamedTuple):
     """The arguments of the operator after query, key and value."""
 
     bias: torch.Tensor | None
@@ -48,7 +48,7 @@ def _wide(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
-def _parts(query: torch.Tensor, key: torch.Tensor, rest: _Rest) -> Iterator[_Part]:
+def _parts(query: torch.Tensor, key: torch.Tensor, rest: Rest) -> Iterator[_Part]:
     if rest.cu_seqlens_q is None or rest.cu_seqlens_k is None:
         yield _Part(slice(0, query.shape[1]), slice(0, key.shape[1]), slice(0, query.shape[0]))
         return
@@ -75,7 +75,7 @@ def _heads(tensor: torch.Tensor, tokens: slice, batched: bool, groups: int = 1) 
     return part.transpose(1, 2).to(_wide(tensor)).repeat_interleave(groups, 1)
 
 
-def _hidden(part: _Part, rest: _Rest, device: torch.device) -> torch.Tensor:
+def _hidden(part: _Part, rest: Rest, device: torch.device) -> torch.Tensor:
     """What no query may see: bool, broadcastable to [batch, heads, queries, keys]."""
     queries, keys = part.query.stop - part.query.start, part.key.stop - part.key.start
     row = torch.arange(queries, device=device)[:, None] + (0 if rest.top_left else keys - queries)
@@ -95,7 +95,7 @@ def _piece(tensor: torch.Tensor, part: _Part, queries: int, keys: int) -> torch.
 
 
 def _scores(
-    query: torch.Tensor, key: torch.Tensor, part: _Part, rest: _Rest
+    query: torch.Tensor, key: torch.Tensor, part: _Part, rest: Rest
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """What the softmax is taken of, and the derivative of the soft cap in it."""
     scores = query @ key.transpose(-1, -2) * rest.scale
@@ -114,7 +114,7 @@ def _scores(
     return scores.masked_fill(_hidden(part, rest, query.device), -math.inf), slope
 
 
-def _factor(query: torch.Tensor, keys: int, part: _Part, rest: _Rest) -> torch.Tensor | float:
+def _factor(query: torch.Tensor, keys: int, part: _Part, rest: Rest) -> torch.Tensor | float:
     """What dropout multiplies the weights with."""
     if rest.rng is None or not rest.dropout_p:
         return 1.0
@@ -134,7 +134,7 @@ def _softmax(scores: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *others: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    rest = _Rest(*others)
+    rest = Rest(*others)
     batched, groups = query.dim() == 4, query.shape[-2] // max(key.shape[-2], 1)
     out = query.new_empty(*query.shape[:-1], value.shape[-1])
     shape = (query.shape[0], query.shape[2], query.shape[1]) if batched else (query.shape[1], query.shape[0])
@@ -160,7 +160,7 @@ def _attention_backward(
     lse: torch.Tensor,
     *others: Any,
 ) -> tuple[torch.Tensor | None, ...]:
-    rest, wants_bias = _Rest(*others[:-1]), others[-1]
+    rest, wants_bias = Rest(*others[:-1]), others[-1]
     batched, groups = query.dim() == 4, query.shape[-2] // max(key.shape[-2], 1)
     grads = [torch.empty_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
     dbias = None
@@ -330,7 +330,7 @@ def weights(
     cu_q, cu_k, longest_q, longest_k = lengths or (None, None, query.shape[1], key.shape[1])
     full = {"bias": None, "mask": None, "alibi_slopes": None, "rng": None, "left": None, "right": None}
     defaults = {**full, "top_left": False, "softcap": 0.0, "dropout_p": 0.0}
-    rest = _Rest(
+    rest = Rest(
         cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
         scale=1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale, **{**defaults, **settings},
     )  # fmt: skip

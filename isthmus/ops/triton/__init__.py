@@ -26,6 +26,7 @@ _FAMILIES = {
     "norm": ("rms_norm", "add_rms_norm", "rms_norm_backward"),
     "activation": ("swiglu", "swiglu_backward"),
     "rotary": ("rotary", "rotary_"),
+    "attention": ("attention", "attention_backward"),
     "optimizer": ("adamw_",),
     "softmax": ("scaled_masked_softmax", "scaled_masked_softmax_backward"),
     "cross_entropy": ("cross_entropy", "cross_entropy_backward", "cross_entropy_backward_"),

@@ -1,0 +1,139 @@
+"""What the kernels of attention have in common: where tokens lie, which see which, and the scores of a tile.
+
+Scores are in units of the logarithm to base 2, which is what the hardware's exponential takes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(math.log2(math.e))
+LN2 = tl.constexpr(math.log(2))
+
+
+@triton.jit
+def sequence(ends_ptr, batch, tokens):
+    """First token and length of a sequence; those of a packed one are kept within the tokens that there are."""
+    begin = tl.zeros((), tl.int64)
+    count = tl.zeros((), tl.int32) + tokens
+    if ends_ptr is not None:
+        begin = tl.minimum(tl.maximum(tl.load(ends_ptr + batch).to(tl.int64), 0), tokens)
+        end = tl.minimum(tl.maximum(tl.load(ends_ptr + batch + 1).to(tl.int64), begin), tokens)
+        count = (end - begin).to(tl.int32)
+    return begin, count
+
+
+@triton.jit
+def at(ptr, strides, batch, token, head):
+    """Where the features of a token lie; strides are of (batch, token, head)."""
+    return ptr + (batch * strides[0] + token * strides[1] + head * strides[2])
+
+
+@triton.jit
+def of_pairs(slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, batch, head):
+    """The slope of a head, and where its bias and its mask lie; None for what there is not."""
+    slope, bias, mask = None, None, None
+    if slopes_ptr is not None:
+        slope = (
+            tl.load(slopes_ptr + (batch * slope_strides[0] + head * slope_strides[1])).to(tl.float32) * LOG2E
+        )
+    if bias_ptr is not None:
+        bias = bias_ptr + (batch * bias_strides[0] + head * bias_strides[1])
+    if mask_ptr is not None:
+        mask = mask_ptr + (batch * mask_strides[0] + head * mask_strides[1])
+    return slope, bias, mask
+
+
+@triton.jit
+def bounds(first, last, before, after, count, STEP: tl.constexpr):
+    """Which tiles of ``count`` tokens are seen from positions first to last, and which of those as a whole.
+
+    From a position p are seen p - before to p + after; None is all. Tiles are gone through from begin up to end, and
+    from whole up to whole_end nothing of them is hidden from any of the positions.
+    """
+    begin = tl.zeros((), tl.int32)
+    whole = tl.zeros((), tl.int32)
+    end = count
+    whole_end = count // STEP * STEP
+    if before is not None:
+        begin = tl.maximum(first - before, 0) // STEP * STEP
+        whole = tl.cdiv(tl.maximum(last - before, 0), STEP) * STEP
+    if after is not None:
+        end = tl.minimum(count, last + after + 1)
+        whole_end = tl.minimum(whole_end, tl.maximum(first + after + 1, 0) // STEP * STEP)
+    whole = tl.maximum(begin, tl.minimum(whole, tl.cdiv(tl.maximum(end, 0), STEP) * STEP))
+    return begin, whole, tl.maximum(whole, whole_end), end
+
+
+@triton.jit
+def tokens(ptr, stride, token, count, SIZE: tl.constexpr, WIDTH: tl.constexpr, CHECKED: tl.constexpr):
+    """The features of tokens, [tokens, WIDTH]; 0 behind the last feature, and behind the last token if checked."""
+    feature = tl.arange(0, WIDTH)[None, :]
+    where = ptr + token[:, None].to(tl.int64) * stride + feature
+    if CHECKED:
+        made = tl.load(where, (token[:, None] < count) & (feature < SIZE), other=0.0)
+    elif SIZE != WIDTH:
+        made = tl.load(where, feature < SIZE, other=0.0)
+    else:
+        made = tl.load(where)
+    return made
+
+
+@triton.jit
+def store(ptr, stride, token, count, values, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    """Write the features of the tokens that there are."""
+    feature = tl.arange(0, WIDTH)[None, :]
+    where = ptr + token[:, None].to(tl.int64) * stride + feature
+    tl.store(where, values, (token[:, None] < count) & (feature < SIZE))
+
+
+@triton.jit
+def capped(products, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
+    """Scaled products, bent by ``SOFTCAP * tanh(x / SOFTCAP)``."""
+    x = products * SCALE
+    if SOFTCAP > 0:
+        x = SOFTCAP - 2 * SOFTCAP / (tl.exp2(x * (2 * LOG2E / SOFTCAP)) + 1)
+    return x
+
+
+@triton.jit
+def shown(
+    x, row, column, queries, keys, slope, bias_ptr, bias_strides, mask_ptr, mask_strides, left, right,
+    TOP_LEFT: tl.constexpr, CHECKED: tl.constexpr,
+):  # fmt: skip
+    """The scores of rows and columns, [rows, 1] and [1, columns] or the other way round; -inf what is hidden.
+
+    Slope is of the distance; bias and mask point to those of the sequence and head.
+    """
+    if slope is not None:
+        x -= slope * tl.abs(row + (keys - queries) - column)
+    inside = (row < queries) & (column < keys)
+    if bias_ptr is not None:
+        where = row.to(tl.int64) * bias_strides[2] + column.to(tl.int64) * bias_strides[3]
+        x += tl.load(bias_ptr + where, inside, other=0.0).to(tl.float32) * LOG2E
+    if mask_ptr is not None:
+        where = row.to(tl.int64) * mask_strides[2] + column.to(tl.int64) * mask_strides[3]
+        x = tl.where(tl.load(mask_ptr + where, inside, other=0) == 0, x, float("-inf"))
+    if CHECKED:
+        seen = inside
+        position = row if TOP_LEFT else row + (keys - queries)
+        if left is not None:
+            seen = seen & (column >= position - left)
+        if right is not None:
+            seen = seen & (column <= position + right)
+        x = tl.where(seen, x, float("-inf"))
+    return x
+
+
+@triton.jit
+def kept(rng_ptr, number, row, start, KEPT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Which weights of a tile dropout keeps, bool [ROWS, COLUMNS]: those of isthmus.ops.philox."""
+    block = (start // 4 + tl.arange(0, COLUMNS // 4)).to(tl.int32)[None, :]
+    block = tl.broadcast_to(block, (ROWS, COLUMNS // 4))
+    offset = tl.load(rng_ptr + 1).to(tl.int32)
+    one, two, three, four = tl.philox(tl.load(rng_ptr), block, row[:, None], number.to(tl.int32), offset)
+    words = tl.join(tl.join(one, three), tl.join(two, four))
+    return tl.reshape(words, (ROWS, COLUMNS)).to(tl.int64) < KEPT
