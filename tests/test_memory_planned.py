@@ -183,6 +183,23 @@ def test_a_plan_asks_the_driver_once():
     assert steps[0].releases == steps[1].releases
 
 
+def test_states_that_lie_scattered_do_not_keep_a_plan_away():
+    """Each holds a segment whose rest is of no use to large requests: a plan reserves more than is in use."""
+    calls = []
+    for count in (8, 16):
+        program = Program()
+        program.weights()
+        scattered = [program.alloc(9 * MIB) for _ in range(40)]  # two in a segment
+        program.free(*(number for number in scattered if number % 8))
+        for _ in range(count):
+            program.train()
+            program.step()
+        found = outcome(program.trace(), "planned")
+        assert found.reserved_peak <= 1.125 * found.live_peak + 20 * MIB
+        calls.append((found.growths, found.releases))
+    assert calls[0] == calls[1]
+
+
 def test_steps_of_differing_sizes_ask_the_driver_no_more_than_one_step_does():
     calls = []
     for count in (3, 12):

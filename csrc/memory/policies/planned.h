@@ -9,7 +9,7 @@
 // Where steps differ, no plan is followed: one region of little more than a step's peak serves by best fit,
 // and empties at the step's end. A plan that is lost leaves its arena as such a region; two steps alike bring
 // plans back, more of them each time that one was lost again. Neither is asked for while what is still held
-// from before keeps other segments from going back.
+// from before keeps other segments from going back, unless it does so step after step.
 //
 // What is not expected (the first step, what exceeds the region) is served by segments of its own, rounded to
 // 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed what has

@@ -8,6 +8,10 @@ namespace {
 
 // Of what was in use at a time, so much may be reserved, and one shared segment more.
 constexpr double kToleratedFirst = 1.002, kTolerated = 1.01, kToleratedRegion = 1.03;
+// Weights may lie in segments that will never be free. Without a plan, memory goes back and is asked for
+// again in every step, which costs more than what is kept beside them.
+constexpr double kToleratedRefused = 1.125;
+constexpr int kRefusals = 2;          // steps in a row, in which what is free has had time to go back
 constexpr int64_t kReleaseCost = 64;  // in requests: giving memory back waits for the device
 constexpr double kRoomy = 1.01;       // a region so much larger than a plan takes it, whatever is reserved
 
@@ -67,8 +71,9 @@ bool PlannedPolicy::affords(const Track& track) {
   });
   const auto in_use = static_cast<size_t>(statistics_.active_bytes.all.current);
   const size_t expected = std::max(highest_, in_use + track.wanted);
-  return reserved + track.wanted <=
-         idle + tolerated(expected, track.abandoned ? kToleratedRegion : kTolerated);
+  double share = track.abandoned ? kToleratedRegion : kTolerated;
+  if (track.refusals >= kRefusals) share = kToleratedRefused;
+  return reserved + track.wanted <= idle + tolerated(expected, share);
 }
 
 void PlannedPolicy::refuse(Track& track) {

@@ -97,6 +97,7 @@ bool Track::learn() {
   const bool did_follow = follows() && !refused;
   if (did_follow && abandoned && ++failures_ == kFailures) be_patient();
   if (did_follow && !abandoned) failures_ = 0;
+  refusals = refused ? refusals + 1 : 0;
   successes_ = is_clean ? successes_ + 1 : 0;
   if (successes_ == kReliable) patience_ = 0;
   if (is_clean) {

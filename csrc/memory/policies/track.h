@@ -109,6 +109,7 @@ class Track {
   bool at_boundary = false;
   bool abandoned = false;          // the plan, for this step
   bool refused = false;            // for want of memory
+  int refusals = 0;                // so many steps in a row
   bool strayed = false;            // from the plan, in this step
   size_t missed_bytes = 0;         // of requests of this step that were not served as planned
   std::vector<size_t> unexpected;  // sizes since the last request that was expected
