@@ -37,19 +37,19 @@ class Case:
     inputs: tuple[Any, ...]
     ours: Function
     eager: Function
-    goals: tuple[float | None, float | None]
+    goals: tuple[float | None, float | None] = (None, None)
     moved: tuple[int, int] = (0, 0)
     flops: tuple[int, int] = (0, 0)
     in_place: bool = False
 
 
-def _leaf(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+def leaf(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(*shape).to(dtype).requires_grad_()
 
 
 def rms_norm(dtype: torch.dtype, part: int) -> Case:
     tokens, hidden = 4096 // part, 2048
-    x, weight = _leaf(tokens, hidden, dtype=dtype), _leaf(hidden, dtype=dtype)
+    x, weight = leaf(tokens, hidden, dtype=dtype), leaf(hidden, dtype=dtype)
     bytes_of_x = x.nbytes
     return Case(
         sizes=f"{tokens} x {hidden}",
@@ -63,7 +63,7 @@ def rms_norm(dtype: torch.dtype, part: int) -> Case:
 
 def add_rms_norm(dtype: torch.dtype, part: int) -> Case:
     tokens, hidden = 4096 // part, 2048
-    x, residual = _leaf(tokens, hidden, dtype=dtype), _leaf(tokens, hidden, dtype=dtype)
+    x, residual = leaf(tokens, hidden, dtype=dtype), leaf(tokens, hidden, dtype=dtype)
 
     def eager(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> Any:
         total = x + residual
@@ -71,7 +71,7 @@ def add_rms_norm(dtype: torch.dtype, part: int) -> Case:
 
     return Case(
         sizes=f"{tokens} x {hidden}",
-        inputs=(x, residual, _leaf(hidden, dtype=dtype)),
+        inputs=(x, residual, leaf(hidden, dtype=dtype)),
         ours=lambda x, residual, w: ops.add_rms_norm(x, residual, w, 1e-6),
         eager=eager,
         goals=(0.25, 0.8),
@@ -81,7 +81,7 @@ def add_rms_norm(dtype: torch.dtype, part: int) -> Case:
 
 def swiglu(dtype: torch.dtype, part: int) -> Case:
     tokens, hidden = 2048 // part, 5632
-    gate, up = _leaf(tokens, hidden, dtype=dtype), _leaf(tokens, hidden, dtype=dtype)
+    gate, up = leaf(tokens, hidden, dtype=dtype), leaf(tokens, hidden, dtype=dtype)
     return Case(
         sizes=f"{tokens} x {hidden}",
         inputs=(gate, up),
@@ -97,7 +97,7 @@ def rotary(dtype: torch.dtype, part: int) -> Case:
     tokens, heads, size = 2048 // part, 16, 128
     angles = torch.outer(torch.arange(tokens), 10000.0 ** (-torch.arange(0, size, 2) / size))
     cos, sin = (torch.cat([each, each], -1)[None].to(dtype) for each in (angles.cos(), angles.sin()))
-    query, key = (_leaf(1, tokens, heads, size, dtype=dtype) for _ in range(2))
+    query, key = (leaf(1, tokens, heads, size, dtype=dtype) for _ in range(2))
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         first, second = x.chunk(2, -1)
@@ -116,7 +116,7 @@ def rotary(dtype: torch.dtype, part: int) -> Case:
 def attention(dtype: torch.dtype, part: int) -> Case:
     """Causal, as PyTorch's flash attention for CPU has it."""
     tokens, heads, size = 1024 // part, 16, 64
-    inputs = tuple(_leaf(1, tokens, heads, size, dtype=dtype) for _ in range(3))
+    inputs = tuple(leaf(1, tokens, heads, size, dtype=dtype) for _ in range(3))
 
     def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         views = (each.transpose(1, 2) for each in (q, k, v))
@@ -135,21 +135,20 @@ def attention(dtype: torch.dtype, part: int) -> Case:
 
 def cross_entropy(dtype: torch.dtype, part: int) -> Case:
     tokens, classes = 2048 // part, 32000
-    logits = _leaf(tokens, classes, dtype=dtype)
+    logits = leaf(tokens, classes, dtype=dtype)
     target = torch.randint(0, classes, (tokens,))
     return Case(
         sizes=f"{tokens} x {classes}",
         inputs=(logits, target),
         ours=ops.cross_entropy,
         eager=F.cross_entropy,
-        goals=(None, None),
         moved=(logits.nbytes, 3 * logits.nbytes),
     )
 
 
 def linear_cross_entropy(dtype: torch.dtype, part: int) -> Case:
     tokens, hidden, classes = 1024 // part, 1024, 32000
-    x, weight = _leaf(tokens, hidden, dtype=dtype), _leaf(classes, hidden, dtype=dtype)
+    x, weight = leaf(tokens, hidden, dtype=dtype), leaf(classes, hidden, dtype=dtype)
     target = torch.randint(0, classes, (tokens,))
     product = 2 * tokens * hidden * classes
     return Case(
@@ -168,7 +167,7 @@ def adamw(dtype: torch.dtype, part: int) -> Case:
     shapes = [(8192 // part, 512)] * 2 + 4 * layer
     sides = []
     for _ in range(2):
-        params = [_leaf(*shape, dtype=dtype) for shape in shapes]
+        params = [leaf(*shape, dtype=dtype) for shape in shapes]
         for each in params:
             each.grad = torch.randn(each.shape).to(dtype)
         sides.append(params)

@@ -103,9 +103,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of the result table, printed as they come."""
     import torch
     from llm_cases import CASES
+    from llm_cases_other import CASES as OTHERS
 
     rows = []
-    for name, make in CASES.items():
+    for name, make in (CASES | OTHERS).items():
         if not fnmatch.fnmatch(name, options.only):
             continue
         for dtype in (torch.float32, torch.bfloat16):
