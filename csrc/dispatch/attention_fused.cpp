@@ -227,6 +227,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad, const Te
                                                     bool causal, const Tensor& seed, const Tensor& offset,
                                                     std::optional<double> scale) {
   ISTHMUS_COUNT("aten::_scaled_dot_product_fused_attention_overrideable_backward", Route::kDecomposition);
+  if (!grad.defined()) return {};
   OptionalTensor rng;
   if (dropout > 0) rng = at::stack({seed, offset});
   const Options options = options_of(query, key, bias, rng, dropout, causal, scale);
@@ -250,7 +251,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 
-void register_attention() { has_kernel = kernels_of("isthmus::attention") != nullptr; }
+void register_attention() {
+  const bool delegate_first = preferences().prefer_delegate && delegates_to_cpu();
+  has_kernel = !delegate_first && kernels_of("isthmus::attention") != nullptr;
+}
 
 void set_fused_attention(bool asked) noexcept { requested = asked; }
 
