@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -439,6 +440,26 @@ def test_torch_compile(cuda):
     x = torch.rand(3, device="cuda")
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(x), function(x))
+
+
+def test_torch_compile_folds_the_state_of_autocast(tmp_path):
+    """In a process that imports Dynamo under the shim, whose table of what it folds then has the proxies."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "def function(x):\n"
+        "    kind = x.device.type\n"
+        "    on = torch.is_autocast_enabled(kind) and torch.is_autocast_enabled('cuda')\n"
+        "    return x.to(torch.get_autocast_dtype('cuda')) if on else x * 1\n"
+        "compiled = torch.compile(function, backend='eager', fullgraph=True)\n"
+        "x = torch.ones(2, device='cuda')\n"
+        "print(compiled(x).dtype)\n"
+        "with torch.autocast('cuda', dtype=torch.bfloat16):\n"
+        "    print(compiled(x).dtype)\n"
+    )
+    command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["torch.float32", "torch.bfloat16"], done.stderr
 
 
 def test_data_loader_pins(cuda):

@@ -26,6 +26,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         functools.partial(_default_tensor_type, accelerator),
         "'torch.cuda.FloatTensor' sets the default dtype and device",
     )
+    _fold_in_graphs(scope, [torch.is_autocast_enabled, torch.get_autocast_dtype])
     _autocast(scope, accelerator)
     for target, keyword in rules.DEVICE_FIRST.items():
         scope.replace(target, functools.partial(translate_first, accelerator, keyword, 0), _reason(keyword))
@@ -128,6 +129,16 @@ def _register_with_dynamo(scope: Scope, functions: list[Callable[..., Any]]) -> 
         importlib.import_module("torch._dynamo").allow_in_graph(functions)
 
     import_hook.when_imported(scope, "torch._dynamo", allow)
+
+
+def _fold_in_graphs(scope: Scope, originals: list[Callable[..., Any]]) -> None:
+    """Let ``torch.compile`` compute calls of the originals while it traces: its table would hold the proxies."""
+
+    def fold() -> None:
+        table = importlib.import_module("torch._dynamo.variables.torch").constant_fold_functions
+        table.update(dict.fromkeys(originals))
+
+    import_hook.when_imported(scope, "torch._dynamo.variables.torch", fold)
 
 
 def _register_with_script(scope: Scope, original: Callable[..., Any], function: Callable[..., Any]) -> None:
