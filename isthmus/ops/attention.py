@@ -264,7 +264,9 @@ def attend(
     _check(query, key, value, lengths is not None, dropout_p)
     for name, each in (("bias", bias), ("mask", mask)):
         _check_pairs(name, each, query, key, lengths)
+    _check_slopes(alibi_slopes, query, lengths)
     cu_q, cu_k, longest_q, longest_k = lengths or (None, None, query.shape[1], key.shape[1])
+    query, key, value, cu_q, cu_k = _apart(query, key, value, cu_q, cu_k)
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if dropout_p and rng is None:
         rng = philox.draw(query.device)
@@ -272,10 +274,25 @@ def attend(
         query, key, value, bias, mask, alibi_slopes, cu_q, cu_k, rng if dropout_p else None, longest_q, longest_k,
         float(scale), left, right, top_left, float(softcap), float(dropout_p),
     )  # fmt: skip
-    given = (query, key, value) if bias is None else (query, key, value, bias)
-    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
-        return _Attention.apply(*arguments)
-    return _attention(*arguments)
+    return _Attention.apply(*arguments)
+
+
+def _apart(*tensors: torch.Tensor | None) -> list[Any]:
+    """Each tensor as an object of its own, which ``torch.compile`` asks for."""
+    found: list[Any] = []
+    for each in tensors:
+        again = each is not None and any(each is other for other in found)
+        found.append(each.view_as(each) if again and each is not None else each)
+    return found
+
+
+def _check_slopes(slopes: torch.Tensor | None, query: torch.Tensor, lengths: Any) -> None:
+    batch = query.shape[0] if lengths is None else lengths[0].shape[0] - 1
+    heads = query.shape[-2]
+    if slopes is not None and slopes.shape not in ((heads,), (batch, heads)):
+        raise ValueError(
+            f"attention: alibi_slopes is {tuple(slopes.shape)}; it has to be ({heads},) or {(batch, heads)}"
+        )
 
 
 def _check(query: Any, key: Any, value: Any, packed: bool, dropout_p: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any, Self
 
 import torch
@@ -27,15 +27,26 @@ def which(name: str, *arguments: Any, **named: Any) -> Choice:
         named: of that function.
 
     Raises:
-        ValueError: there is no such function, or a forced implementation does not serve the call.
+        ValueError: there is no such function, or it has but one implementation, or a forced one does not serve
+            the call.
     """
-    function = getattr(ops, name, None) if name in ops.__all__ else None
+    function = getattr(ops, name, None) if name in _functions() else None
     if function is None:
-        raise ValueError(f"isthmus.ops has no {name!r}; it has {', '.join(ops.__all__)}")
+        raise ValueError(f"isthmus.ops has no {name!r}; it has {', '.join(_functions())}")
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, recorded() as choices:
         fake = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (arguments, named))
         function(*fake[0], **fake[1])
+    if not choices:
+        raise ValueError(f"isthmus.ops: {name} is in terms of PyTorch's operators alone; there is no choice")
     return choices[0]
+
+
+def _functions() -> list[str]:
+    """The names of what computes."""
+    others = {"implementations", "patch", "which"}
+    return [
+        each for each in ops.__all__ if each not in others and isinstance(getattr(ops, each), FunctionType)
+    ]
 
 
 class use:

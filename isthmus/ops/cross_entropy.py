@@ -143,8 +143,8 @@ def cross_entropy(
         logit_scale: factor of the logits.
         softcap: bound of the logits; None is none.
         lse_square_scale: factor of the square of ``lse`` in the loss (the z-loss of PaLM).
-        inplace_backward: the gradient is written over the logits, which nothing else may need afterwards. Ignored
-            under ``torch.compile``, which plans memory itself.
+        inplace_backward: the gradient is written over the logits, which nothing else may need afterwards. Not so
+            under ``torch.compile``, which plans memory itself, nor over an expanded tensor, whose rows share memory.
         return_z_loss: return the part of the loss that ``lse_square_scale`` makes, without a gradient.
         return_lse: return ``lse`` [...], with a gradient, as losses over a vocabulary in parts are made of.
 
@@ -158,7 +158,7 @@ def cross_entropy(
     """
     check("cross_entropy", logits.shape, target, reduction)
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap or 0.0, lse_square_scale)
-    inplace = inplace_backward and not torch.compiler.is_compiling()
+    inplace = inplace_backward and not torch.compiler.is_compiling() and not _expanded(logits)
     loss, lse = _CrossEntropy.apply(logits, target.long(), terms, inplace)
     found = [reduced(loss, target, ignore_index, reduction)]
     if return_z_loss:
@@ -166,6 +166,10 @@ def cross_entropy(
     if return_lse:
         found.append(lse)
     return tuple(found) if len(found) > 1 else found[0]
+
+
+def _expanded(tensor: torch.Tensor) -> bool:
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def reduced(loss: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:

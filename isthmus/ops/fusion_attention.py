@@ -230,7 +230,7 @@ def _lengths(q: Any, k: Any, layout: str, ends_q: Any, ends_k: Any) -> Any:
     found = []
     for tensor, ends in ((q, ends_q), (k, ends_k)):
         whole = [0, *(int(each) for each in ends)]
-        longest = max((b - a for a, b in itertools.pairwise(whole)), default=0)
+        longest = max([0, *[b - a for a, b in itertools.pairwise(whole)]])
         found.append((torch.tensor(whole, dtype=torch.int32, device=tensor.device), longest))
     (cu_q, longest_q), (cu_k, longest_k) = found
     return cu_q, cu_k, longest_q, longest_k

@@ -16,13 +16,13 @@ def _wide(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
-@operator("gather_rows")
+@operator("gather_rows", any_dtype=True)
 def _gather_rows(input: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     taken = input.index_select(0, rows)
     return taken if scale is None else (taken.to(_wide(input)) * scale.unsqueeze(-1)).to(input.dtype)
 
 
-@operator("scatter_rows")
+@operator("scatter_rows", any_dtype=True)
 def _scatter_rows(
     input: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor | None, size: int
 ) -> torch.Tensor:
@@ -147,6 +147,11 @@ def permute(
         if num_out_tokens is None:
             raise ValueError("permute: drop_and_pad needs num_out_tokens, which is experts * capacity")
         capacity = num_out_tokens // routing_map.shape[1]
+        if capacity > tokens.shape[0]:
+            raise ValueError(
+                f"permute: num_out_tokens {num_out_tokens} gives {routing_map.shape[1]} experts a capacity of "
+                f"{capacity} each and there are {tokens.shape[0]} tokens; lower it"
+            )
         order = routing_map.to(torch.int8).t().argsort(dim=-1, descending=True, stable=True)[:, :capacity]
         rows = order.reshape(-1)
         experts = torch.arange(routing_map.shape[1], device=rows.device).repeat_interleave(capacity)

@@ -149,6 +149,11 @@ def _rows(
     name: str, input: torch.Tensor, weight: torch.Tensor | None, unit_offset: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The input with what is normalised as its last dimension, and the factor as one dimension."""
+    if not input.dim() or (weight is not None and not weight.dim()):
+        raise ValueError(
+            f"{name}: input has shape {tuple(input.shape)} and weight "
+            f"{None if weight is None else tuple(weight.shape)}; both need a dimension to normalise over"
+        )
     if weight is None:
         return input, None
     if input.shape[input.dim() - weight.dim() :] != weight.shape:

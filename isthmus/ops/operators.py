@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils import _pytree as pytree
 
 from isthmus.ops import meta
 from isthmus.opset import schema_of
@@ -68,15 +70,17 @@ class Operator:
     Args:
         name: in the opset, without the namespace.
         composite: it in terms of PyTorch's operators, for any device; takes the arguments by position.
+        any_dtype: whether it takes tensors that are not of floats, as what only moves elements does.
     """
 
-    def __init__(self, name: str, composite: Callable[..., Any]) -> None:
+    def __init__(self, name: str, composite: Callable[..., Any], any_dtype: bool = False) -> None:
         self.name = name
         self.composite = composite
         self.schema = schema_of(f"isthmus::{name}")
         self._forced = ""
         self._told: set[str] = set()
-        self._implementations = [Implementation(COMPOSITE, composite, lambda _: True, lambda *_: "")]
+        self._any_dtype = any_dtype
+        self._implementations = [Implementation(COMPOSITE, self._compose, lambda _: True, lambda *_: "")]
         _library.define(self.schema.text.removeprefix("isthmus::"))
         _library.impl(name, self._run, "CompositeExplicitAutograd")
         _library.impl(name, meta.function(f"isthmus::{name}"), "Meta")
@@ -89,7 +93,7 @@ class Operator:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the operator; all arguments of the schema by position."""
-        if _recorded is not None:
+        if _recorded is not None and threading.get_ident() == _recorder:
             _recorded.append(self.choose(arguments))
         return self._overload(*arguments)
 
@@ -143,10 +147,18 @@ class Operator:
             device = _device(arguments)
             for each in self._implementations[bool(self._chip) :]:  # the chip's kernels were asked before
                 if each.on(device) and not each.refuses(*arguments):
-                    if each.name == COMPOSITE:
-                        self._tell(arguments)
                     return each.call(*arguments)
         return self._choose(arguments)[0].call(*arguments)
+
+    def _compose(self, *arguments: Any) -> Any:
+        kind = _tensor(arguments).dtype
+        if not self._any_dtype and not kind.is_floating_point:
+            raise ValueError(
+                f"isthmus.ops: {self.name} is given {kind}; it computes in float16, bfloat16, float32 or float64"
+            )
+        if not self._forced:
+            self._tell(arguments)
+        return pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, self.composite(*arguments))
 
     def _tell(self, arguments: tuple[Any, ...]) -> None:
         """Log once for each reason that a call falls back though its device has something faster."""
@@ -164,13 +176,15 @@ class Operator:
 
 _operators: dict[str, Operator] = {}
 _recorded: list[Choice] | None = None
+_recorder = 0  # the thread whose calls are recorded
+_recording = threading.RLock()
 
 
-def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:
+def operator(name: str, any_dtype: bool = False) -> Callable[[Callable[..., Any]], Operator]:
     """Decorator: make the function the composite of an operator, and the operator of it."""
 
     def define(composite: Callable[..., Any]) -> Operator:
-        made = _operators[name] = Operator(name, composite)
+        made = _operators[name] = Operator(name, composite, any_dtype)
         return made
 
     return define
@@ -183,21 +197,27 @@ def operators() -> dict[str, Operator]:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Choice]]:
-    """Collect the choices of the calls inside."""
-    global _recorded
-    outer, _recorded = _recorded, []
-    try:
-        yield _recorded
-    finally:
-        _recorded = outer
+    """Collect the choices of this thread's calls inside."""
+    global _recorded, _recorder
+    with _recording:
+        outer = _recorded, _recorder
+        _recorded, _recorder = [], threading.get_ident()
+        try:
+            yield _recorded
+        finally:
+            _recorded, _recorder = outer
 
 
 def _device(arguments: tuple[Any, ...]) -> torch.device:
+    return _tensor(arguments).device
+
+
+def _tensor(arguments: tuple[Any, ...]) -> torch.Tensor:
     for each in arguments:
         if isinstance(each, torch.Tensor):
-            return each.device
+            return each
         if isinstance(each, list | tuple) and each and isinstance(each[0], torch.Tensor):
-            return each[0].device
+            return each[0]
     raise TypeError("an operator of isthmus.ops needs a tensor among its arguments")
 
 

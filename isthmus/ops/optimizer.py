@@ -141,6 +141,11 @@ class AdamW(torch.optim.AdamW):
         last_grad_norm: the norm at the last step, 0-dim, before clipping; None without ``max_norm``.
     """
 
+    _SETTINGS = (
+        "max_norm", "norm_type", "error_if_nonfinite", "state_dtype", "master_weights", "last_grad_norm",
+        "_decoupled", "_step_supports_amp_scaling",
+    )  # fmt: skip
+
     def __init__(
         self,
         params: Any,
@@ -168,6 +173,10 @@ class AdamW(torch.optim.AdamW):
             params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, fused=True
         )  # the steps lie with the parameters
         self._set_decoupled()
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = super().__getstate__()
+        return {**kept, **{name: getattr(self, name) for name in self._SETTINGS}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

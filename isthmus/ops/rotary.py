@@ -207,6 +207,11 @@ def turn(
     inplace: bool,
 ) -> _Pair:
     """What the functions of this file are: see :func:`rotary`."""
+    if inplace and key is not None and torch.is_grad_enabled() and (query.requires_grad or key.requires_grad):
+        # Autograd takes what is written into views one at a time.
+        for each in (query, key):
+            turn(each, None, cos, sin, positions, layout, dim, None, interleaved, conjugate, True)
+        return query, key
     given, batched = (query, key), query.dim() == 4
     seq_dim = _seq_dim(query, layout)
     dim = _dim(query, cos, dim)

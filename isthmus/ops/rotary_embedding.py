@@ -78,14 +78,22 @@ def apply_rotary_emb_qkv_(
     query_heads, key_heads = _packed_heads(qkv, num_heads_q)
     if (cos_k is None) != (sin_k is None):
         raise ValueError("apply_rotary_emb_qkv_: cos_k and sin_k are given both or not at all")
-    flat = qkv.view(*qkv.shape[:2], query_heads + 2 * key_heads, qkv.size(-1))
     if cos_k is None or sin_k is None:
-        _turn_first(flat, query_heads + key_heads, cos, sin, interleaved, seqlen_offsets)
-        return qkv
-    _turn_first(flat, query_heads, cos, sin, interleaved, seqlen_offsets)
-    rest = flat.narrow(2, query_heads, 2 * key_heads)
-    _turn_first(rest, key_heads, cos_k, sin_k, interleaved, seqlen_offsets)
+        if qkv.dim() == 4 or _follow(qkv):  # one pass over the heads of both
+            flat = qkv if qkv.dim() == 4 else qkv.flatten(2, 3)
+            _turn_first(flat, query_heads + key_heads, cos, sin, interleaved, seqlen_offsets)
+            return qkv
+        cos_k, sin_k = cos, sin
+    query = qkv.narrow(2, 0, query_heads) if qkv.dim() == 4 else qkv.select(2, 0)
+    _turn_first(query, query_heads, cos, sin, interleaved, seqlen_offsets)
+    key = qkv.narrow(2, query_heads, key_heads) if qkv.dim() == 4 else qkv.select(2, 1)
+    _turn_first(key, key_heads, cos_k, sin_k, interleaved, seqlen_offsets)
     return qkv
+
+
+def _follow(qkv: torch.Tensor) -> bool:
+    """Whether the heads of [batch, seq, 3, heads, size] are one dimension of memory."""
+    return qkv.stride(2) == qkv.size(3) * qkv.stride(3)
 
 
 def apply_rotary_emb_kv_(
@@ -98,7 +106,7 @@ def apply_rotary_emb_kv_(
     """flash-attn's function of that name: turn the key of [batch, seq, 2, heads, size], in place."""
     if kv.dim() != 5 or kv.size(2) != 2:
         raise ValueError(f"apply_rotary_emb_kv_: kv has shape {tuple(kv.shape)}; it needs [b, s, 2, h, d]")
-    _turn_first(kv.flatten(2, 3), kv.size(3), cos, sin, interleaved, seqlen_offsets)
+    _turn_first(kv.select(2, 0), kv.size(3), cos, sin, interleaved, seqlen_offsets)
     return kv
 
 

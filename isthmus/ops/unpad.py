@@ -17,12 +17,12 @@ from isthmus.ops.operators import operator
 from isthmus.ops.rotary import rotary_qk
 
 
-@operator("unpad_seqlen")
+@operator("unpad_seqlen", any_dtype=True)
 def _unpad_seqlen(x: torch.Tensor, seq_len: Sequence[int], max_s: int) -> torch.Tensor:
     return torch.cat([x[i, :length] for i, length in enumerate(seq_len)])
 
 
-@operator("pad_seqlen")
+@operator("pad_seqlen", any_dtype=True)
 def _pad_seqlen(x: torch.Tensor, seq_len: Sequence[int], max_s: int) -> torch.Tensor:
     out = x.new_zeros(len(seq_len), max_s, x.size(1))
     for i, part in enumerate(x.split(list(seq_len))):
@@ -30,7 +30,7 @@ def _pad_seqlen(x: torch.Tensor, seq_len: Sequence[int], max_s: int) -> torch.Te
     return out
 
 
-@operator("unpad_gen_attention_mask")
+@operator("unpad_gen_attention_mask", any_dtype=True)
 def _unpad_gen_attention_mask(mask: torch.Tensor, seq_len: Sequence[int], heads: int) -> torch.Tensor:
     return torch.cat(
         [mask[i, 0, :s, :s].expand(heads, s, s).flatten() for i, s in enumerate(seq_len)]

@@ -69,8 +69,8 @@ def _matmul(
     )
     out = a.new_empty(heads * sum(x * y for x, y in zip(m, n, strict=True)))
     operands = (
-        place_a.views(a.reshape(-1), heads),
-        place_b.views(b.reshape(-1), heads),
+        place_a.views(a.contiguous(), heads),
+        place_b.views(b.contiguous(), heads),
         place_c.views(out, heads),
     )
     for left, right, to in zip(*operands, strict=True):
@@ -180,7 +180,7 @@ def unpad_strided_batch_matmul(
     names = ("m", "k", "n", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
     sizes = tuple([int(each) for each in numbers] for numbers in given)
     for name, numbers in zip(names, sizes, strict=True):
-        if len(numbers) != batch or min(numbers, default=-1) < 0:
+        if not batch or len(numbers) != batch or any(each < 0 for each in numbers):
             raise ValueError(
                 f"unpad_strided_batch_matmul: {name} is {numbers}; it needs {batch} numbers from 0 on"
             )
