@@ -145,11 +145,11 @@ void row_gradient(const T* logits, int64_t n, int64_t target, Wide<T> lse, Wide<
   const W weight = grad_loss * (1 + 2 * terms.lse_square * lse) + grad_lse;
   const W even = grad_loss * terms.smoothing / static_cast<W>(n);
   const W z_target = terms.capped(static_cast<W>(logits[target]));
-  const V factor(weight), shift(lse), less(even), scale(terms.scale), tiny(std::numeric_limits<W>::min());
-  const V cap(terms.softcap), one(W(1));
+  const V factor(weight * terms.scale), less(even * terms.scale), shift(lse);
+  const V cap(terms.softcap), one(W(1)), tiny(std::numeric_limits<W>::min());
   const bool bounded = terms.softcap > 0;
   const auto gradient = [&](const V& z) {
-    V d = (factor * exponential(z - shift) - less) * scale;
+    V d = at::vec::fmsub(factor, exponential(z - shift), less);
     if (bounded) d = d * (one - (z / cap) * (z / cap));
     return V::blendv(d, V(W(0)), d.abs() < tiny);
   };
