@@ -134,3 +134,16 @@ def test_the_same_tensor_as_query_key_and_value_compiles():
         y = torch.nn.functional.scaled_dot_product_attention(wide, wide, wide)
         (expected,) = torch.autograd.grad(y.square().sum(), wide)
         torch.testing.assert_close(found.double(), expected.transpose(1, 2), rtol=1e-4, atol=1e-5)
+
+
+def test_sparse_gradients_are_refused():
+    layer = torch.nn.Embedding(5, 3, sparse=True)
+    layer(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="AdamW: a gradient is sparse"):
+        ops.AdamW(layer.parameters()).step()
+    for clip in (
+        ops.AdamW(layer.parameters(), max_norm=1.0).step,
+        lambda: ops.clip_grad_norm_(layer.weight, 1.0),
+    ):
+        with pytest.raises(RuntimeError, match="the norm of a sparse gradient is not served"):
+            clip()

@@ -66,9 +66,17 @@ def grad_norms(grads: Iterable[torch.Tensor], norm_type: float = 2.0) -> tuple[t
 
 
 def by_device(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The tensors in one list for each device, in the order in which the devices come first."""
+    """The tensors in one list for each device, in the order in which the devices come first.
+
+    Raises:
+        RuntimeError: one is sparse.
+    """
     found: dict[torch.device, list[torch.Tensor]] = {}
     for each in tensors:
+        if each.layout != torch.strided:
+            raise RuntimeError(
+                "isthmus.ops: the norm of a sparse gradient is not served; leave its parameter out of the clipping"
+            )
         found.setdefault(each.device, []).append(each)
     return list(found.values())
 
