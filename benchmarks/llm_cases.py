@@ -1,7 +1,8 @@
-"""The operators that llm_operators.py measures: ours, PyTorch's, and the limit of each.
+"""The operators that llm_operators.py and llm_operators_gpu.py measure: ours, PyTorch's, and the limit of each.
 
-A case makes its tensors once and gives two functions of them. What moves memory is measured against a copy of as many
-bytes, what multiplies matrices against a product of as many FLOPs.
+A case makes its tensors once, on the default device, and gives two functions of them; ``portion`` multiplies the
+tokens that it has on two cores. What moves memory is measured against a copy of as many bytes, what multiplies
+matrices against a product of as many FLOPs.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def leaf(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(*shape).to(dtype).requires_grad_()
 
 
-def rms_norm(dtype: torch.dtype, part: int) -> Case:
-    tokens, hidden = 4096 // part, 2048
+def rms_norm(dtype: torch.dtype, portion: float) -> Case:
+    tokens, hidden = round(4096 * portion), 2048
     x, weight = leaf(tokens, hidden, dtype=dtype), leaf(hidden, dtype=dtype)
     bytes_of_x = x.nbytes
     return Case(
@@ -61,8 +62,8 @@ def rms_norm(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def add_rms_norm(dtype: torch.dtype, part: int) -> Case:
-    tokens, hidden = 4096 // part, 2048
+def add_rms_norm(dtype: torch.dtype, portion: float) -> Case:
+    tokens, hidden = round(4096 * portion), 2048
     x, residual = leaf(tokens, hidden, dtype=dtype), leaf(tokens, hidden, dtype=dtype)
 
     def eager(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> Any:
@@ -79,8 +80,8 @@ def add_rms_norm(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def swiglu(dtype: torch.dtype, part: int) -> Case:
-    tokens, hidden = 2048 // part, 5632
+def swiglu(dtype: torch.dtype, portion: float) -> Case:
+    tokens, hidden = round(2048 * portion), 5632
     gate, up = leaf(tokens, hidden, dtype=dtype), leaf(tokens, hidden, dtype=dtype)
     return Case(
         sizes=f"{tokens} x {hidden}",
@@ -92,30 +93,36 @@ def swiglu(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def rotary(dtype: torch.dtype, part: int) -> Case:
+def rotary(dtype: torch.dtype, portion: float) -> Case:
     """Query and key as a LLaMA has them: [batch, heads, tokens, size], transposed views of a projection."""
-    tokens, heads, size = 2048 // part, 16, 128
+    tokens, heads, size = round(2048 * portion), 16, 128
     angles = torch.outer(torch.arange(tokens), 10000.0 ** (-torch.arange(0, size, 2) / size))
     cos, sin = (torch.cat([each, each], -1)[None].to(dtype) for each in (angles.cos(), angles.sin()))
     query, key = (leaf(1, tokens, heads, size, dtype=dtype) for _ in range(2))
 
-    def turned(x: torch.Tensor) -> torch.Tensor:
+    def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         first, second = x.chunk(2, -1)
         return x * cos[:, None] + torch.cat([-second, first], -1) * sin[:, None]
 
+    def eager(q: torch.Tensor, k: torch.Tensor, *tables: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return turned(q.transpose(1, 2), *tables), turned(k.transpose(1, 2), *tables)
+
+    def ours(q: torch.Tensor, k: torch.Tensor, *tables: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return ops.rotary_qk(q.transpose(1, 2), k.transpose(1, 2), *tables, layout="bhsd")
+
     return Case(
         sizes=f"2 x {tokens} x {heads} x {size}",
-        inputs=(query, key),
-        ours=lambda q, k: ops.rotary_qk(q.transpose(1, 2), k.transpose(1, 2), cos, sin, layout="bhsd"),
-        eager=lambda q, k: (turned(q.transpose(1, 2)), turned(k.transpose(1, 2))),
+        inputs=(query, key, cos, sin),
+        ours=ours,
+        eager=eager,
         goals=(0.5, 1.0),
         moved=(4 * query.nbytes, 8 * query.nbytes),
     )
 
 
-def attention(dtype: torch.dtype, part: int) -> Case:
+def attention(dtype: torch.dtype, portion: float) -> Case:
     """Causal, as PyTorch's flash attention for CPU has it."""
-    tokens, heads, size = 1024 // part, 16, 64
+    tokens, heads, size = round(1024 * portion), 16, 64
     inputs = tuple(leaf(1, tokens, heads, size, dtype=dtype) for _ in range(3))
 
     def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -133,8 +140,8 @@ def attention(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def cross_entropy(dtype: torch.dtype, part: int) -> Case:
-    tokens, classes = 2048 // part, 32000
+def cross_entropy(dtype: torch.dtype, portion: float) -> Case:
+    tokens, classes = round(2048 * portion), 32000
     logits = leaf(tokens, classes, dtype=dtype)
     target = torch.randint(0, classes, (tokens,))
     return Case(
@@ -146,8 +153,8 @@ def cross_entropy(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def linear_cross_entropy(dtype: torch.dtype, part: int) -> Case:
-    tokens, hidden, classes = 1024 // part, 1024, 32000
+def linear_cross_entropy(dtype: torch.dtype, portion: float) -> Case:
+    tokens, hidden, classes = round(1024 * portion), 1024, 32000
     x, weight = leaf(tokens, hidden, dtype=dtype), leaf(classes, hidden, dtype=dtype)
     target = torch.randint(0, classes, (tokens,))
     product = 2 * tokens * hidden * classes
@@ -161,10 +168,10 @@ def linear_cross_entropy(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def adamw(dtype: torch.dtype, part: int) -> Case:
+def adamw(dtype: torch.dtype, portion: float) -> Case:
     """All parameters of a LLaMA of four layers, clipped to a norm of one; state in the parameters' dtype."""
     layer = [(512, 512)] * 4 + [(1376, 512)] * 2 + [(512, 1376)] + [(512,)] * 2
-    shapes = [(8192 // part, 512)] * 2 + 4 * layer
+    shapes = [(round(8192 * portion), 512)] * 2 + 4 * layer
     sides = []
     for _ in range(2):
         params = [leaf(*shape, dtype=dtype) for shape in shapes]
@@ -190,7 +197,7 @@ def adamw(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-CASES: dict[str, Callable[[torch.dtype, int], Case]] = {
+CASES: dict[str, Callable[[torch.dtype, float], Case]] = {
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
     "swiglu": swiglu,

@@ -9,8 +9,8 @@ from isthmus import ops
 Tensors = tuple[torch.Tensor, ...]
 
 
-def scaled_masked_softmax(dtype: torch.dtype, part: int) -> Case:
-    tokens, heads, scale = 1024 // part, 16, 0.125
+def scaled_masked_softmax(dtype: torch.dtype, portion: float) -> Case:
+    tokens, heads, scale = round(1024 * portion), 16, 0.125
     scores = leaf(2, heads, tokens, tokens, dtype=dtype)
     mask = torch.rand(2, 1, tokens, tokens) < 0.2
     return Case(
@@ -22,9 +22,9 @@ def scaled_masked_softmax(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def dropout_add_layer_norm(dtype: torch.dtype, part: int) -> Case:
+def dropout_add_layer_norm(dtype: torch.dtype, portion: float) -> Case:
     """As the layers of a BERT end."""
-    tokens, hidden, share = 4096 // part, 1024, 0.1
+    tokens, hidden, share = round(4096 * portion), 1024, 0.1
     x, residual = leaf(tokens, hidden, dtype=dtype), leaf(tokens, hidden, dtype=dtype)
     weight, bias = leaf(hidden, dtype=dtype), leaf(hidden, dtype=dtype)
     return Case(
@@ -36,10 +36,12 @@ def dropout_add_layer_norm(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def clip_grad_norm(dtype: torch.dtype, part: int) -> Case:
+def clip_grad_norm(dtype: torch.dtype, portion: float) -> Case:
     sides = []
     for _ in range(2):
-        params = [leaf(1024 // part, 1024, dtype=dtype) for _ in range(20)] + [leaf(1024, dtype=dtype)] * 20
+        params = [leaf(round(1024 * portion), 1024, dtype=dtype) for _ in range(20)] + [
+            leaf(1024, dtype=dtype)
+        ] * 20
         for each in params:
             each.grad = torch.randn(each.shape).to(dtype)
         sides.append(params)
@@ -54,9 +56,9 @@ def clip_grad_norm(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def moe_permute(dtype: torch.dtype, part: int) -> Case:
+def moe_permute(dtype: torch.dtype, portion: float) -> Case:
     """Tokens to two of eight experts and back, weighted; eager as Megatron-LM has it."""
-    tokens, hidden, experts, each = 4096 // part, 1024, 8, 2
+    tokens, hidden, experts, each = round(4096 * portion), 1024, 8, 2
     x, chosen = leaf(tokens, hidden, dtype=dtype), torch.rand(tokens, experts).topk(each).indices
     routing = torch.zeros(tokens, experts, dtype=torch.bool).scatter_(1, chosen, True)
     probs = leaf(tokens, experts, dtype=dtype)
@@ -79,8 +81,8 @@ def moe_permute(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def grouped_matmul(dtype: torch.dtype, part: int) -> Case:
-    rows, hidden, groups = 4096 // part, 512, 16
+def grouped_matmul(dtype: torch.dtype, portion: float) -> Case:
+    rows, hidden, groups = round(4096 * portion), 512, 16
     x, weight = leaf(rows, hidden, dtype=dtype), leaf(groups, hidden, hidden, dtype=dtype)
     sizes = torch.randint(0, groups, (rows,)).bincount(minlength=groups)
     lengths, product = sizes.tolist(), 2 * rows * hidden * hidden
@@ -93,13 +95,13 @@ def grouped_matmul(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def _lengths(part: int) -> list[int]:
-    return [length // part for length in (1024, 700, 512, 300, 256, 128, 1000, 36)]
+def _lengths(portion: float) -> list[int]:
+    return [round(length * portion) for length in (1024, 700, 512, 300, 256, 128, 1000, 36)]
 
 
-def unpad_seqlen(dtype: torch.dtype, part: int) -> Case:
+def unpad_seqlen(dtype: torch.dtype, portion: float) -> Case:
     """The tokens out of a padded batch, and back into one."""
-    lengths, hidden = _lengths(part), 1024
+    lengths, hidden = _lengths(portion), 1024
     x = leaf(len(lengths), lengths[0], hidden, dtype=dtype)
 
     def ours(x: torch.Tensor) -> torch.Tensor:
@@ -119,8 +121,8 @@ def unpad_seqlen(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def unpad_softmax(dtype: torch.dtype, part: int) -> Case:
-    lengths, heads = _lengths(part), 8
+def unpad_softmax(dtype: torch.dtype, portion: float) -> Case:
+    lengths, heads = _lengths(portion), 8
     scores = leaf(heads * sum(length * length for length in lengths), dtype=dtype)
 
     def eager(x: torch.Tensor) -> torch.Tensor:
@@ -137,8 +139,8 @@ def unpad_softmax(dtype: torch.dtype, part: int) -> Case:
     )
 
 
-def unpad_rope(dtype: torch.dtype, part: int) -> Case:
-    lengths, heads, size = _lengths(part), 16, 64
+def unpad_rope(dtype: torch.dtype, portion: float) -> Case:
+    lengths, heads, size = _lengths(portion), 16, 64
     angles = torch.outer(torch.arange(lengths[0]), 10000.0 ** (-torch.arange(0, size, 2) / size))
     cos, sin = (torch.cat([each, each], -1).to(dtype) for each in (angles.cos(), angles.sin()))
     query, key = (leaf(sum(lengths), heads * size, dtype=dtype) for _ in range(2))

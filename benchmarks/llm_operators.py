@@ -23,47 +23,6 @@ TUNABLES = "GLIBC_TUNABLES"
 SECONDS = 0.03  # of one measurement: calls are repeated until they take about that long
 
 
-def _forward(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Callable[[], None]:
-    import torch
-
-    def call() -> None:
-        with torch.no_grad():
-            function(*inputs)
-
-    return call
-
-
-def _both(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Callable[[], None]:
-    """Forward and backward, with the same gradients of the outputs at every call."""
-    import torch
-
-    leaves = [each for each in inputs if isinstance(each, torch.Tensor) and each.requires_grad]
-
-    def outputs() -> list[torch.Tensor]:
-        made = function(*inputs)
-        return list(made) if isinstance(made, tuple) else [made]
-
-    grads = [torch.randn_like(each) if each.dim() else torch.ones_like(each) for each in outputs()]
-
-    def call() -> None:
-        torch.autograd.grad(outputs(), leaves, grads)
-
-    return call
-
-
-def _limit(moved: int, flops: int, dtype: Any) -> tuple[Callable[[], object], float]:
-    """Something that takes as long as the limit, when its seconds are multiplied by the number beside."""
-    import torch
-
-    if flops:
-        a, b = torch.randn(1024, 1024).to(dtype), torch.randn(1024, 2048).to(dtype)
-        out = torch.empty(1024, 2048, dtype=dtype)
-        return (lambda: torch.mm(a, b, out=out)), flops / (2 * 1024 * 1024 * 2048)
-    source = torch.zeros(moved // 2, dtype=torch.int8)
-    target = torch.empty_like(source)
-    return (lambda: target.copy_(source)), 1.0
-
-
 def _timed(function: Callable[[], object]) -> Callable[[], float]:
     """A peer of the harness: seconds per call, over as many calls as take SECONDS."""
     from harness import per_call
@@ -74,36 +33,12 @@ def _timed(function: Callable[[], object]) -> Callable[[], float]:
     return per_call(function, max(1, round(SECONDS / (time.perf_counter() - start))))
 
 
-def _row(name: str, dtype: Any, case: Any, mode: int, options: argparse.Namespace) -> dict[str, Any]:
-    import torch
-    from harness import interleave, ratio
-
-    make = _forward if mode == 0 or case.in_place else _both
-    sides = {"ours": make(case.ours, case.inputs), "eager": make(case.eager, case.inputs)}
-    if options.compile and not case.in_place:
-        torch.compiler.reset()
-        sides["compile"] = make(torch.compile(case.eager, dynamic=False), case.inputs)
-    limit, factor = _limit(case.moved[mode], case.flops[mode], dtype)
-    peers = {side: _timed(function) for side, function in sides.items()}
-    times = interleave(peers | {"limit": _timed(limit)}, rounds=options.rounds)
-    row = {
-        "operator": name,
-        "sizes": case.sizes,
-        "dtype": str(dtype).removeprefix("torch."),
-        "pass": "step" if case.in_place else ("forward", "forward+backward")[mode],
-        "ours_ms": times["ours"].median * 1e3,
-    }
-    for side, goal in zip(("eager", "compile"), case.goals, strict=True):
-        row[f"over_{side}"] = ratio(times["ours"], times[side]) if side in times else None
-        row[f"goal_{side}"] = goal
-    return row | {"limit_over_ours": ratio(times["limit"], times["ours"]) * factor}
-
-
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of the result table, printed as they come."""
     import torch
     from llm_cases import CASES
     from llm_cases_other import CASES as OTHERS
+    from llm_rows import row
 
     rows = []
     for name, make in (CASES | OTHERS).items():
@@ -111,10 +46,13 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             continue
         for dtype in (torch.float32, torch.bfloat16):
             torch.manual_seed(0)
-            case = make(dtype, 4 if options.quick else 1)
+            case = make(dtype, 0.25 if options.quick else 1)
             for mode in (0,) if case.in_place else (0, 1):
-                rows.append(_row(name, dtype, case, mode, options))
-                print(*rows[-1].values(), flush=True)
+                made = row(
+                    name, dtype, case, mode, rounds=options.rounds, timed=_timed, compiled=options.compile
+                )
+                rows.append(made)
+                print(*made.values(), flush=True)
     return rows
 
 

@@ -1,0 +1,125 @@
+"""The operators of isthmus.ops on a CUDA device, against PyTorch eager, torch.compile and Liger-Kernel if installed.
+
+The table is that of llm_operators.py, with the bytes or FLOPs of a second beside; the limit is a copy or a matrix
+product measured in the same rounds, and limit_over_ours the share of it that is reached.
+"""
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+UNFAIR = (
+    "Times are the device's, between events, over as many calls as take a few milliseconds: what a call costs on the "
+    "host counts only where the device waits for it. Tensors are larger than the caches of the device. Liger-Kernel "
+    "turns queries and keys, and writes the gradient of logits, in place; the others do not. Products of float32 are "
+    "PyTorch's default, without TF32; attention's are of three in TF32."
+)
+PORTION = 4  # as many tokens as the cases have on two cores
+SIDE = 8192  # of the matrices whose product is the limit
+MILLISECONDS = 5.0  # of one measurement
+# Functions of liger_kernel.transformers.functional, and what is given to them behind a case's inputs.
+LIGER: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "rms_norm": ("liger_rms_norm", (1e-6, 0.0, "llama", False)),
+    "add_rms_norm": ("liger_fused_add_rms_norm", (1e-6, 0.0, "llama", False)),
+    "swiglu": ("liger_swiglu", ()),
+    "rotary": ("liger_rope", ()),
+    "cross_entropy": ("liger_cross_entropy", ()),
+    "linear_cross_entropy": ("liger_fused_linear_cross_entropy", ()),
+}
+
+
+def liger(name: str) -> dict[str, Callable[..., Any]]:
+    """Liger-Kernel's side of an operator; none if it is not installed or has no such function."""
+    if find_spec("liger_kernel") is None or name not in LIGER:
+        return {}
+    from liger_kernel.transformers import functional
+
+    called, rest = LIGER[name]
+    function = getattr(functional, called, None)
+    if function is None:
+        return {}
+    if name == "rotary":  # it takes the heads ahead of the tokens, as our case's functions make them
+
+        def turned(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
+            return function(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+
+        return {"liger": turned}
+    return {"liger": lambda *inputs: function(*inputs, *rest)}
+
+
+def timed(function: Callable[[], object]) -> Callable[[], float]:
+    """A peer of the harness: the device's seconds per call, over as many calls as take MILLISECONDS."""
+
+    def measure(calls: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(calls):
+            function()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / calls
+
+    measure(3)
+    calls = max(1, round(MILLISECONDS / max(measure(3), 1e-3)))
+    return lambda: measure(calls) / 1e3
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of the result table, printed as they come."""
+    from llm_cases import CASES
+    from llm_cases_other import CASES as OTHERS
+    from llm_rows import row
+
+    rows = []
+    for name, make in (CASES | OTHERS).items():
+        if not fnmatch.fnmatch(name, options.only):
+            continue
+        for dtype in (torch.float32, torch.bfloat16):
+            torch.manual_seed(0)
+            case = make(dtype, PORTION)
+            for mode in (0,) if case.in_place else (0, 1):
+                made = row(
+                    name, dtype, case, mode, rounds=options.rounds, timed=timed, compiled=options.compile,
+                    others=liger(name), side=SIDE,
+                )  # fmt: skip
+                seconds = made["ours_ms"] / 1e3
+                made.setdefault("over_liger", None)
+                made["GB_per_s"] = case.moved[mode] / seconds / 1e9 if case.moved[mode] else None
+                made["TFLOP_per_s"] = case.flops[mode] / seconds / 1e12 if case.flops[mode] else None
+                rows.append(dict(sorted(made.items(), key=lambda item: item[0] == "limit_over_ours")))
+                print(*rows[-1].values(), flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="*", help="operators that match, such as '*norm' (default all)")
+    parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit(
+            "llm_operators_gpu: PyTorch sees no CUDA device; run it on a machine with one, with a CUDA build of "
+            "PyTorch, or benchmarks/llm_operators.py for the CPU"
+        )
+    from harness import print_table, save
+
+    with torch.device("cuda"):
+        rows = measure(options)
+    if not rows:
+        raise SystemExit(f"llm_operators_gpu: no operator matches {options.only!r}")
+    print_table(rows)
+    if options.only == "*" and options.compile:
+        settings = {"rounds": options.rounds, "device": torch.cuda.get_device_name()}
+        save("llm_operators_gpu", rows, unfair=UNFAIR, settings=settings)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()
