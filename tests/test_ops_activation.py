@@ -39,6 +39,21 @@ def test_against_float64(device, implementation, dtype, shape):
         against_float64(ops.swiglu, reference, [packed])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_result_too_large_for_the_caches_is_that_of_its_parts(dtype):
+    gate = torch.randn(4, (25 << 20) // (4 * dtype.itemsize)).to(dtype)
+    up = gate.roll(1)
+
+    def computed(gate, up):
+        leaves = gate.requires_grad_(), up.requires_grad_()
+        out = ops.swiglu(*leaves)
+        return out, *torch.autograd.grad(out, leaves, up.detach())
+
+    parts = [computed(*each) for each in zip(gate.chunk(4), up.chunk(4), strict=True)]
+    for whole, part in zip(computed(gate, up), zip(*parts, strict=True), strict=True):
+        assert torch.equal(whole, torch.cat(part))
+
+
 @by_each
 def test_views_and_strides(implementation):
     transposed = leaf(7, 2, 34).detach().transpose(0, 2).requires_grad_()

@@ -37,6 +37,21 @@ def test_against_float64(device, implementation, dtype, shape):
         against_float64(ops.add_rms_norm, lambda x, r, w: (reference(x + r, w), x + r), [x, residual, weight])
 
 
+@pytest.mark.parametrize("size", [1024, 1023])
+def test_a_result_too_large_for_the_caches_is_that_of_its_parts(size):
+    x = torch.randn((25 << 20) // (4 * size), size)
+    residual, weight = x.roll(1), torch.randn(size)
+
+    def computed(x, residual):
+        x = x.requires_grad_()
+        out, total = ops.add_rms_norm(x, residual, weight)
+        return out, total, *torch.autograd.grad([out, total], x, [residual, out.detach()])
+
+    parts = [computed(*each) for each in zip(x.chunk(4), residual.chunk(4), strict=True)]
+    for whole, part in zip(computed(x, residual), zip(*parts, strict=True), strict=True):
+        assert torch.equal(whole, torch.cat(part))
+
+
 @in_each_dtype
 def test_a_weight_of_another_dtype(dtype):
     x, weight = leaf(4, 35, dtype=dtype), leaf(35, dtype=torch.float32)
