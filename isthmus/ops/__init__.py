@@ -10,6 +10,7 @@ with ops.use("add_rms_norm", "composite"):                  # in terms of PyTorc
 
 from __future__ import annotations
 
+from isthmus.ops import npu as _npu
 from isthmus.ops import triton as _triton
 from isthmus.ops.activation import SwiGLU, swiglu
 from isthmus.ops.choice import implementations, use, which
@@ -56,6 +57,7 @@ from isthmus.ops.unpad import (
 from isthmus.ops.unpad_matmul import unpad_strided_batch_matmul
 
 _triton.register()
+_npu.register()
 
 __all__ = [
     "implementations", "use", "which",
