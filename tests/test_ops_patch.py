@@ -287,6 +287,8 @@ def test_what_cannot_be_patched_is_refused():
         ops.patch("diffusers")
     with pytest.raises(ValueError, match="no part 'norms'; it has norm, "):
         ops.patch("transformers", parts=["norms"])
+    with pytest.raises(ValueError, match="no part 'norms'"):
+        ops.patch("transformers", parts="norms")
 
 
 def losses(steps: int, dtype: torch.dtype, family: str = "Llama") -> torch.Tensor:

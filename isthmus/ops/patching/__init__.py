@@ -78,7 +78,7 @@ def patch(library: str, parts: Collection[str] | None = None) -> Patched:
     if importlib.util.find_spec(library) is None:
         raise ModuleNotFoundError(f"isthmus.ops.patch: {library} is not installed; pip install {library}")
     module = importlib.import_module(f"isthmus.ops.patching.{library}")
-    wanted = module.PARTS if parts is None else tuple(parts)
+    wanted = module.PARTS if parts is None else (parts,) if isinstance(parts, str) else tuple(parts)
     if unknown := [part for part in wanted if part not in module.PARTS]:
         raise ValueError(
             f"isthmus.ops.patch: {library} has no part {unknown[0]!r}; it has {', '.join(module.PARTS)}"

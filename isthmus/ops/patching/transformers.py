@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from typing import Any
 
 from isthmus.ops.patching import attention, layers, losses
 from isthmus.ops.patching.attempt import Attempt
