@@ -147,3 +147,8 @@ def test_sparse_gradients_are_refused():
     ):
         with pytest.raises(RuntimeError, match="the norm of a sparse gradient is not served"):
             clip()
+
+
+def test_a_mixture_with_meta_tensors_is_refused():
+    with pytest.raises(RuntimeError, match="isthmus::rms_norm: tensors on cpu and on meta"):
+        ops.rms_norm(torch.randn(2, 3), torch.ones(3, device="meta"))

@@ -25,7 +25,7 @@ def function(name: str) -> Callable[..., Any]:
         values = {a.name: v for a, v in zip(schema.arguments, arguments, strict=False)} | named
         seen = {key: _seen(value) for key, value in values.items()}
         shapes, kinds = rules.evaluate(operator.shape, seen), rules.evaluate(operator.dtype, seen)
-        device = _first(values.values()).device
+        device = _device(name, values.values())
         if len(schema.outputs) == 1:
             return _empty(shapes, kinds, device)
         return tuple(_empty(shape, kind, device) for shape, kind in zip(shapes, kinds, strict=True))
@@ -39,13 +39,23 @@ def _seen(value: Any) -> Any:
     return [_seen(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _first(values: Iterable[Any]) -> torch.Tensor:
+def _device(name: str, values: Iterable[Any]) -> torch.device:
+    """The one device of the tensors; a mixture of meta and others reaches this kernel too."""
+    devices = [each.device for each in _tensors(values)]
+    for each in devices:
+        if each != devices[0]:
+            raise RuntimeError(
+                f"{name}: tensors on {devices[0]} and on {each}; a call takes tensors of one device"
+            )
+    return devices[0]
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, list | tuple) and value and isinstance(value[0], torch.Tensor):
-            return value[0]
-    raise TypeError("no tensor among the arguments")
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _empty(shape: Any, kind: Any, device: torch.device) -> Any:
