@@ -258,7 +258,7 @@ constexpr Dtype kDtypes[] = {
     {"uint64", 8, of_integers<uint64_t>},
     {"complex64", 8, of_complex<Complex<float>>},
     {"complex128", 16, of_complex<Complex<double>>},
-    {"float8_e4m3", 1, of_floats<Float8E4M3>},
+    {"float8_e4m3fn", 1, of_floats<Float8E4M3>},
     {"float8_e5m2", 1, of_floats<Float8E5M2>},
 };
 constexpr const char* kReduceOps[] = {"sum",  "product", "min",  "max",       "avg",
