@@ -132,6 +132,15 @@ def _cross_entropy_backward_(dtype: torch.dtype) -> Calls:
         yield logits, grad, grad_lse, *others
 
 
+def _linear_cross_entropy(dtype: torch.dtype) -> Calls:
+    for index, terms in enumerate(_terms()):
+        hidden, weight = _random(9, 8, dtype=dtype, scale=0.5), _random(33, 8, dtype=dtype, scale=0.5)
+        target, bias = torch.randint(33, (9,)), _random(33, dtype=dtype) if index else None
+        target[1] = terms[0]
+        grad = torch.rand(9).to(torch.promote_types(dtype, torch.float32)) if index else None
+        yield hidden, weight, bias, target, grad, *terms, 4, [index != 1, True, bias is not None]
+
+
 def _rotary(dtype: torch.dtype) -> Calls:
     def made(*shape: int) -> torch.Tensor:
         return _random(*shape, dtype=dtype)
@@ -260,6 +269,7 @@ CASES: dict[str, Callable[[torch.dtype], Calls]] = {
     "cross_entropy": _cross_entropy,
     "cross_entropy_backward": _cross_entropy_backward,
     "cross_entropy_backward_": _cross_entropy_backward_,
+    "linear_cross_entropy": _linear_cross_entropy,
 }
 
 

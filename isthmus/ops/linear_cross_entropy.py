@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from isthmus.ops.operators import addressed_by_cpu, operator
 _ROWS = 384
 
 
-@operator("linear_cross_entropy")
-def _losses(
+def chunked(
+    forward: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    backward: Callable[..., torch.Tensor],
     hidden: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -32,6 +34,13 @@ def _losses(
     chunk_size: int,
     wanted: list[bool],
 ) -> tuple[torch.Tensor | None, ...]:
+    """The operator by groups of rows.
+
+    Args:
+        forward: losses and log-sum-exp of a group's logits, as ``isthmus::cross_entropy``.
+        backward: the gradient of a group's logits, as ``isthmus::cross_entropy_backward``; it may write over them.
+        hidden: the first of the operator's arguments, which the others are.
+    """
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale)
     kind = torch.promote_types(hidden.dtype, torch.float32)
     loss, lse = (hidden.new_empty(hidden.shape[0], dtype=kind) for _ in range(2))
@@ -42,10 +51,10 @@ def _losses(
     for begin in range(0, hidden.shape[0], chunk_size):
         rows = slice(begin, begin + chunk_size)
         logits = nn.functional.linear(hidden[rows], weight, bias)
-        loss[rows], lse[rows] = losses.composite(logits, target[rows], *terms)
+        loss[rows], lse[rows] = forward(logits, target[rows], *terms)
         if not any(wanted):
             continue
-        slope = logit_gradient.composite(grad[rows], None, logits, target[rows], lse[rows], *terms)
+        slope = backward(grad[rows], None, logits, target[rows], lse[rows], *terms)
         if grad_hidden is not None:
             grad_hidden[rows] = slope @ weight
         if grad_weight is not None:
@@ -53,6 +62,11 @@ def _losses(
         if grad_bias is not None:
             grad_bias += slope.sum(0, dtype=kind)
     return loss, lse, grad_hidden, grad_weight, grad_bias
+
+
+@operator("linear_cross_entropy")
+def _losses(*arguments: Any) -> tuple[torch.Tensor | None, ...]:
+    return chunked(losses.composite, logit_gradient.composite, *arguments)
 
 
 cpu.add(_losses)

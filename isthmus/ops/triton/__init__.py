@@ -30,6 +30,7 @@ _FAMILIES = {
     "optimizer": ("adamw_",),
     "softmax": ("scaled_masked_softmax", "scaled_masked_softmax_backward"),
     "cross_entropy": ("cross_entropy", "cross_entropy_backward", "cross_entropy_backward_"),
+    "linear_cross_entropy": ("linear_cross_entropy",),
 }
 
 
