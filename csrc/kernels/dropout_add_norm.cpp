@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "kernels/rows.h"
+#include "kernels/streaming.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -146,7 +147,10 @@ struct Forward {
     rstd[row] = found.rstd;
     const V shift(found.mean), scale(found.rstd);
     T* y = out + row * n;
+    const int64_t ahead = next_row<W>(n);
     for_pieces<T>(n, [&](int64_t i, int64_t count) {
+      prefetch(x + ahead + i);
+      if (r != nullptr) prefetch(r + ahead + i);
       const P v = P::load(values + i, count), w = P::load(weight + i, count);
       P made{(v.low - shift) * scale * w.low, (v.high - shift) * scale * w.high};
       if (bias != nullptr) {
@@ -257,7 +261,11 @@ struct Backward {
     const V projected(sum_of<V>(product_low + product_high) / size);
     const V average(rms ? W(0) : sum_of<V>(low + high) / size);
     const V factor(row_factor(rowscale, row, p));
+    const int64_t ahead = start + next_row<W>(n);
     for_pieces<T>(n, [&](int64_t i, int64_t count) {
+      prefetch(grad + ahead + i);
+      prefetch(sum + ahead + i);
+      if (grad_sum != nullptr) prefetch(grad_sum + ahead + i);
       const Piece<T> g = Piece<T>::load(grad + start + i, count);
       const P h = hat(i, count), slope = times<W>({g.low, g.high}, weight + i, count);
       P d{(slope.low - average - h.low * projected) * scale,
