@@ -5,11 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <cmath>
 #include <limits>
 #include <vector>
 
-#include "kernels/pieces.h"
+#include "kernels/softmax.h"
 
 namespace isthmus::kernels {
 namespace {
@@ -96,44 +95,22 @@ Tensor unpad_gen_attention_mask(const Tensor& given, at::IntArrayRef lengths, in
   return out;
 }
 
-// Calls body(first element, length) in parallel for each row of the scores.
-template <typename Body>
+// Calls body(first element, length, place for as many values and a piece) in parallel for each row of the
+// scores.
+template <typename W, typename Body>
 void for_score_rows(const Tensor& scores, at::IntArrayRef lengths, int64_t heads, const Body& body) {
   const auto starts = starts_of(lengths, heads, 2), rows = starts_of(lengths, heads, 1);
   TORCH_CHECK_VALUE(scores.dim() == 1 && scores.size(0) == starts.back(), "isthmus: scores of ",
                     scores.sizes(), " for ", starts.back());
+  const int64_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   const int64_t mean = rows.back() == 0 ? 1 : starts.back() / rows.back();
   at::parallel_for(0, rows.back(), rows_per_task(mean), [&](int64_t begin, int64_t end) {
+    std::vector<W> values(longest + Piece<W>::kSize);
     auto i = static_cast<size_t>(std::upper_bound(rows.begin(), rows.end(), begin) - rows.begin() - 1);
     for (int64_t row = begin; row < end; ++row) {
       while (row >= rows[i + 1]) ++i;
-      body(starts[i] + (row - rows[i]) * lengths[i], lengths[i]);
+      body(starts[i] + (row - rows[i]) * lengths[i], lengths[i], values.data());
     }
-  });
-}
-
-template <typename T>
-void softmax_row(const T* x, T* y, int64_t n) {
-  using P = Piece<T>;
-  using V = typename P::Vector;
-  using W = Wide<T>;
-  W top = -std::numeric_limits<W>::infinity();
-  for (int64_t i = 0; i < n; ++i) top = std::isnan(top) || !(W(x[i]) <= top) ? W(x[i]) : top;
-  W sum = 0;
-  const V shift(top);
-  const auto terms = [&](int64_t i, int64_t count) {
-    const P v = P::load(x + i, count);
-    return P{(v.low - shift).exp(), (v.high - shift).exp()};
-  };
-  for_pieces<T>(n, [&](int64_t i, int64_t count) {
-    const P e = terms(i, count);
-    const int64_t first = std::min<int64_t>(count, V::size());
-    sum += sum_of<V>(V::set(V(0), e.low, first) + V::set(V(0), e.high, count - first));
-  });
-  const V factor(W(1) / sum);
-  for_pieces<T>(n, [&](int64_t i, int64_t count) {
-    const P e = terms(i, count);
-    P{e.low * factor, e.high * factor}.store(y + i, count);
   });
 }
 
@@ -142,28 +119,13 @@ Tensor unpad_softmax(const Tensor& given, at::IntArrayRef lengths, int64_t heads
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "unpad_softmax", [&] {
     const auto* from = x.const_data_ptr<scalar_t>();
     auto* to = out.mutable_data_ptr<scalar_t>();
-    for_score_rows(x, lengths, heads,
-                   [&](int64_t at, int64_t n) { softmax_row<scalar_t>(from + at, to + at, n); });
+    using W = Wide<scalar_t>;
+    constexpr W kNone = std::numeric_limits<W>::quiet_NaN();
+    for_score_rows<W>(x, lengths, heads, [&](int64_t at, int64_t n, W* values) {
+      softmax_row<scalar_t>(from + at, nullptr, 1, values, kNone, to + at, n);
+    });
   });
   return out;
-}
-
-// dx = y * (g - sum(g * y)).
-template <typename T>
-void softmax_backward_row(const T* grad, const T* out, T* grad_input, int64_t n) {
-  using P = Piece<T>;
-  using V = typename P::Vector;
-  V low(0), high(0);
-  for_pieces<T>(n, [&](int64_t i, int64_t count) {
-    const P g = P::load(grad + i, count), y = P::load(out + i, count);
-    low = at::vec::fmadd(g.low, y.low, low);
-    high = at::vec::fmadd(g.high, y.high, high);
-  });
-  const V dot(sum_of<V>(low + high));
-  for_pieces<T>(n, [&](int64_t i, int64_t count) {
-    const P g = P::load(grad + i, count), y = P::load(out + i, count);
-    P{y.low * (g.low - dot), y.high * (g.high - dot)}.store(grad_input + i, count);
-  });
 }
 
 Tensor unpad_softmax_backward(const Tensor& given_grad, const Tensor& given_out, at::IntArrayRef lengths,
@@ -176,8 +138,9 @@ Tensor unpad_softmax_backward(const Tensor& given_grad, const Tensor& given_out,
       at::kHalf, at::kBFloat16, grad.scalar_type(), "unpad_softmax_backward", [&] {
         const auto *g = grad.const_data_ptr<scalar_t>(), *y = out.const_data_ptr<scalar_t>();
         auto* dx = grad_input.mutable_data_ptr<scalar_t>();
-        for_score_rows(grad, lengths, heads, [&](int64_t at, int64_t n) {
-          softmax_backward_row<scalar_t>(g + at, y + at, dx + at, n);
+        using W = Wide<scalar_t>;
+        for_score_rows<W>(grad, lengths, heads, [&](int64_t at, int64_t n, W*) {
+          softmax_backward_row<scalar_t>(g + at, y + at, 1, dx + at, n);
         });
       });
   return grad_input;
