@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,13 @@ import pytest
 # Two devices, so that a mistake about the current device shows.
 os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
 os.environ.setdefault("ISTHMUS_HOST_MEMORY", "2GiB")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Random numbers are those of the test alone, so that a failure shows again; nothing imports torch for that."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -115,3 +115,8 @@ def test_compiled_without_a_break(device):
     got = torch.autograd.grad(torch.compile(step, fullgraph=True)(*inputs, weight), [*inputs, weight])
     for ours, theirs in zip(got, torch.autograd.grad(step(*inputs, weight), [*inputs, weight]), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_the_kernel_refuses_a_tensor_without_dimensions():
+    with pytest.raises(ValueError, match="the input needs a dimension"):
+        torch.ops.isthmus_cpu.rms_norm(torch.tensor(1.0), None, 1e-6)

@@ -76,6 +76,7 @@ void forward_row(const T* input, const T* residual, const Wide<T>* weight, T* su
 
 std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& given, const OptionalTensor& residual,
                                            const OptionalTensor& weight, double eps) {
+  TORCH_CHECK_VALUE(given.dim() > 0, "rms_norm: the input needs a dimension to normalize");
   const Tensor input = given.contiguous();
   const Tensor other = residual.has_value() ? residual->contiguous() : Tensor();
   const Tensor factor = wide_weight(weight, input);
