@@ -130,7 +130,7 @@ def reduced(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) ->
         return reduce(getattr(np, f"logical_{logical}"), wide)
     if name == "PREMUL_SUM":
         wide = [a * f.astype(a.dtype) for a, f in zip(wide, factors, strict=True)]
-    functions = {"PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
+    functions: dict[str, Any] = {"PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
     functions |= {"BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
     total = reduce(functions.get(name, np.add), wide)
     if name == "AVG":

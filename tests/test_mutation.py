@@ -112,7 +112,10 @@ def test_truncation_is_toward_zero() -> None:
 def test_every_family_of_the_opset_has_kernels_to_make_wrong() -> None:
     library = trial.load_source().library.entries
     covered = {operator.family for name, operator in opset.operators().items() if name in library}
-    assert covered >= set(opset.FAMILIES) - {"spatial"}  # whose kernels are PyTorch's
+    without = {"spatial"}  # whose kernels are PyTorch's
+    # and the operators of isthmus.ops that NumPy does not have
+    without |= {f"llm_{name}" for name in "moe activation rotary unpad optimizer softmax loss dropout".split()}
+    assert covered == set(opset.FAMILIES) - without
 
 
 def test_there_are_enough_mutations_and_reports() -> None:

@@ -54,18 +54,28 @@ std::shared_ptr<const PeerMemory> PeerMemory::open(const Seat& seat) {
   return made;
 }
 
-PeerMemory::PeerMemory(int descriptor, uint64_t bytes) : mapped_(bytes) {
-  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  if (mapped == MAP_FAILED) {
-    fail(ISTHMUS_OUT_OF_MEMORY, "comm_create: cannot map %s of a peer's memory: %s; raise `ulimit -v`",
-         format_bytes(bytes).c_str(), std::strerror(errno));
+PeerMemory::PeerMemory(int descriptor, uint64_t bytes) : mapped_(bytes + Window::kGranularity) {
+  // Huge pages need addresses that are aligned as the owner's are.
+  constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* reserved = mmap(nullptr, mapped_, PROT_NONE, kReserved, -1, 0);
+  void* mapped = MAP_FAILED;
+  if (reserved != MAP_FAILED) {
+    reserved_ = static_cast<char*>(reserved);
+    base_ = reserved_ + (-reinterpret_cast<uint64_t>(reserved) & (Window::kGranularity - 1));
+    constexpr int kShared = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+    mapped = mmap(base_, bytes, PROT_READ | PROT_WRITE, kShared, descriptor, 0);
   }
-  madvise(mapped, bytes, MADV_HUGEPAGE);  // a hint: refused where shared memory has no huge pages
-  base_ = static_cast<char*>(mapped);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    if (reserved_ != nullptr) munmap(reserved_, mapped_);
+    fail(ISTHMUS_OUT_OF_MEMORY, "comm_create: cannot map %s of a peer's memory: %s; raise `ulimit -v`",
+         format_bytes(bytes).c_str(), std::strerror(error));
+  }
+  madvise(base_, bytes, MADV_HUGEPAGE);  // a hint: refused where shared memory has no huge pages
 }
 
 PeerMemory::~PeerMemory() {
-  if (mapped_ != 0) munmap(base_, mapped_);
+  if (reserved_ != nullptr) munmap(reserved_, mapped_);
 }
 
 char* Buffer::at(uint64_t offset, uint64_t* contiguous) const {

@@ -28,7 +28,8 @@ class PeerMemory {
   PeerMemory(int descriptor, uint64_t bytes);
 
   char* base_ = nullptr;
-  uint64_t mapped_ = 0;  // bytes; 0 for this process's own
+  char* reserved_ = nullptr;  // addresses around the file; null for this process's own memory
+  uint64_t mapped_ = 0;       // bytes of them
 };
 
 // Bytes that may lie in several pieces.
