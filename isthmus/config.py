@@ -124,6 +124,9 @@ class Settings(BaseSettings):
         "import torch",
         "random numbers: mt19937 gives CPU's after the same seed, philox numbers of seed and offset only",
     )
+    host_collective: Literal["", "mesh", "ring", "halving-doubling"] = _option(
+        "", "host chip", "how all-reduce works: mesh, ring or halving-doubling; empty: by size and ranks"
+    )
     allocator: Annotated[str, AfterValidator(_allocator)] = _option(
         "",
         "device memory",
@@ -149,6 +152,9 @@ class Settings(BaseSettings):
         "", "isthmus.debug", "1: unordered use of memory by two streams raises; warn: it warns"
     )
     debug_calls: str = _option("", "isthmus.debug", "set by isthmus bisect: folder for the operators called")
+    kernels: Literal["", "AVX512", "AVX2", "DEFAULT"] = _option(
+        "", "setup.py", "what the CPU kernels of isthmus.ops are compiled for; empty: what this machine has"
+    )
     build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")
 
 

@@ -12,6 +12,10 @@
 #include <mutex>
 #include <utility>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "drivers/host/device.h"
 #include "drivers/host/error.h"
 
@@ -87,12 +91,33 @@ char* Buffer::at(uint64_t offset, uint64_t* contiguous) const {
   return base_ + piece->offset + offset;
 }
 
-void copy(const Buffer& to, uint64_t to_offset, const Buffer& from, uint64_t from_offset, uint64_t bytes) {
+void copy_bytes(char* to, const char* from, uint64_t bytes, bool past_caches) noexcept {
+#if defined(__SSE2__)
+  constexpr uint64_t kLine = 64;
+  if (past_caches && bytes >= 2 * kLine) {
+    const uint64_t head = -reinterpret_cast<uint64_t>(to) & (kLine - 1);
+    const uint64_t lines = (bytes - head) / kLine * kLine;
+    std::memcpy(to, from, head);
+    for (uint64_t offset = head; offset < head + lines; offset += sizeof(__m128i)) {
+      const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + offset));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + offset), value);
+    }
+    std::memcpy(to + head + lines, from + head + lines, bytes - head - lines);
+    _mm_sfence();  // these stores are not ordered with those that tell the other ranks
+    return;
+  }
+#endif
+  (void)past_caches;
+  std::memcpy(to, from, bytes);
+}
+
+void copy(const Buffer& to, uint64_t to_offset, const Buffer& from, uint64_t from_offset, uint64_t bytes,
+          bool past_caches) {
   while (bytes > 0) {
     uint64_t run = bytes;
     const char* source = from.at(from_offset, &run);
     char* target = to.at(to_offset, &run);
-    if (target != source) std::memcpy(target, source, run);
+    if (target != source) copy_bytes(target, source, run, past_caches);
     to_offset += run;
     from_offset += run;
     bytes -= run;

@@ -57,6 +57,12 @@ class Buffer {
   uint64_t start_ = 0;
 };
 
-void copy(const Buffer& to, uint64_t to_offset, const Buffer& from, uint64_t from_offset, uint64_t bytes);
+// From here on, bytes of one operation, writing goes past the caches: they would not hold the result.
+constexpr uint64_t kStreamBytes = uint64_t{8} << 20;
+
+// past_caches: the result is too large for the caches.
+void copy_bytes(char* to, const char* from, uint64_t bytes, bool past_caches) noexcept;
+void copy(const Buffer& to, uint64_t to_offset, const Buffer& from, uint64_t from_offset, uint64_t bytes,
+          bool past_caches = false);
 
 }  // namespace isthmus::host

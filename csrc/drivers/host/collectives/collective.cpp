@@ -201,7 +201,8 @@ bool Collective::prepare() {
     all_inline = all_inline && slot(rank).call.is_inline != 0;
   }
   const Kernels* kernels = is_reduction(request_.kind) ? find_kernels(request_.dtype, request_.op) : nullptr;
-  exchange_.reset(new Exchange{communicator(), request_, sequence_, kernels, all_inline, {}, {}, {}, {}});
+  exchange_.reset(new Exchange{
+      communicator(), request_, sequence_, kernels, bytes() >= kStreamBytes, all_inline, {}, {}, {}, {}});
   for (int32_t rank = 0; rank < communicator().world_size(); ++rank) {
     exchange_->from.push_back(from_of(rank));
     exchange_->to.push_back(to_of(rank));

@@ -98,7 +98,7 @@ void PointToPoint::read(const Message& message) {
   const uint64_t bytes = request_.to_bytes();
   for (uint64_t offset = 0; offset < bytes; offset += kRunBytes) {
     communicator().require_healthy();
-    copy(to, offset, from, offset, std::min(bytes - offset, kRunBytes));
+    copy(to, offset, from, offset, std::min(bytes - offset, kRunBytes), bytes >= kStreamBytes);
   }
 }
 
