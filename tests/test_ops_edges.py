@@ -136,17 +136,23 @@ def test_the_same_tensor_as_query_key_and_value_compiles():
         torch.testing.assert_close(found.double(), expected.transpose(1, 2), rtol=1e-4, atol=1e-5)
 
 
+def test_a_sparse_gradient_in_a_later_group_leaves_the_earlier_as_they_are():
+    dense, sparse = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    dense.grad, sparse.grad = torch.ones(3), torch.ones(3).to_sparse()
+    optimizer = ops.AdamW([{"params": [dense]}, {"params": [sparse]}])
+    with pytest.raises(RuntimeError, match="AdamW: a gradient is sparse"):
+        optimizer.step()
+    assert torch.equal(dense, torch.ones(3)) and not optimizer.state
+
+
 def test_sparse_gradients_are_refused():
     layer = torch.nn.Embedding(5, 3, sparse=True)
     layer(torch.tensor([1])).sum().backward()
-    with pytest.raises(RuntimeError, match="AdamW: a gradient is sparse"):
-        ops.AdamW(layer.parameters()).step()
-    for clip in (
-        ops.AdamW(layer.parameters(), max_norm=1.0).step,
-        lambda: ops.clip_grad_norm_(layer.weight, 1.0),
-    ):
-        with pytest.raises(RuntimeError, match="the norm of a sparse gradient is not served"):
-            clip()
+    for max_norm in (None, 1.0):
+        with pytest.raises(RuntimeError, match="AdamW: a gradient is sparse"):
+            ops.AdamW(layer.parameters(), max_norm=max_norm).step()
+    with pytest.raises(RuntimeError, match="the norm of a sparse gradient is not served"):
+        ops.clip_grad_norm_(layer.weight, 1.0)
 
 
 def test_a_mixture_with_meta_tensors_is_refused():

@@ -119,8 +119,9 @@ def adamw_(
 class AdamW(torch.optim.AdamW):
     """:class:`torch.optim.AdamW` in one pass over all parameters, with clipping by the norm folded in.
 
-    A drop-in: the same arguments, parameter groups, state and GradScaler protocol; state dicts go both ways. Unlike
-    PyTorch's it leaves the gradients as they are when it clips or unscales them.
+    A drop-in: the same arguments (without ``foreach``, ``fused``, ``capturable`` and ``differentiable``), parameter
+    groups, state and GradScaler protocol; state dicts go both ways. Unlike PyTorch's it leaves the gradients as they
+    are when it clips or unscales them.
 
     Args:
         params: parameters, or groups of them.
@@ -220,10 +221,14 @@ class AdamW(torch.optim.AdamW):
             with torch.enable_grad():
                 loss = closure()
         scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        parts = [
+            (group, device, used, [_gradient(each) for each in used])  # all are looked at before one steps
+            for group in self.param_groups
+            for device, used in _by_device(group["params"]).items()
+        ]
         norm = self._norm(scale, found)
-        for group in self.param_groups:
-            for device, used in _by_device(group["params"]).items():
-                self._update(group, used, *[_on(each, device) for each in (norm, scale, found)])
+        for group, device, used, grads in parts:
+            self._update(group, used, grads, *[_on(each, device) for each in (norm, scale, found)])
         return loss
 
     def _norm(self, scale: torch.Tensor | None, found: torch.Tensor | None) -> torch.Tensor | None:
@@ -240,11 +245,13 @@ class AdamW(torch.optim.AdamW):
         self.last_grad_norm = norm
         return norm
 
-    def _update(self, group: dict[str, Any], params: Tensors, norm: Any, scale: Any, found: Any) -> None:
+    def _update(
+        self, group: dict[str, Any], params: Tensors, grads: Tensors, norm: Any, scale: Any, found: Any
+    ) -> None:
         states = [self.state[each] or self._start(each, group["amsgrad"]) for each in params]
         adamw_(
             params,
-            [_gradient(each) for each in params],
+            grads,
             [each["exp_avg"] for each in states],
             [each["exp_avg_sq"] for each in states],
             [each["step"] for each in states],

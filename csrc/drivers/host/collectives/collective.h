@@ -16,7 +16,7 @@ struct Exchange {
   const Request& request;
   uint64_t sequence;
   const Kernels* kernels;  // null unless it reduces
-  bool past_caches;        // results are too large for the caches
+  bool past_caches;        // what is moved is too large for the caches
   bool is_inline;          // every rank's from is a copy in the control file, and to is this rank's own only
   std::vector<Buffer> from, to;         // of each rank
   std::vector<const void*> factors;     // of each rank; null unless ISTHMUS_PREMUL_SUM

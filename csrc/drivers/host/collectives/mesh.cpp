@@ -1,5 +1,6 @@
 // Reductions in which a rank reads the elements of all ranks at once.
 #include <algorithm>
+#include <cstring>
 
 #include "drivers/host/collectives/algorithms.h"
 
@@ -8,11 +9,11 @@ namespace {
 
 constexpr uint64_t kBlockBytes = uint64_t{16} << 10;  // of accumulators: they stay in the first cache
 
-struct Block {
+struct Accumulators {
   alignas(64) char bytes[kBlockBytes];
 };
 
-thread_local Block accumulators, results;
+thread_local Accumulators accumulators;
 
 // What one rank does: reduces the same run of all inputs into outputs[0], and copies it to the others.
 struct Reduction {
@@ -22,7 +23,7 @@ struct Reduction {
   std::vector<char*> targets;
 
   void run(uint64_t count);
-  const char* block(uint64_t count);
+  void block(uint64_t count);
 };
 
 void Reduction::run(uint64_t count) {
@@ -39,29 +40,24 @@ void Reduction::run(uint64_t count) {
     uint64_t any = length;
     for (size_t i = 0; i < inputs.size(); ++i) sources[i] = inputs[i].at(offset, &any);
     for (size_t i = 0; i < outputs.size(); ++i) targets[i] = outputs[i].at(offset, &any);
-    const char* result = block(length / element);
-    for (char* target : targets) {
-      if (target != result) copy_bytes(target, result, length, exchange.past_caches);
-    }
+    block(length / element);
+    for (size_t i = 1; i < targets.size(); ++i) std::memcpy(targets[i], targets[0], length);
     offset += length;
   }
 }
 
-// In the order of the ranks; returns where the result is: the first target, which may be one of the sources,
-// or a block of its own, from which it can go past the caches.
-const char* Reduction::block(uint64_t count) {
+// In the order of the ranks. The target may be one of the sources, so it is in a cache and is not written
+// past it.
+void Reduction::block(uint64_t count) {
   const Kernels& kernels = *exchange.kernels;
-  char* result = exchange.past_caches ? results.bytes : targets[0];
   if (sources.size() == 2 && kernels.combine != nullptr) {
-    kernels.combine(result, sources[0], sources[1], count);
-    return result;
+    return kernels.combine(targets[0], sources[0], sources[1], count);
   }
   kernels.load(accumulators.bytes, sources[0], count, exchange.factors[0]);
   for (size_t i = 1; i < sources.size(); ++i) {
     kernels.accumulate(accumulators.bytes, sources[i], count, exchange.factors[i]);
   }
-  kernels.store(result, accumulators.bytes, count, exchange.ranks());
-  return result;
+  kernels.store(targets[0], accumulators.bytes, count, exchange.ranks());
 }
 
 // [first, first + count) of all ranks' from, in elements, to the ranks' to from its element to_first on.
