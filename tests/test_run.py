@@ -168,7 +168,8 @@ def test_a_syntax_error_is_pythons(tmp_path):
 
 
 # ---- options -------------------------------------------------------------------------------------------------
-def test_operators_under_a_library_that_is_imported_before_torch(tmp_path):
+@pytest.mark.parametrize("libraries", ["transformers", "transformers,torch"])
+def test_operators_under_a_library_that_is_imported_before_torch(libraries, tmp_path):
     pytest.importorskip("transformers")
     script = tmp_path / "script.py"
     script.write_text(
@@ -177,8 +178,12 @@ def test_operators_under_a_library_that_is_imported_before_torch(tmp_path):
         "print(len(isthmus.patches.active('ops')) > 10, torch.zeros(1).cuda().device)\n"
         "print(LlamaForCausalLM.__module__)\n"
     )
-    done = run("--patch", "transformers", script)
+    done = run("--patch", libraries, script)
     assert done.returncode == 0, done.stderr
+    for library in libraries.split(","):
+        assert re.search(
+            rf"^isthmus: {library}: [1-9]\d* of its functions by isthmus.ops$", done.stderr, re.M
+        )
     assert done.stdout == "True chip:0\ntransformers.models.llama.modeling_llama\n"
     assert "not patched" not in done.stderr
 

@@ -83,6 +83,12 @@ def print_start(accelerator: Accelerator) -> None:
     _print(f"cuda -> {accelerator.type}:{index} ({', '.join(facts)})")
 
 
+def print_patched(library: str, count: int) -> None:
+    """``isthmus: transformers: 38 of its functions by isthmus.ops``; nothing if this process prints no lines."""
+    if _is_main:
+        _print(f"{library}: {count} of its functions by isthmus.ops")
+
+
 def print_end() -> None:
     """Operators by route, peak memory, changes of device; nothing if there was no start line."""
     if _started is None:

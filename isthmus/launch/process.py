@@ -69,9 +69,13 @@ def _enter() -> None:
 
 def _patch(library: str) -> None:
     """Put the operators under a library that is imported: its own modules come later, and are imported here."""
+    import torch  # noqa: F401 -- first: its own patch would find isthmus.ops half imported
+
     from isthmus import ops
+    from isthmus.launch import lines
 
     patched = ops.patch(library)
+    lines.print_patched(library, len(patched.replaced))
     _scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
     for target, why in patched.left.items():
         print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)
