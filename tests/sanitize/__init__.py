@@ -1,1 +1,1 @@
-"""The allocators under random programs on many threads, built with AddressSanitizer and with ThreadSanitizer."""
+"""The allocators and the host chip's collectives under random programs on many threads, with sanitizers."""

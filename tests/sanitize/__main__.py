@@ -1,4 +1,4 @@
-"""Builds `allocator_fuzz` with each sanitizer and runs it over every allocator: ``make sanitize``."""
+"""Builds the fuzzers with each sanitizer and runs them: every allocator, every collective: ``make sanitize``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ PROGRAMS = (
     ("raw", ""),
     ("lifetime", ""),
 )
+ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # What a device's memory needs of the core; the rest of it is PyTorch's business.
 CORE = "runtime stream stream_trace event profiler profiler_events".split()
 NOT_OF_A_POLICY = {
@@ -39,11 +41,12 @@ def sources() -> list[Path]:
     return [*memory, *core, *(ROOT / "csrc/loader").glob("*.cpp"), ROOT / "tests/sanitize/allocator_fuzz.cpp"]
 
 
-def build(sanitizer: str) -> tuple[Path, Path]:
-    """The program and the host chip, made by ninja where they are out of date."""
+def build(sanitizer: str) -> tuple[Path, Path, Path]:
+    """The fuzzers of allocators and of collectives and the host chip, made by ninja where they are out of date."""
     folder = ROOT / "build" / "sanitize" / sanitizer
     folder.mkdir(parents=True, exist_ok=True)
-    driver, program = folder / "libisthmus_host.so", folder / "allocator_fuzz"
+    driver = folder / "libisthmus_host.so"
+    program, collectives = folder / "allocator_fuzz", folder / "collective_fuzz"
     system = " ".join(f"-isystem {path}" for path in (*include_paths(), operator_interface()))
     libraries = " ".join(f"-L{path} -Wl,-rpath,{path}" for path in library_paths())
     lines = [
@@ -59,6 +62,7 @@ def build(sanitizer: str) -> tuple[Path, Path]:
     groups = (
         (driver, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports),
         (program, sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl"),
+        (collectives, [ROOT / "tests/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl"),
     )
     for target, files, compile_more, link_more in groups:
         objects = [f"{target.stem}.d/{path.relative_to(ROOT).with_suffix('.o')}" for path in files]
@@ -67,38 +71,60 @@ def build(sanitizer: str) -> tuple[Path, Path]:
         lines += [f"build {target.name}: link {' '.join(objects)}", f" more = {link_more}"]
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
     subprocess.run([sys.executable, "-m", "ninja", "-C", str(folder), "--quiet"], check=True)
-    return program, driver
+    return program, collectives, driver
 
 
-def run(program: Path, driver: Path, policy: str, options: str, seed: int, rounds: int) -> int:
-    environment = {
-        **os.environ,
-        "ISTHMUS_HOST_MEMORY": "192MiB",  # small enough that threads run out of it
-        "ISTHMUS_HOST_DEVICES": "1",
+def run(program: Path, *arguments: str, **environment: str) -> int:
+    """The exit status of a fuzzer that a sanitizer watches."""
+    environment |= {
         "TSAN_OPTIONS": "halt_on_error=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "ASAN_OPTIONS": "detect_leaks=0",  # device memory lives as long as the process, on purpose
     }
-    command = [str(program), str(driver), policy, options, str(seed), str(rounds)]
-    return subprocess.run(command, env=environment, check=False, timeout=900).returncode
+    command = [str(program), *arguments]
+    return subprocess.run(command, env=os.environ | environment, check=False, timeout=900).returncode
+
+
+def run_allocators(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Each allocator, and how its run ended."""
+    # Small enough that threads run out of it.
+    environment = {"ISTHMUS_HOST_MEMORY": "192MiB", "ISTHMUS_HOST_DEVICES": "1"}
+    for policy, options in PROGRAMS:
+        arguments = (str(driver), policy, options, str(seed), str(rounds))
+        yield f"{policy} '{options}'", run(program, *arguments, **environment)
+
+
+def run_collectives(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Each algorithm of all-reduce, and how its run ended; strict mode delays streams."""
+    for algorithm in ALGORITHMS:
+        environment = {
+            "ISTHMUS_HOST_DEVICES": "2",
+            "ISTHMUS_HOST_COLLECTIVE": algorithm,
+            "ISTHMUS_HOST_STRICT": str(seed % 2),
+        }
+        found = run(program, str(driver), str(seed), str(rounds * 10), **environment)
+        yield f"collectives '{algorithm}'", found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize", description=__doc__)
     parser.add_argument("--sanitizer", choices=SANITIZERS, action="append", help="default: address, thread")
-    parser.add_argument("--seeds", type=int, default=3, help="programs of each allocator (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, help="programs of each (default: 3)")
     parser.add_argument("--rounds", type=int, default=5, help="of 8 x 400 operations each (default: 5)")
     given = parser.parse_args()
     failed = 0
     for sanitizer in given.sanitizer or ["address", "thread"]:
         print(f"{sanitizer}: building (torch {torch.__version__})", flush=True)
-        program, driver = build(sanitizer)
-        for policy, options in PROGRAMS:
-            for seed in range(1, given.seeds + 1):
-                code = run(program, driver, policy, options, seed, given.rounds)
+        allocators, collectives, driver = build(sanitizer)
+        for seed in range(1, given.seeds + 1):
+            given_all = (driver, seed, given.rounds)
+            for what, code in (
+                *run_allocators(allocators, *given_all),
+                *run_collectives(collectives, *given_all),
+            ):
                 if code != 0:
                     failed += 1
-                    print(f"{sanitizer}: {policy} '{options}' seed {seed} ended with {code}", flush=True)
+                    print(f"{sanitizer}: {what} seed {seed} ended with {code}", flush=True)
     print(f"sanitize: {failed} of the runs failed" if failed else "sanitize: every run passed")
     return 1 if failed else 0
 

@@ -7,10 +7,9 @@
 
 namespace isthmus::host {
 
-// Of all_reduce: what ISTHMUS_HOST_COLLECTIVE forces, else by size and number of ranks.
-Algorithm choose_algorithm(uint64_t bytes, int32_t ranks) noexcept;
-
-// Mesh: each rank reduces its share of the elements from all ranks and writes it to all.
+// Of all_reduce. Where nobody forces one, small messages are reduced by all ranks from the control file, and
+// the rest goes by mesh: on one memory it moves the fewest bytes and waits twice, whatever the size and the
+// number of ranks. Mesh: each rank reduces its share of the elements from all ranks and writes it to all.
 Plan mesh_all_reduce(const Exchange& exchange);
 // Ring: partial results go from rank to rank, blocks of all shares at a time; then results do.
 Plan ring_all_reduce(const Exchange& exchange);

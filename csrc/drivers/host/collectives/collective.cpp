@@ -90,7 +90,7 @@ bool Collective::step() {
       for (; planned_ < plan_.steps; ++planned_) {
         awaited_ = plan_.wait ? plan_.wait(planned_) : Wait{};
         if (!awaited_.ready()) return false;
-        communicator().require_healthy();
+        exchange_->require_usable();
         const Access access(communicator());
         plan_.work(planned_);
       }
@@ -209,9 +209,7 @@ bool Collective::prepare() {
     exchange_->factors.push_back(request_.op == ISTHMUS_PREMUL_SUM ? slot(rank).call.factor : nullptr);
     exchange_->sent_parts.push_back(reinterpret_cast<const Part*>(slot(rank).payload));
   }
-  plan_ = make_plan(*exchange_, runtime().config.algorithm == Algorithm::kAuto
-                                    ? choose_algorithm(request_.from_bytes(), communicator().world_size())
-                                    : runtime().config.algorithm);
+  plan_ = make_plan(*exchange_, runtime().config.algorithm);
   if (request_.kind == Kind::kExchange) {
     for (int32_t rank = 0; rank < communicator().world_size(); ++rank) {
       const char* bytes = slot(rank).payload;

@@ -24,6 +24,10 @@ struct Exchange {
 
   int32_t rank() const { return communicator.rank(); }
   int32_t ranks() const { return communicator.world_size(); }
+  // Throws Failure if memory of other ranks may be gone, since the communicator has failed.
+  void require_usable() const {
+    if (!is_inline) communicator.require_healthy();
+  }
   uint64_t element() const { return element_bytes(request.dtype); }
 };
 

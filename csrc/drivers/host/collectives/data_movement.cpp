@@ -8,7 +8,7 @@ constexpr uint64_t kRunBytes = uint64_t{1} << 20;  // between two looks whether 
 
 void move(const Exchange& exchange, const Buffer& to, const Buffer& from, uint64_t bytes) {
   for (uint64_t offset = 0; offset < bytes; offset += kRunBytes) {
-    exchange.communicator.require_healthy();
+    exchange.require_usable();
     copy(to, offset, from, offset, bytes - offset < kRunBytes ? bytes - offset : kRunBytes,
          exchange.past_caches);
   }

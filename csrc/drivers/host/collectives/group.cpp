@@ -1,6 +1,7 @@
 #include "drivers/host/collectives/group.h"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -18,12 +19,9 @@ namespace {
 constexpr uint64_t kHereBytes = uint64_t{256} << 10;
 constexpr int64_t kPatienceNanoseconds = 50'000;
 
-struct Group {
-  int depth = 0;
-  std::vector<Request> requests;
-};
-
-thread_local Group group;
+// Of this thread. The requests are no thread-local object: nothing then has to run when a thread ends.
+thread_local int depth = 0;
+thread_local std::vector<Request>* collected = nullptr;
 
 // The communicators of the requests, locked, always in the same order.
 std::vector<std::unique_lock<std::mutex>> lock_orders(const std::vector<Request>& requests) {
@@ -82,8 +80,9 @@ std::unique_ptr<Operation> make_operation(Request request) {
 }
 
 void enqueue(Request request) {
-  if (group.depth > 0) {
-    group.requests.push_back(std::move(request));
+  if (depth > 0) {
+    if (collected == nullptr) collected = new std::vector<Request>;
+    collected->push_back(std::move(request));
     return;
   }
   std::vector<Request> requests;
@@ -91,19 +90,18 @@ void enqueue(Request request) {
   launch(std::move(requests));
 }
 
-void start_group() noexcept { ++group.depth; }
+void start_group() noexcept { ++depth; }
 
 void end_group() {
-  if (group.depth == 0) {
+  if (depth == 0) {
     fail(ISTHMUS_INVALID_ARGUMENT,
          "group_end: no group was started on this thread; call group_start() first");
   }
-  if (--group.depth > 0) return;
-  std::vector<Request> requests = std::move(group.requests);
-  group.requests.clear();
-  if (!requests.empty()) launch(std::move(requests));
+  if (--depth > 0 || collected == nullptr) return;
+  const std::unique_ptr<std::vector<Request>> requests(std::exchange(collected, nullptr));
+  launch(std::move(*requests));
 }
 
-bool in_group() noexcept { return group.depth > 0; }
+bool in_group() noexcept { return depth > 0; }
 
 }  // namespace isthmus::host

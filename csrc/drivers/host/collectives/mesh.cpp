@@ -33,7 +33,7 @@ void Reduction::run(uint64_t count) {
   sources.resize(inputs.size());
   targets.resize(outputs.size());
   for (uint64_t offset = 0; offset < bytes;) {
-    exchange.communicator.require_healthy();
+    exchange.require_usable();
     uint64_t length = std::min(limit, bytes - offset);
     for (const Buffer& buffer : inputs) buffer.at(offset, &length);
     for (const Buffer& buffer : outputs) buffer.at(offset, &length);

@@ -31,6 +31,7 @@ Operation::Operation(Request request)
       correlation_(activity::correlation()) {}
 
 void Operation::start() {
+  communicator().require_healthy();
   started_ns_ = now_ns();
   if (request_.stream != nullptr && activity::recording()) {
     span_.emplace(ISTHMUS_ACTIVITY_COLLECTIVE, kind_name(request_.kind), *request_.stream, bytes_,
@@ -40,14 +41,19 @@ void Operation::start() {
 
 void Operation::advance() {
   try {
-    communicator().require_healthy();
     while (!done_ && awaited_.ready()) done_ = step();
-    if (done_) span_.reset();
+    if (!done_) return communicator().require_healthy();
+    span_.reset();
   } catch (const Failure& failure) {
-    communicator().control().fail(failure.status, failure.message);
-    communicator().await_peers();
-    throw;
+    fail_communicator(failure);
   }
+}
+
+// All ranks get the first failure.
+void Operation::fail_communicator(const Failure& failure) const {
+  communicator().control().fail(failure.status, failure.message);
+  communicator().await_peers();
+  throw communicator().control().failure();
 }
 
 void Operation::require_progress(int64_t now) {
@@ -61,9 +67,7 @@ void Operation::require_progress(int64_t now) {
     const int64_t timeout_ms = communicator().options().timeout_ms;
     if (timeout_ms != 0 && now - started_ns_ >= timeout_ms * 1'000'000 && !ready()) fail_late(late());
   } catch (const Failure& failure) {
-    communicator().control().fail(failure.status, failure.message);
-    communicator().await_peers();
-    throw;
+    fail_communicator(failure);
   }
 }
 

@@ -33,7 +33,8 @@ class Operation {
   uint64_t bytes() const { return bytes_; }
 
  protected:
-  // What awaited_ says has come: does the next step and sets awaited_; returns whether it was the last.
+  // What awaited_ says has come: does the next step and sets awaited_; returns whether it was the last. What
+  // all ranks have done their part of ends well, even if the communicator has failed meanwhile.
   virtual bool step() = 0;
   // Ranks that it waits for, and what they have not done.
   virtual std::vector<int32_t> late() const = 0;
@@ -51,6 +52,7 @@ class Operation {
   Wait awaited_;
 
  private:
+  [[noreturn]] void fail_communicator(const Failure& failure) const;
   [[noreturn]] void fail_late(const std::vector<int32_t>& ranks) const;
 
   const uint64_t bytes_;
