@@ -83,6 +83,6 @@ def test_fork_rng():
 def test_a_sequential_generator_has_no_offset():
     """CPU's mt19937 cannot jump; the counter-based generator of ISTHMUS_HOST_RNG=philox can (test_philox.py)."""
     generator = torch.Generator(device="chip")
-    with pytest.raises(RuntimeError, match="a chip generator has no offset; set its state"):
+    with pytest.raises(RuntimeError, match="a chip generator of mt19937 has no offset: set its state"):
         generator.set_offset(16)
     assert generator.get_offset() == 0
