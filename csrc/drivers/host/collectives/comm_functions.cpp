@@ -102,6 +102,23 @@ std::vector<Choice> members(const std::vector<char>& gathered, int32_t color) {
   return found;
 }
 
+// The id that the first rank of the color made; all zero for a rank that takes no part.
+isthmus_unique_id exchange_id(const std::shared_ptr<Communicator>& parent, const std::vector<Choice>& ranks) {
+  const bool is_first = !ranks.empty() && ranks.front().rank == parent->rank();
+  isthmus_unique_id id{};
+  if (is_first) id = make_id();
+  try {
+    const std::vector<char> ids = exchange(parent, &id, sizeof(id));
+    if (!ranks.empty()) {
+      std::memcpy(&id, ids.data() + static_cast<size_t>(ranks.front().rank) * sizeof(id), sizeof(id));
+    }
+  } catch (const Failure&) {
+    if (is_first) close_id(id);
+    throw;
+  }
+  return id;
+}
+
 isthmus_status comm_split(isthmus_comm comm, int32_t color, int32_t key, const isthmus_comm_options* options,
                           isthmus_comm* out) {
   return call([&] {
@@ -110,16 +127,13 @@ isthmus_status comm_split(isthmus_comm comm, int32_t color, int32_t key, const i
     require_no_group("comm_split");
     parent->require_healthy();
     const Choice own{color, key, parent->rank()};
-    const std::vector<Choice> ranks = members(exchange(parent, &own, sizeof(own)), color);
-    const bool is_first = color >= 0 && ranks.front().rank == parent->rank();
-    isthmus_unique_id id{};
-    if (is_first) id = make_id();
-    const std::vector<char> ids = exchange(parent, &id, sizeof(id));
+    std::vector<Choice> ranks = members(exchange(parent, &own, sizeof(own)), color);
+    if (color < 0) ranks.clear();
+    const isthmus_unique_id id = exchange_id(parent, ranks);
     if (color < 0) {
       *out = nullptr;
       return ISTHMUS_OK;
     }
-    std::memcpy(&id, ids.data() + static_cast<size_t>(ranks.front().rank) * sizeof(id), sizeof(id));
     const auto place = std::find_if(ranks.begin(), ranks.end(),
                                     [&](const Choice& choice) { return choice.rank == parent->rank(); });
     Communicator::Options asked{static_cast<int32_t>(place - ranks.begin()),
