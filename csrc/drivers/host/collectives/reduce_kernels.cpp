@@ -3,7 +3,7 @@
 #include <iterator>
 #include <type_traits>
 
-#include "drivers/host/collectives/formats.h"
+#include "drivers/host/collectives/conversions.h"
 
 namespace isthmus::host {
 namespace {
@@ -13,23 +13,6 @@ constexpr bool is_small_float = std::is_same_v<T, Float16> || std::is_same_v<T, 
                                 std::is_same_v<T, Float8E4M3> || std::is_same_v<T, Float8E5M2>;
 template <typename T>
 constexpr bool is_complex = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
-
-template <typename T>
-using AccumulatorOf = std::conditional_t<is_small_float<T>, float, T>;
-
-template <typename T>
-AccumulatorOf<T> widen(T value) {
-  return static_cast<AccumulatorOf<T>>(value);
-}
-
-template <typename T>
-T narrow(AccumulatorOf<T> value) {
-  if constexpr (is_small_float<T>) {
-    return T::from(value);
-  } else {
-    return value;
-  }
-}
 
 // Sums and products of integers wrap around: unsigned, and too wide to be promoted to int.
 template <typename T>
@@ -97,73 +80,150 @@ struct Logical {
 
 enum class Scaling { kNone, kAverage, kFactor };
 
-template <typename T, typename Op, Scaling kScaling>
-struct Reduction {
-  using A = AccumulatorOf<T>;
-
-  static A element(const T* elements, size_t index, A factor) {
+// On accumulators, which for most dtypes are the elements themselves.
+template <typename A, typename Op, Scaling kScaling>
+struct Arithmetic {
+  static A scaled(A value, A factor) {
     (void)factor;
-    if constexpr (kScaling == Scaling::kFactor) return Product::apply(widen(elements[index]), factor);
-    return widen(elements[index]);
+    if constexpr (kScaling == Scaling::kFactor) return Product::apply(value, factor);
+    return value;
   }
 
-  static A factor_of(const void* factor) {
-    (void)factor;
-    if constexpr (kScaling == Scaling::kFactor) return widen(*static_cast<const T*>(factor));
-    return A{};
+  static void load(A* __restrict to, const A* from, size_t count, A factor) {
+    for (size_t i = 0; i < count; ++i) to[i] = scaled(from[i], factor);
+  }
+
+  static void accumulate(A* __restrict to, const A* from, size_t count, A factor) {
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], scaled(from[i], factor));
+  }
+
+  // to may be a or b.
+  static void combine(A* to, const A* a, const A* b, size_t count) {
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(a[i], b[i]);
+  }
+
+  static void divide(A* __restrict to, const A* from, size_t count, int32_t divisor) {
+    for (size_t i = 0; i < count; ++i) {
+      if constexpr (kScaling != Scaling::kAverage) {
+        to[i] = from[i];
+      } else if constexpr (is_complex<A>) {
+        to[i] = from[i] / static_cast<decltype(A::real)>(divisor);
+      } else {
+        to[i] = from[i] / static_cast<A>(divisor);
+      }
+    }
+    (void)divisor;
+  }
+};
+
+template <typename T, typename Op, Scaling kScaling>
+struct Reduction {
+  using Compute = Arithmetic<T, Op, kScaling>;
+
+  static T factor_of(const void* factor) {
+    return kScaling == Scaling::kFactor ? *static_cast<const T*>(factor) : T{};
   }
 
   static void load(void* accumulator, const void* elements, size_t count, const void* factor) {
-    auto* __restrict to = static_cast<A*>(accumulator);
-    const auto* from = static_cast<const T*>(elements);
-    const A by = factor_of(factor);
-    for (size_t i = 0; i < count; ++i) to[i] = element(from, i, by);
+    Compute::load(static_cast<T*>(accumulator), static_cast<const T*>(elements), count, factor_of(factor));
   }
 
   static void accumulate(void* accumulator, const void* elements, size_t count, const void* factor) {
-    auto* __restrict to = static_cast<A*>(accumulator);
-    const auto* from = static_cast<const T*>(elements);
-    const A by = factor_of(factor);
-    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], element(from, i, by));
+    Compute::accumulate(static_cast<T*>(accumulator), static_cast<const T*>(elements), count,
+                        factor_of(factor));
   }
 
   static void merge(void* accumulator, const void* other, size_t count) {
-    auto* __restrict to = static_cast<A*>(accumulator);
-    const auto* from = static_cast<const A*>(other);
-    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], from[i]);
+    auto* to = static_cast<T*>(accumulator);
+    Compute::combine(to, to, static_cast<const T*>(other), count);
   }
 
   static void store(void* elements, const void* accumulator, size_t count, int32_t world_size) {
-    auto* __restrict to = static_cast<T*>(elements);
-    const auto* from = static_cast<const A*>(accumulator);
-    (void)world_size;
-    for (size_t i = 0; i < count; ++i) {
-      if constexpr (kScaling == Scaling::kAverage && is_complex<A>) {
-        to[i] = from[i] / static_cast<decltype(A::real)>(world_size);
-      } else if constexpr (kScaling == Scaling::kAverage) {
-        to[i] = narrow<T>(from[i] / static_cast<A>(world_size));
-      } else {
-        to[i] = narrow<T>(from[i]);
-      }
-    }
+    Compute::divide(static_cast<T*>(elements), static_cast<const T*>(accumulator), count, world_size);
   }
 
   static void combine(void* to, const void* a, const void* b, size_t count) {
-    auto* out = static_cast<T*>(to);
-    const auto* left = static_cast<const T*>(a);
-    const auto* right = static_cast<const T*>(b);
-    for (size_t i = 0; i < count; ++i) {
-      out[i] = narrow<T>(Op::apply(widen(left[i]), widen(right[i])));
-    }
+    Compute::combine(static_cast<T*>(to), static_cast<const T*>(a), static_cast<const T*>(b), count);
   }
 
   static constexpr Kernels kKernels = {
-      sizeof(T), sizeof(A), load, accumulate, merge, store, kScaling == Scaling::kNone ? combine : nullptr};
+      sizeof(T), sizeof(T), load, accumulate, merge, store, kScaling == Scaling::kNone ? combine : nullptr};
+};
+
+// Elements that are converted at a time.
+constexpr size_t kChunk = 512;
+
+// Of formats of 16 and 8 bits, in float.
+template <typename T, typename Op, Scaling kScaling>
+struct WideReduction {
+  using Compute = Arithmetic<float, Op, kScaling>;
+
+  static float factor_of(const void* factor) {
+    return kScaling == Scaling::kFactor ? static_cast<float>(*static_cast<const T*>(factor)) : 0;
+  }
+
+  // Calls body(first, count) for chunks.
+  template <typename Body>
+  static void chunked(size_t count, Body body) {
+    for (size_t first = 0; first < count; first += kChunk) {
+      body(first, count - first < kChunk ? count - first : kChunk);
+    }
+  }
+
+  static void load(void* accumulator, const void* elements, size_t count, const void* factor) {
+    auto* to = static_cast<float*>(accumulator);
+    widen(to, static_cast<const T*>(elements), count);
+    const float by = factor_of(factor);
+    for (size_t i = 0; kScaling == Scaling::kFactor && i < count; ++i) to[i] *= by;
+  }
+
+  static void accumulate(void* accumulator, const void* elements, size_t count, const void* factor) {
+    chunked(count, [&](size_t first, size_t some) {
+      float wide[kChunk];
+      widen(wide, static_cast<const T*>(elements) + first, some);
+      Compute::accumulate(static_cast<float*>(accumulator) + first, wide, some, factor_of(factor));
+    });
+  }
+
+  static void merge(void* accumulator, const void* other, size_t count) {
+    auto* to = static_cast<float*>(accumulator);
+    Compute::combine(to, to, static_cast<const float*>(other), count);
+  }
+
+  static void store(void* elements, const void* accumulator, size_t count, int32_t world_size) {
+    chunked(count, [&](size_t first, size_t some) {
+      float wide[kChunk];
+      Compute::divide(wide, static_cast<const float*>(accumulator) + first, some, world_size);
+      narrow(static_cast<T*>(elements) + first, wide, some);
+    });
+  }
+
+  static void combine(void* to, const void* a, const void* b, size_t count) {
+    chunked(count, [&](size_t first, size_t some) {
+      float left[kChunk], right[kChunk];
+      widen(left, static_cast<const T*>(a) + first, some);
+      widen(right, static_cast<const T*>(b) + first, some);
+      Compute::accumulate(left, right, some, 0);
+      narrow(static_cast<T*>(to) + first, left, some);
+    });
+  }
+
+  static constexpr Kernels kKernels = {sizeof(T),
+                                       sizeof(float),
+                                       load,
+                                       accumulate,
+                                       merge,
+                                       store,
+                                       kScaling == Scaling::kNone ? combine : nullptr};
 };
 
 template <typename T, typename Op, Scaling kScaling = Scaling::kNone>
 const Kernels* kernels() {
-  return &Reduction<T, Op, kScaling>::kKernels;
+  if constexpr (is_small_float<T>) {
+    return &WideReduction<T, Op, kScaling>::kKernels;
+  } else {
+    return &Reduction<T, Op, kScaling>::kKernels;
+  }
 }
 
 template <typename T>
