@@ -77,7 +77,7 @@ def build(sanitizer: str) -> tuple[Path, Path, Path]:
 def run(program: Path, *arguments: str, **environment: str) -> int:
     """The exit status of a fuzzer that a sanitizer watches."""
     environment |= {
-        "TSAN_OPTIONS": "halt_on_error=1",
+        "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tests/sanitize/thread.supp'}",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "ASAN_OPTIONS": "detect_leaks=0",  # device memory lives as long as the process, on purpose
     }
