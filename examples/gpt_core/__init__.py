@@ -1,0 +1,1 @@
+"""What examples/pretrain_gpt_core.py is made of."""

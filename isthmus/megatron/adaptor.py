@@ -1,0 +1,130 @@
+"""Applies the patches of :mod:`isthmus.megatron.table`, each as soon as Megatron imports what it belongs to."""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import ModuleType
+
+from isthmus import patches
+from isthmus.megatron import table
+from isthmus.megatron.signature import drift
+from isthmus.megatron.table import Replacement
+from isthmus.patches import Scope
+
+FEATURE = "megatron"
+
+_scope = Scope(FEATURE)
+_shim: Scope | None = None
+# Why a patch was not applied, by target.
+_left: dict[str, str] = {}
+
+
+def adopt() -> None:
+    """Prepare this process for Megatron: the shim for CUDA, stand-ins for apex, the patches. Once per process.
+
+    Raises:
+        ImportError: megatron.core is imported already, and has bound what would be replaced.
+        isthmus.migrate.accelerator.NoAccelerator: there is none.
+    """
+    global _shim
+    if _scope.patches:
+        return
+    if "megatron.core" in sys.modules:
+        raise ImportError(
+            "isthmus.megatron has to be imported before megatron.core; make it the first import of the script"
+        )
+    from isthmus.migrate import import_hook, shim
+
+    _shim = shim()
+    _provide_apex()
+    _rewrite_installed()
+    for each in table.REPLACEMENTS:
+        import_hook.when_imported(_scope, each.module, functools.partial(_apply, each))
+
+
+def undo() -> None:
+    """Take every patch back, and leave the shim if :func:`adopt` entered it. Megatron's modules stay imported."""
+    _scope.undo()
+    _left.clear()
+    if _shim is not None:
+        _shim.undo()
+
+
+def left() -> dict[str, str]:
+    """Patches that were not applied to the Megatron that is imported, with the reason, by target."""
+    return dict(_left)
+
+
+def _apply(each: Replacement) -> None:
+    """Apply one patch; a Megatron that it was not written for is reported, not patched blindly."""
+    problem = drift(each)
+    if problem:
+        _left[each.target] = problem
+        print(
+            f"isthmus: {each.target} is not patched: {problem}; without the patch: {each.reason}",
+            file=sys.stderr,
+        )
+        return
+    if each.only_if_missing and hasattr(*patches.resolve(each.target)):
+        return
+    owner, name = patches.resolve(each.target)
+    if name == "__new__" and name not in vars(owner):
+        # Deleted again, it would leave object.__new__ refusing the arguments of __init__ (CPython 5322).
+        owner.__new__ = lambda cls, *_, **__: object.__new__(cls)
+    _scope.replace(each.target, each.make, each.reason)
+
+
+def _provide_apex() -> None:
+    """Let Megatron find apex's fused optimizer, norms and multi-tensor functions, by isthmus.ops."""
+    from isthmus.launch import provide
+
+    try:
+        folders = provide.folders("apex")
+    except ValueError:  # the real one is installed
+        return
+    for folder in folders:
+        if folder not in sys.path:
+            sys.path.append(folder)
+            _scope.record(
+                f"sys.path: {folder.rpartition('/')[2]}",
+                "apex is absent: its FusedAdam, norms and multi-tensor functions by isthmus.ops",
+                functools.partial(sys.path.remove, folder),
+            )
+
+
+class _Finder(MetaPathFinder):
+    """Lets the shim rewrite ``tensor.is_cuda`` in an installed Megatron, as it does in a checkout of it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        from isthmus.migrate import import_hook
+        from isthmus.migrate.rewrite import worth_parsing
+
+        if not fullname.startswith("megatron."):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
+            return spec
+        with open(spec.origin, "rb") as file:  # noqa: PTH123 - one read at every import
+            if worth_parsing(file.read()):
+                spec.loader = import_hook.Loader(fullname, spec.origin)
+        return spec
+
+
+def _rewrite_installed() -> None:
+    if not patches.active("migrate"):  # the accelerator is CUDA
+        return
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    _scope.record(
+        "sys.meta_path: megatron.*",
+        "tensor.is_cuda decides whether split sizes of experts are copied to the host",
+        functools.partial(sys.meta_path.remove, finder),
+    )

@@ -1,0 +1,77 @@
+"""Every patch of Megatron: target, reason, signatures of the versions that it was written for, replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from isthmus.megatron import attention, norm
+
+
+class Replacement(NamedTuple):
+    """One patch.
+
+    Attributes:
+        module: applied when this module has been imported.
+        name: what is replaced, from the module on.
+        make: builds the replacement from the original.
+        reason: one line: what does not work without it.
+        signatures: hashes of the original's signature (megatron-core 0.16.1, 0.20.0); () for what is no function.
+        only_if_missing: leave it where the module has it.
+        checked: the function whose signature counts, where it is not the target.
+    """
+
+    module: str
+    name: str
+    make: Callable[[Any], Any]
+    reason: str
+    signatures: tuple[str, ...] = ()
+    only_if_missing: bool = False
+    checked: str = ""
+
+    @property
+    def target(self) -> str:
+        """The dotted name."""
+        return f"{self.module}.{self.name}"
+
+
+_CORE = "megatron.core"
+
+REPLACEMENTS = (
+    Replacement(
+        f"{_CORE}.transformer.torch_norm",
+        "WrappedTorchNorm.__new__",
+        norm.instead_of_torch_norm,
+        "torch's norms refuse sequence parallelism",
+        ("29f82669ff64",),
+    ),
+    Replacement(
+        f"{_CORE}.fusions.fused_layer_norm",
+        "FusedLayerNorm.__new__",
+        norm.instead_of_apex_norm,
+        "it is taken for the last norm of a block, and refuses RMSNorm",
+        ("cce5d81576d0",),
+        checked="FusedLayerNorm.__init__",
+    ),
+    Replacement(
+        f"{_CORE}.transformer.dot_product_attention",
+        "DotProductAttention.__init__",
+        attention.over_context_ranks,
+        "it refuses context parallelism",
+        ("01f9b3714355",),
+    ),
+    Replacement(
+        f"{_CORE}.transformer.dot_product_attention",
+        "DotProductAttention.forward",
+        attention.fused,
+        "it holds the scores of all pairs and ignores context parallelism",
+        ("93880c358b63",),
+    ),
+    Replacement(
+        f"{_CORE}.transformer.moe.moe_utils",
+        "te_general_gemm",
+        lambda _: None,
+        "0.16 leaves the name undefined where Transformer Engine is absent, and routers ask for it",
+        only_if_missing=True,
+    ),
+)

@@ -1,0 +1,69 @@
+"""A tiny GPT of megatron-core: every parallelism trains to the losses of one rank, and of plain PyTorch."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+STEPS = "--train-iters 5 --lr 1e-2 "
+TENSOR, PIPELINE, CONTEXT, EXPERTS = (
+    f"--{kind}-parallel-size 2" for kind in ("tensor-model", "pipeline-model", "context", "expert-model")
+)
+OLDER = "--normalization LayerNorm --untie-embeddings-and-output-weights "
+# Command lines whose losses are equal; the first of each set is what the others are compared with.
+SETS = (
+    (
+        "--plain",
+        "",
+        TENSOR,
+        f"{TENSOR} --sequence-parallel",
+        PIPELINE,
+        CONTEXT,
+        f"{CONTEXT} --cp-comm-type all_gather",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        "--recompute-granularity selective",
+    ),
+    (f"{OLDER} --plain", f"{OLDER} {TENSOR} --sequence-parallel", f"{OLDER} {PIPELINE}"),
+    (
+        "--num-experts 4",
+        f"--num-experts 4 {EXPERTS}",
+        f"--num-experts 4 {EXPERTS} --moe-token-dispatcher-type allgather",
+    ),
+)
+PAIRS = [(first, other) for first, *others in SETS for other in others]
+
+
+def train(*flags: str, ranks: int = 2) -> dict[str, dict]:
+    """What the last rank reports for each command line; all run in one job, for the imports take seconds."""
+    run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    settings = {"ISTHMUS_HOST_DEVICES": str(ranks), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, *run, "-m", "tests.megatron_jobs", *flags],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+    )
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {report["flags"]: report for report in reports}
+
+
+@pytest.fixture(scope="module")
+def reports():
+    return train(*(STEPS + flags for flags in itertools.chain(*SETS)))
+
+
+@pytest.mark.parametrize(("first", "other"), PAIRS, ids=[other for _, other in PAIRS])
+def test_losses_are_those_of(reports, first, other):
+    expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))
+    assert expected[0] > expected[-1] + 0.05, "nothing was learnt"
+    assert found == pytest.approx(expected, rel=1e-5)
