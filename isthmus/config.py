@@ -155,6 +155,18 @@ class Settings(BaseSettings):
     kernels: Literal["", "AVX512", "AVX2", "DEFAULT"] = _option(
         "", "setup.py", "what the CPU kernels of isthmus.ops are compiled for; empty: what this machine has"
     )
+    collectives: Literal["driver", "gloo"] = _option(
+        "driver", "torch.distributed", "what carries collectives of chip tensors, where the driver has them"
+    )
+    blocking_wait: Switch = _option(
+        False, "torch.distributed", "wait() of a collective lets the host wait, not only the current stream"
+    )
+    flight_recorder: int = _option(
+        2000, "torch.distributed", "operations that the flight recorder keeps; 0: none", ge=0
+    )
+    flight_recorder_folder: str = _option(
+        "", "torch.distributed", "where each rank writes its flight record when an operation fails or is late"
+    )
     build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")
 
 

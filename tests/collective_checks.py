@@ -53,8 +53,6 @@ def refusals(rank: int, device: torch.device) -> None:
     raises(
         TypeError, floating, lambda: dist.all_reduce(numbers(rank, device, 2, torch.int32), dist.ReduceOp.AVG)
     )
-    short = numbers(rank, device, 2, torch.int16)
-    raises(TypeError, "all_reduce does not reduce Short on chip", lambda: dist.all_reduce(short))
     mixed = [torch.zeros(2, device=device), torch.zeros(2)]
     raises(
         RuntimeError,
@@ -67,8 +65,35 @@ def refusals(rank: int, device: torch.device) -> None:
         "not 2 times",
         lambda: dist.reduce_scatter_tensor(torch.zeros(2, device=device), short_input),
     )
+
+
+@check
+def refusals_of_gloo(rank: int, device: torch.device) -> None:
+    short = numbers(rank, device, 2, torch.int16)
+    raises(TypeError, "all_reduce does not reduce Short on chip", lambda: dist.all_reduce(short))
     premultiplied = dist._make_nccl_premul_sum(2.0)
     raises(RuntimeError, "PREMUL_SUM", lambda: dist.all_reduce(torch.ones(2, device=device), premultiplied))
+
+
+@check
+def reductions_of_the_driver(rank: int, device: torch.device) -> None:
+    """What gloo has no types or operations for."""
+    short = numbers(rank, device, 2, torch.int16)
+    dist.all_reduce(short)
+    equal(short, [10, 12])
+    for factor in (0.5 + rank, torch.tensor(0.5 + rank, device=device)):
+        weighted = numbers(rank, device, 2)
+        dist.all_reduce(weighted, dist._make_nccl_premul_sum(factor))
+        equal(weighted, [15.0, 17.0])
+    pairs = torch.complex(numbers(rank, device, 2), numbers(rank, device, 2))
+    dist.all_reduce(pairs, dist.ReduceOp.AVG)
+    equal(pairs, [5 + 5j, 6 + 6j])
+    raises(TypeError, "complex numbers have sums", lambda: dist.reduce(pairs, 0, dist.ReduceOp.MAX))
+    raises(
+        TypeError,
+        "PREMUL_SUM takes floating-point",
+        lambda: dist.all_reduce(short, dist._make_nccl_premul_sum(2.0)),
+    )
 
 
 @check

@@ -105,6 +105,17 @@ def killed_peer(rank: int, device: torch.device) -> None:
     dist.all_reduce(tensor)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(tensor)  # only enqueued
+    raises(RuntimeError, "rank 1 (process", lambda: tensor.sum().item())
+    raises(RuntimeError, "rank 1 (process", lambda: dist.all_reduce(tensor, async_op=True))
+
+
+@check
+def killed_peer_of_gloo(rank: int, device: torch.device) -> None:
+    tensor = torch.ones(1 << 20, device=device)
+    dist.all_reduce(tensor)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     raises(RuntimeError, "", lambda: dist.all_reduce(tensor))
     raises(RuntimeError, "", lambda: dist.all_reduce(tensor, async_op=True).wait())
 

@@ -16,8 +16,16 @@ from tests.test_driver_open import build
 
 ROOT = Path(__file__).resolve().parent.parent
 # Those that need a group, or an end, of their own.
-APART = ("default_backend", "composite_backend", "killed_peer", "exit_without_destroying")
-TOGETHER = tuple(name for name in CHECKS if name not in APART)
+APART = (
+    "default_backend",
+    "composite_backend",
+    "killed_peer",
+    "killed_peer_of_gloo",
+    "exit_without_destroying",
+)
+OF_GLOO = ("refusals_of_gloo", "collective_that_outlasts_its_profile_has_no_row")
+TOGETHER = tuple(name for name in CHECKS if name not in (*APART, *OF_GLOO))
+THROUGH_GLOO = tuple(name for name in CHECKS if name not in (*APART, "reductions_of_the_driver"))
 # Those in which a tensor that a driver cannot show the CPU takes another path.
 COPIED = (
     "broadcast",
@@ -75,15 +83,26 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
 
 
 @pytest.fixture(scope="module")
+def ranks_through_gloo(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(tmp_path_factory.mktemp("gloo"), THROUGH_GLOO, ISTHMUS_COLLECTIVES="gloo")
+
+
+@pytest.fixture(scope="module")
 def ranks_with_copies(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     folder = tmp_path_factory.mktemp("copies")
-    return Ranks(folder, COPIED, ISTHMUS_DRIVER=build(folder, WITHOUT_WINDOW))
+    return Ranks(folder, COPIED, ISTHMUS_DRIVER=build(folder, WITHOUT_WINDOW), ISTHMUS_COLLECTIVES="gloo")
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_two_ranks(ranks: Ranks, name: str) -> None:
     for rank in range(2):
         ranks.assert_passed(name, rank)
+
+
+@pytest.mark.parametrize("name", THROUGH_GLOO)
+def test_two_ranks_through_gloo(ranks_through_gloo: Ranks, name: str) -> None:
+    for rank in range(2):
+        ranks_through_gloo.assert_passed(name, rank)
 
 
 @pytest.mark.parametrize("name", COPIED)
@@ -99,10 +118,11 @@ def test_backend_of_a_group(tmp_path: Path, name: str) -> None:
         ranks.assert_passed(name, rank)
 
 
-def test_a_killed_peer_is_an_error(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, ("killed_peer",))
+@pytest.mark.parametrize(("name", "transport"), [("killed_peer", "driver"), ("killed_peer_of_gloo", "gloo")])
+def test_a_killed_peer_is_an_error(tmp_path: Path, name: str, transport: str) -> None:
+    ranks = Ranks(tmp_path, (name,), ISTHMUS_COLLECTIVES=transport)
     assert ranks.status[1] == -signal.SIGKILL
-    ranks.assert_passed("killed_peer", 0)
+    ranks.assert_passed(name, 0)
 
 
 def test_exit_without_destroying_the_group(tmp_path: Path) -> None:

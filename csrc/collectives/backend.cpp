@@ -45,21 +45,34 @@ Tensors flat(Tensors hosts) {
   return hosts;
 }
 
+Group::Identity identity(int rank, int size, const c10d::Backend::Options& options) {
+  return {options.group_name, options.group_desc, rank, size, options.global_ranks_in_group};
+}
+
+// Not so long that a job which has failed does not end.
+constexpr std::chrono::milliseconds kPatience{5000};
+
 }  // namespace
 
 ChipBackend::ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr options,
                          MakeTransport make_transport)
     : Backend(rank, size),
       options_(std::move(options)),
+      group_(std::make_shared<Group>(store, identity(rank, size, *options_), options_->timeout)),
+      driver_(group_),
       make_transport_(std::move(make_transport)),
       transport_(make_transport_(store, rank, size, options_)) {
   TORCH_CHECK(transport_, "the chip backend was given no transport for rank ", rank, " of ", size, ".");
 }
 
-ChipBackend::~ChipBackend() { end_transport(); }
+ChipBackend::~ChipBackend() {
+  group_->finish(kPatience);
+  end_transport();
+}
 
 void ChipBackend::shutdown() {
   if (!transport_) return;
+  group_->finish(options_->timeout);
   transport_->shutdown();
   end_transport();
 }
@@ -81,6 +94,7 @@ void ChipBackend::end_transport() {
 
 void ChipBackend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
+  group_->set_timeout(timeout);
   transport().setTimeout(timeout);
 }
 
@@ -95,7 +109,17 @@ c10::intrusive_ptr<c10d::Backend> ChipBackend::split(const StorePtr& store, cons
                                           static_cast<int>(ranks.size()), options, make_transport_);
 }
 
+uint64_t ChipBackend::getSequenceNumberForGroup() {
+  return Group::driver_serves() ? group_->collectives() : transport().getSequenceNumberForGroup();
+}
+
+void ChipBackend::abort() {
+  group_->fail(group_->title() + " was aborted.");
+  transport().abort();
+}
+
 void ChipBackend::startCoalescing() {
+  driver_.start_coalescing();
   coalesced_.clear();  // of a block that an exception ended
   coalescing_ = true;
 }
@@ -103,6 +127,10 @@ void ChipBackend::startCoalescing() {
 ChipBackend::WorkPtr ChipBackend::endCoalescing() {
   TORCH_CHECK(coalescing_, "the chip backend is not coalescing.");
   coalescing_ = false;
+  if (WorkPtr work = driver_.end_coalescing()) {
+    if (coalesced_.empty()) return work;
+    coalesced_.push_back(std::move(work));
+  }
   return c10::make_intrusive<CoalescedWork>(std::exchange(coalesced_, {}));
 }
 
@@ -120,12 +148,14 @@ ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews&&
 }
 
 ChipBackend::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  if (driver_.serves(tensors.at(0))) return driver_.broadcast(tensors[0], options);
   HostViews views("broadcast", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kReadWrite);
   return follow(OpType::BROADCAST, transport().broadcast(hosts, options), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (driver_.serves(tensors.at(0))) return driver_.all_reduce(tensors, options, false);
   HostViews views("all_reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
   return follow(OpType::ALLREDUCE, transport().allreduce(hosts, reducing(options, views)), std::move(views));
@@ -133,6 +163,7 @@ ChipBackend::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::Allred
 
 ChipBackend::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
                                                       const c10d::AllreduceCoalescedOptions& options) {
+  if (driver_.serves(tensors.at(0))) return driver_.all_reduce(tensors, options, true);
   HostViews views("all_reduce_coalesced", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
   return follow(OpType::ALLREDUCE_COALESCED, transport().allreduce_coalesced(hosts, reducing(options, views)),
@@ -140,6 +171,7 @@ ChipBackend::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 ChipBackend::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  if (driver_.serves(tensors.at(0))) return driver_.reduce(tensors[0], options);
   HostViews views("reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
   return follow(OpType::REDUCE, transport().reduce(hosts, reducing(options, views)), std::move(views));
@@ -147,6 +179,7 @@ ChipBackend::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
 
 ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
+  if (driver_.serves(inputs.at(0))) return driver_.all_gather(outputs.at(0), inputs[0], options);
   HostViews views("all_gather", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
@@ -156,6 +189,7 @@ ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tenso
 
 ChipBackend::WorkPtr ChipBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
+  if (driver_.serves(inputs.at(0))) return driver_.all_gather_coalesced(outputs, inputs, options);
   HostViews views("all_gather_coalesced", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
@@ -165,6 +199,7 @@ ChipBackend::WorkPtr ChipBackend::allgather_coalesced(std::vector<Tensors>& outp
 
 ChipBackend::WorkPtr ChipBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
+  if (driver_.serves(input)) return driver_.all_gather_into({output}, {input}, options, false);
   HostViews views("all_gather_into_tensor", Elements::kMoved);
   auto host_input = flat(views.map(input, Access::kRead));
   auto host_output = flat(views.map(output, Access::kWrite));
@@ -174,6 +209,7 @@ ChipBackend::WorkPtr ChipBackend::_allgather_base(at::Tensor& output, at::Tensor
 
 ChipBackend::WorkPtr ChipBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::AllgatherOptions& options) {
+  if (driver_.serves(inputs.at(0))) return driver_.all_gather_into(outputs, inputs, options, true);
   HostViews views("all_gather_into_tensor_coalesced", Elements::kMoved);
   auto host_inputs = flat(views.map(inputs, Access::kRead));
   auto host_outputs = flat(views.map(outputs, Access::kWrite));
@@ -184,6 +220,8 @@ ChipBackend::WorkPtr ChipBackend::allgather_into_tensor_coalesced(Tensors& outpu
 
 ChipBackend::WorkPtr ChipBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                          const c10d::GatherOptions& options) {
+  if (driver_.serves(inputs.at(0)))
+    return driver_.gather(outputs.empty() ? Tensors{} : outputs[0], inputs[0], options);
   HostViews views("gather", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
@@ -192,6 +230,8 @@ ChipBackend::WorkPtr ChipBackend::gather(std::vector<Tensors>& outputs, Tensors&
 
 ChipBackend::WorkPtr ChipBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                           const c10d::ScatterOptions& options) {
+  if (driver_.serves(outputs.at(0)))
+    return driver_.scatter(outputs[0], inputs.empty() ? Tensors{} : inputs[0], options);
   HostViews views("scatter", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
@@ -218,6 +258,7 @@ ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<T
   const auto size = static_cast<size_t>(getSize()), rank = static_cast<size_t>(getRank());
   TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1 && inputs[0].size() == size,
                     "reduce_scatter takes one output and a list of ", size, " inputs, one for each rank.");
+  if (driver_.serves(outputs[0])) return driver_.reduce_scatter(outputs[0], inputs[0], options);
   const Tensors& parts = inputs[0];
   if (outputs[0].is_cpu() && parts[rank].is_cpu())
     return transport().reduce_scatter(outputs, inputs, options);
@@ -230,6 +271,7 @@ ChipBackend::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, std::vector<T
 
 ChipBackend::WorkPtr ChipBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
+  if (driver_.serves(input)) return driver_.reduce_scatter_into({output}, {input}, options, false);
   if (output.is_cpu() && input.is_cpu()) return transport()._reduce_scatter_base(output, input, options);
   TORCH_CHECK_VALUE(input.numel() == output.numel() * getSize(), "reduce_scatter_tensor: the input has ",
                     input.numel(), " elements, not ", getSize(), " times the output's ", output.numel(), ".");
@@ -239,6 +281,7 @@ ChipBackend::WorkPtr ChipBackend::_reduce_scatter_base(at::Tensor& output, at::T
 
 ChipBackend::WorkPtr ChipBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::ReduceScatterOptions& options) {
+  if (driver_.serves(inputs.at(0))) return driver_.reduce_scatter_into(outputs, inputs, options, true);
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(),
                     "reduce_scatter_tensor_coalesced takes one output for each input, not ", outputs.size(),
                     " for ", inputs.size(), ".");
@@ -252,6 +295,7 @@ ChipBackend::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 std::vector<int64_t>& output_splits,
                                                 std::vector<int64_t>& input_splits,
                                                 const c10d::AllToAllOptions& options) {
+  if (driver_.serves(input)) return driver_.all_to_all(output, input, output_splits, input_splits, options);
   HostViews views("all_to_all_single", Elements::kMoved);
   auto host_input = views.map(input, Access::kRead);
   auto host_output = views.map(output, Access::kWrite);
@@ -262,6 +306,7 @@ ChipBackend::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& 
 
 ChipBackend::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
+  if (driver_.serves(inputs.at(0))) return driver_.all_to_all(outputs, inputs, options);
   HostViews views("all_to_all", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
@@ -269,30 +314,42 @@ ChipBackend::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
+  // The driver does not know tags.
+  if (tag == 0 && driver_.serves(tensors.at(0), destination)) return driver_.send(tensors[0], destination);
   HostViews views("send", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kRead);
   return follow(OpType::SEND, transport().send(hosts, destination, tag), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
+  if (tag == 0 && driver_.serves(tensors.at(0), source)) return driver_.receive(tensors[0], source);
   HostViews views("recv", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kWrite);
   return follow(OpType::RECV, transport().recv(hosts, source, tag), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
+  if (tag == 0 && tensors.at(0).is_privateuseone() && Group::driver_serves()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(getSize() == 2,
+                                "recv: a chip takes messages from a rank that is named; pass src.");
+    const int source = 1 - getRank();
+    if (driver_.serves(tensors[0], source)) return driver_.receive(tensors[0], source);
+  }
   HostViews views("recv", Elements::kMoved);
   auto hosts = views.map(tensors, Access::kWrite);
   return follow(OpType::RECVANYSOURCE, transport().recvAnysource(hosts, tag), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {
-  const profiler::Call call("chipLaunchCollective");
   if (driver_initialized()) drain(current_stream(current_device()));
+  if (Group::driver_serves()) group_->require_alive();
+  if (const auto device = group_->meeting_place()) return driver_.barrier(*device, options);
+  const profiler::Call call("chipLaunchCollective");
   return transport().barrier(options);
 }
 
 void ChipBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  if (driver_initialized()) drain(current_stream(current_device()));
   transport().monitoredBarrier(options, wait_all_ranks);
 }
 

@@ -1,12 +1,15 @@
 // The c10d backend of the chip: torch.distributed's "chip".
 //
-// Collectives go through gloo over the chip's bytes. Gloo's headers are not in the torch wheel, so its groups
-// come from a function that the caller passes in, and are used through c10d::Backend.
+// Operations on chip tensors go through the driver's communicators, where it has them and can connect the
+// ranks; otherwise through gloo over the chip's bytes, as those on CPU tensors do. Gloo's headers are not in
+// the torch wheel, so its groups come from a function that the caller passes in, and are used through
+// c10d::Backend.
 #pragma once
 
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "collectives/driver_collectives.h"
 #include "collectives/host_views.h"
 
 namespace isthmus {
@@ -34,7 +37,8 @@ class ChipBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store, const std::vector<int>& ranks,
                                           const OptionsPtr& options) override;
 
-  // Work started in between is awaited as one. The transport sends each at once, so nothing is held back.
+  // Work started in between is awaited as one. The transport sends each at once; the driver starts all
+  // together.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -70,9 +74,9 @@ class ChipBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override { transport().setSequenceNumberForGroup(); }
-  uint64_t getSequenceNumberForGroup() override { return transport().getSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override;
   void enableCollectivesTiming() override { transport().enableCollectivesTiming(); }
-  void abort() override { transport().abort(); }
+  void abort() override;
   // Ends the transport's threads, which would otherwise meet the end of the interpreter with tensors in hand.
   void shutdown() override;
 
@@ -85,6 +89,8 @@ class ChipBackend final : public c10d::Backend {
   void end_transport();
 
   OptionsPtr options_;
+  std::shared_ptr<Group> group_;
+  DriverCollectives driver_;
   MakeTransport make_transport_;
   c10::intrusive_ptr<c10d::Backend> transport_;
   int splits_ = 0;

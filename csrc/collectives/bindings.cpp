@@ -4,6 +4,8 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "collectives/backend.h"
+#include "collectives/recorder.h"
+#include "collectives/watchdog.h"
 
 namespace py = pybind11;
 
@@ -27,6 +29,19 @@ void bind_collectives(py::module_& m) {
       .def_property_readonly("options", &ChipBackend::getBackendOptions)
       // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
       .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));
+  // A pickle that torch.distributed.flight_recorder reads.
+  m.def(
+      "dump_flight_recorder",
+      [](bool with_collectives, bool only_active) {
+        std::string text;
+        {
+          const py::gil_scoped_release release;
+          watchdog::look();
+          text = recorder::dump(with_collectives, only_active);
+        }
+        return py::bytes(text);
+      },
+      py::arg("with_collectives") = true, py::arg("only_active") = false);
 }
 
 }  // namespace isthmus

@@ -27,6 +27,7 @@ constexpr uint32_t kFirstLaunch = uint32_t{1} << 30;
 struct State {
   std::mutex mutex;
   std::vector<Record> records;
+  std::unordered_map<uint32_t, Record> collectives;  // by launch: what the driver does not know of its work
   std::atomic<uint32_t> next_launch{kFirstLaunch};
   std::atomic<uint32_t> profile{0};  // how many there were
   std::atomic<bool> driver_started{false};
@@ -74,6 +75,8 @@ Kind kind_of(isthmus_activity_kind kind) noexcept {
       return Kind::kSet;
     case ISTHMUS_ACTIVITY_SYNCHRONIZE:
       return Kind::kSynchronize;
+    case ISTHMUS_ACTIVITY_COLLECTIVE:
+      return Kind::kCollective;
     case ISTHMUS_ACTIVITY_RUNTIME:
       return Kind::kDriver;
     default:
@@ -152,6 +155,7 @@ void start() {
   {
     const std::lock_guard<std::mutex> lock(s.mutex);
     s.records.clear();
+    s.collectives.clear();
   }
   s.next_launch = kFirstLaunch;
   s.profile.fetch_add(1);
@@ -168,9 +172,19 @@ void stop() {
 
 std::vector<Record> take_records() {
   std::vector<Record> records;
+  std::unordered_map<uint32_t, Record> collectives;
   {
     const std::lock_guard<std::mutex> lock(state().mutex);
     records.swap(state().records);
+    collectives.swap(state().collectives);
+  }
+  for (Record& record : records) {
+    const auto found = record.kind == Kind::kCollective ? collectives.find(record.launch) : collectives.end();
+    if (found == collectives.end()) continue;
+    record.name = found->second.name;
+    record.dtype = found->second.dtype;
+    record.group_size = found->second.group_size;
+    record.bytes = found->second.bytes;
   }
   std::unordered_map<uint32_t, const Record*> calls;
   for (const Record& record : records)
@@ -249,6 +263,7 @@ struct Collective::Row {
   std::optional<Call> call{std::in_place, "chipLaunchCollective"};
   Record record;
   uint64_t read = 0, written = 0;
+  void* before = nullptr;  // event of work that the driver keeps no record of
 };
 
 void Collective::Delete::operator()(Row* row) const noexcept { delete row; }
@@ -281,6 +296,24 @@ void Collective::done() noexcept {
   row_->record.end_ns = now_ns();
   if (recording() && row_->profile == state().profile.load(std::memory_order_relaxed))
     add_record(std::move(row_->record));
+  row_.reset();
+}
+
+void Collective::enqueues_on(c10::Stream stream) {
+  if (C10_UNLIKELY(row_ != nullptr) && !driver_records()) row_->before = mark(stream);
+}
+
+void Collective::enqueued(int group_size, c10::Stream stream) {
+  if (C10_LIKELY(row_ == nullptr)) return;
+  launched(group_size);
+  if (driver_records()) {
+    State& s = state();
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    const uint32_t launch = row_->record.launch;
+    s.collectives.emplace(launch, std::move(row_->record));
+  } else if (row_->before != nullptr) {
+    time_by_events(std::move(row_->record), row_->before, mark(stream));
+  }
   row_.reset();
 }
 

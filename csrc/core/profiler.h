@@ -117,6 +117,10 @@ class Collective {
   void add(uint64_t read, uint64_t written);
   void launched(int group_size);  // ends the call, in its thread
   void done() noexcept;
+  // In the place of these two where a driver does the work, on a stream: the row is the driver's record of
+  // it, or what events tell.
+  void enqueues_on(c10::Stream stream);
+  void enqueued(int group_size, c10::Stream stream);
 
  private:
   struct Row;

@@ -47,6 +47,24 @@ Registry& registry() {
 
 thread_local std::array<c10::StreamId, kMaxDevices> tls_current{};
 
+std::atomic<void (*)(c10::Stream)> stream_waited{nullptr};
+
+void tell_stream_waited(c10::Stream stream) {
+  const auto function = stream_waited.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(function != nullptr)) function(stream);
+}
+
+// Of a wait for the stream; what the listener throws goes before the driver's message.
+void check_waited(isthmus_status status, c10::Stream stream, const char* what) {
+  if (C10_LIKELY(status == ISTHMUS_OK)) return tell_stream_waited(stream);
+  try {
+    check(status, what);
+  } catch (const c10::Error&) {
+    tell_stream_waited(stream);
+    throw;
+  }
+}
+
 c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kChip, device), id);
 }
@@ -184,7 +202,7 @@ void synchronize_stream(c10::Stream stream) {
   Entry& e = entry(stream);
   const uint64_t seen = e.submitted.load(std::memory_order_acquire);
   const profiler::Call call("chipStreamSynchronize");
-  check(driver().stream_synchronize(stream_handle(stream)), "synchronize stream");
+  check_waited(driver().stream_synchronize(stream_handle(stream)), stream, "synchronize stream");
   uint64_t done = e.completed.load(std::memory_order_relaxed);
   while (done < seen && !e.completed.compare_exchange_weak(done, seen, std::memory_order_release)) {
   }
@@ -195,7 +213,7 @@ void synchronize_device(c10::DeviceIndex device) {
   check_device(device);
   use_device(device);
   const profiler::Call call("chipDeviceSynchronize");
-  check(driver().device_synchronize(), "synchronize device");
+  check_waited(driver().device_synchronize(), current_stream(device), "synchronize device");
 }
 
 bool query_stream(c10::Stream stream) {
@@ -204,5 +222,7 @@ bool query_stream(c10::Stream stream) {
   check(status, "query stream");
   return true;
 }
+
+void set_stream_waited(void (*function)(c10::Stream)) { stream_waited = function; }
 
 }  // namespace isthmus

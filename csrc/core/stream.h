@@ -35,4 +35,8 @@ void synchronize_stream(c10::Stream stream);
 void synchronize_device(c10::DeviceIndex device);
 bool query_stream(c10::Stream stream);
 
+// Called when the host has waited for a stream, and before a failure of it is thrown: throws what the work of
+// others failed with that the stream has waited for.
+void set_stream_waited(void (*function)(c10::Stream));
+
 }  // namespace isthmus

@@ -1,0 +1,149 @@
+#include "collectives/board.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "core/runtime.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLook = 50ms, kShortest = 100ms, kLongest = 10000ms;
+constexpr auto kPatience = 2s;  // with a store that does not answer
+constexpr int kNamed = 8;       // ranks in a message
+
+// Publishes on a thread of its own: a store that does not answer holds up nobody else.
+struct Publisher {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Board>> boards;
+  bool is_running = false;
+
+  void add(const std::shared_ptr<Board>& board) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    boards.push_back(board);
+    if (is_running) return;
+    is_running = true;
+    std::thread([this] { run(); }).detach();
+  }
+
+  std::vector<std::shared_ptr<Board>> living() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::vector<std::shared_ptr<Board>> found;
+    for (const auto& board : boards)
+      if (auto living = board.lock()) found.push_back(std::move(living));
+    boards.assign(found.begin(), found.end());
+    if (found.empty()) is_running = false;
+    return found;
+  }
+
+  void run() {
+    for (auto found = living(); !found.empty(); found = living()) {
+      for (const auto& board : found) board->publish(false);
+      found.clear();
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+};
+
+// Of the clock that machines share.
+int64_t seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Publisher& publisher() {
+  static Publisher& instance = *new Publisher;  // its thread may outlive main()
+  return instance;
+}
+
+}  // namespace
+
+Board::Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+             std::chrono::milliseconds timeout)
+    : store_(store),
+      rank_(rank),
+      size_(size),
+      interval_(std::clamp<std::chrono::milliseconds>(timeout / 10, kShortest, kLongest)) {}
+
+void Board::note(uint64_t number, const char* operation) noexcept {
+  number_.store(number, std::memory_order_relaxed);
+  if (C10_LIKELY(operation_.exchange(operation) != nullptr)) return;
+  publisher().add(shared_from_this());
+}
+
+void Board::publish(bool at_once) {
+  const std::lock_guard<std::mutex> lock(publishing_);
+  const auto now = Clock::now();
+  if (!at_once && now - published_ < interval_) return;
+  published_ = now;
+  try {
+    store_->set(key(rank_),
+                std::to_string(number_.load()) + " " + std::to_string(seconds()) + " " + operation_.load());
+  } catch (const std::exception&) {
+    // The store is gone, most likely with its rank; what there is to say the others say.
+  }
+}
+
+std::string Board::describe(int rank, uint64_t number) const {
+  const std::string name = "rank " + std::to_string(rank);
+  if (!store_->check({key(rank)})) return name + " has enqueued nothing";
+  const std::vector<uint8_t> value = store_->get(key(rank));
+  std::istringstream text(std::string(value.begin(), value.end()));
+  uint64_t reached = 0;
+  int64_t at = 0;
+  std::string operation;
+  text >> reached >> at;
+  std::getline(text >> std::ws, operation);
+  const int64_t silence = seconds() - at;
+  const bool is_silent = silence > 1 + std::chrono::ceil<std::chrono::seconds>(3 * interval_).count();
+  if (reached >= number && !is_silent) return {};
+  return name + (reached < number ? " did not arrive: its last is " : " is silent: its last is ") +
+         operation + " (operation " + std::to_string(reached) + ")" +
+         (is_silent ? ", heard from " + std::to_string(silence) + " s ago" : "");
+}
+
+std::string Board::read(uint64_t number, int peer) const {
+  std::string found;
+  int named = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || (peer >= 0 && rank != peer)) continue;
+    const std::string line = describe(rank, number);
+    if (line.empty()) continue;
+    if (++named > kNamed) return found + " ...";
+    found += "; " + line;
+  }
+  return found;
+}
+
+std::string Board::absent(uint64_t number, int peer) const {
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::optional<std::string> text;
+  };
+  const auto answer = std::make_shared<Answer>();
+  std::thread([self = shared_from_this(), answer, number, peer] {
+    std::string text;
+    try {
+      text = self->read(number, peer);
+    } catch (const std::exception&) {
+      text = "; the store does not answer, its rank has ended";
+    }
+    const std::lock_guard<std::mutex> lock(answer->mutex);
+    answer->text = std::move(text);
+    answer->came.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(answer->mutex);
+  answer->came.wait_for(lock, kPatience, [&] { return answer->text.has_value(); });
+  return answer->text.value_or("; the store does not answer, its rank hangs");
+}
+
+}  // namespace isthmus

@@ -1,0 +1,240 @@
+#include "collectives/communicator.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "core/stream.h"
+
+namespace isthmus {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLook = 20ms;  // between two looks at the store
+
+// Streams that wait for work of communicators, until the host has seen them idle.
+struct Waiting {
+  std::mutex mutex;
+  std::atomic<size_t> count{0};
+  std::vector<std::pair<std::weak_ptr<Communicator>, c10::Stream>> streams;
+};
+
+Waiting& waiting() {
+  static Waiting& instance = *new Waiting;  // streams are waited for until the process ends
+  return instance;
+}
+
+// Of the communicators that the stream has waited for, which it forgets.
+std::string failure_on(c10::Stream stream) {
+  Waiting& known = waiting();
+  std::vector<std::shared_ptr<Communicator>> found;
+  {
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    const auto gone = [&](const auto& entry) {
+      std::shared_ptr<Communicator> communicator = entry.first.lock();
+      if (communicator != nullptr && entry.second != stream) return false;
+      if (communicator != nullptr) found.push_back(std::move(communicator));
+      return true;
+    };
+    known.streams.erase(std::remove_if(known.streams.begin(), known.streams.end(), gone),
+                        known.streams.end());
+    known.count = known.streams.size();
+  }
+  for (const auto& communicator : found)
+    if (std::string message = communicator->failure(); !message.empty()) return message;
+  return {};
+}
+
+void stream_was_awaited(c10::Stream stream) {
+  if (C10_LIKELY(waiting().count.load(std::memory_order_acquire) == 0)) return;
+  const std::string message = failure_on(stream);
+  TORCH_CHECK_WITH(DistBackendError, message.empty(), message);
+}
+
+// What a rank leaves in the store instead of the id, or for those that wait for it.
+enum class Note : uint8_t { kId = 'i', kUnsupported = 'u', kError = 'e' };
+
+void leave(c10d::Store& store, const std::string& key, Note note, const void* bytes, size_t count) {
+  std::vector<uint8_t> value(count + 1);
+  value[0] = static_cast<uint8_t>(note);
+  std::memcpy(value.data() + 1, bytes, count);
+  store.set(key, value);
+}
+
+// comm_create() on a thread of its own: it may wait for a rank that cannot come, and nobody can end that.
+struct Attempt {
+  isthmus_unique_id id{};
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool is_done = false, is_abandoned = false;
+  isthmus_status status = ISTHMUS_OK;
+  std::string message;
+  isthmus_comm handle = nullptr;
+
+  void run(const Communicator::Place& place) {
+    const isthmus_comm_options options{sizeof(options), place.rank, place.size, 0, place.name.c_str()};
+    const isthmus_driver& table = *driver_table();
+    isthmus_comm made = nullptr;
+    isthmus_status result = table.device_set(place.device);
+    if (result == ISTHMUS_OK) result = table.comm_create(&id, &options, &made);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (is_abandoned && made != nullptr) {
+      static_cast<void>(table.comm_destroy(made));
+      return;
+    }
+    status = result;
+    if (status != ISTHMUS_OK) message = table.last_error();
+    handle = made;
+    is_done = true;
+    ended.notify_all();
+  }
+};
+
+class Meeting {
+ public:
+  Meeting(c10d::Store& store, const std::string& key, const Communicator::Place& place,
+          std::chrono::milliseconds timeout)
+      : store_(store), key_(key), place_(place), timeout_(timeout), end_(Clock::now() + timeout) {}
+
+  // False if the driver cannot connect the ranks.
+  bool id(isthmus_unique_id* id) {
+    if (place_.rank == 0) {
+      const isthmus_status status = driver().comm_unique_id(id);
+      if (status != ISTHMUS_OK) return give_up(status, driver().last_error(), "id");
+      leave(store_, key_ + "id", Note::kId, id->bytes, sizeof(id->bytes));
+      return true;
+    }
+    while (!store_.check({key_ + "id"})) pause({0});
+    const std::vector<uint8_t> value = store_.get(key_ + "id");
+    if (!accept(value)) return false;
+    TORCH_CHECK(value.size() == sizeof(id->bytes) + 1, "the store's id of ", place_.name, " has ",
+                value.size(), " bytes; all ranks must run the same version of Isthmus.");
+    std::memcpy(id->bytes, value.data() + 1, sizeof(id->bytes));
+    return true;
+  }
+
+  isthmus_comm create(const isthmus_unique_id& id) {
+    store_.set(key_ + "rank" + std::to_string(place_.rank), "");
+    const auto attempt = std::make_shared<Attempt>();
+    attempt->id = id;
+    std::thread([attempt, place = place_] { attempt->run(place); }).detach();
+    std::unique_lock<std::mutex> lock(attempt->mutex);
+    while (!attempt->ended.wait_for(lock, kLook, [&] { return attempt->is_done; })) {
+      try {
+        if (store_.check({key_ + "end"}) && !accept(store_.get(key_ + "end"))) {
+          attempt->is_abandoned = true;
+          return nullptr;
+        }
+        if (Clock::now() >= end_) fail_late();
+      } catch (...) {
+        attempt->is_abandoned = true;
+        throw;
+      }
+    }
+    if (attempt->status != ISTHMUS_OK) give_up(attempt->status, attempt->message, "end");
+    return attempt->handle;
+  }
+
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  // Tells the others, and returns false or throws.
+  bool give_up(isthmus_status status, const std::string& message, const char* where) {
+    const Note note = status == ISTHMUS_UNSUPPORTED ? Note::kUnsupported : Note::kError;
+    leave(store_, key_ + where, note, message.data(), message.size());
+    TORCH_CHECK(note == Note::kUnsupported, place_.name, ": ", message);
+    refusal_ = message;
+    return false;
+  }
+
+  bool accept(const std::vector<uint8_t>& value) {
+    const std::string text(value.begin() + 1, value.end());
+    const auto note = static_cast<Note>(value.at(0));
+    TORCH_CHECK(note != Note::kError, place_.name, ": another rank could not join: ", text);
+    if (note == Note::kUnsupported) refusal_ = text;
+    return note == Note::kId;
+  }
+
+  void pause(const std::vector<int>& awaited) {
+    if (Clock::now() >= end_) fail_late(awaited);
+    std::this_thread::sleep_for(awaited_.empty() ? 1ms : kLook);
+    awaited_ = awaited;
+  }
+
+  void fail_late() {
+    std::vector<int> late;
+    for (int rank = 0; rank < place_.size; ++rank)
+      if (!store_.check({key_ + "rank" + std::to_string(rank)})) late.push_back(rank);
+    fail_late(late);
+  }
+
+  [[noreturn]] void fail_late(const std::vector<int>& late) {
+    std::string names;
+    for (const int rank : late) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+    TORCH_CHECK_WITH(DistBackendError, false, place_.name, ": rank ", place_.rank, " waited ",
+                     timeout_.count(), " ms for the others at the first operation on chip; these of ",
+                     place_.size, " ranks did not come: ", names,
+                     "; see what they do, or raise the timeout of the group.");
+  }
+
+  c10d::Store& store_;
+  const std::string key_;
+  const Communicator::Place place_;
+  const std::chrono::milliseconds timeout_;
+  const Clock::time_point end_;
+  std::vector<int> awaited_;
+  std::string refusal_;
+};
+
+}  // namespace
+
+Communicator::Communicator(isthmus_comm handle, Place place) : handle_(handle), place_(std::move(place)) {
+  set_stream_waited(stream_was_awaited);
+}
+
+Communicator::~Communicator() {
+  if (!in_bad_fork()) static_cast<void>(driver_table()->comm_destroy(handle_));
+}
+
+std::string Communicator::failure() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!message_.empty()) return message_;
+  const isthmus_driver& table = *driver_table();
+  return table.comm_error(handle_) == ISTHMUS_OK ? std::string() : place_.name + ": " + table.last_error();
+}
+
+void Communicator::fail(const std::string& message) noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (message_.empty()) message_ = message;
+  }
+  static_cast<void>(driver_table()->comm_abort(handle_));
+}
+
+void Communicator::note_waiting(const std::shared_ptr<Communicator>& communicator, c10::Stream stream) {
+  Waiting& known = waiting();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  const auto is_known = [&](const auto& entry) {
+    return entry.second == stream && entry.first.lock() == communicator;
+  };
+  if (std::any_of(known.streams.begin(), known.streams.end(), is_known)) return;
+  known.streams.emplace_back(communicator, stream);
+  known.count = known.streams.size();
+}
+
+std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key,
+                                      const Communicator::Place& place, std::chrono::milliseconds timeout,
+                                      std::string* refusal) {
+  Meeting meeting(store, key, place, timeout);
+  isthmus_unique_id id{};
+  const isthmus_comm handle = meeting.id(&id) ? meeting.create(id) : nullptr;
+  if (handle != nullptr) return std::make_shared<Communicator>(handle, place);
+  *refusal = meeting.refusal();
+  return nullptr;
+}
+
+}  // namespace isthmus

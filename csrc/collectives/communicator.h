@@ -1,0 +1,56 @@
+// One rank of a communicator of the driver, and how ranks find each other.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "core/runtime.h"
+
+namespace isthmus {
+
+class Communicator {
+ public:
+  struct Place {
+    int rank, size;
+    c10::DeviceIndex device;
+    std::string name;  // for messages
+  };
+
+  Communicator(isthmus_comm handle, Place place);
+  ~Communicator();  // its work is done, or it was aborted
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  isthmus_comm handle() const { return handle_; }
+  const Place& place() const { return place_; }
+
+  // How outstanding work failed, or what fail() was given; empty if nothing did.
+  std::string failure() const;
+  // Ends outstanding work, here and on the peers; the first message stays.
+  void fail(const std::string& message) noexcept;
+
+  // Says that the stream waits for work of the communicator: a failure of that work is one of the stream, and
+  // is raised where the host waits for it.
+  static void note_waiting(const std::shared_ptr<Communicator>& communicator, c10::Stream stream);
+
+ private:
+  const isthmus_comm handle_;
+  const Place place_;
+  mutable std::mutex mutex_;
+  std::string message_;  // guarded by mutex_
+};
+
+// Meets the other ranks through the store, under keys that begin with key. Null if the driver cannot connect
+// these ranks, with its reason in *refusal: then all ranks get null. Throws after the timeout, naming who did
+// not come.
+std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key,
+                                      const Communicator::Place& place, std::chrono::milliseconds timeout,
+                                      std::string* refusal);
+
+}  // namespace isthmus

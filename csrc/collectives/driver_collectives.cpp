@@ -1,0 +1,301 @@
+#include "collectives/driver_collectives.h"
+
+#include <utility>
+
+#include "collectives/collective_checks.h"
+
+namespace isthmus {
+
+using c10d::OpType;
+using namespace collective_checks;
+
+bool DriverCollectives::serves(const at::Tensor& tensor) {
+  if (!tensor.is_privateuseone() || !Group::driver_serves()) return false;
+  group_->require_alive();
+  return group_->all(tensor.device().index()) != nullptr;
+}
+
+bool DriverCollectives::serves(const at::Tensor& tensor, int peer) {
+  if (!tensor.is_privateuseone() || !Group::driver_serves()) return false;
+  group_->require_alive();
+  // In a block the pairs meet at its end, in an order that all ranks have in common.
+  return is_coalescing() || group_->with(tensor.device().index(), peer) != nullptr;
+}
+
+DriverCollectives::WorkPtr DriverCollectives::broadcast(const at::Tensor& tensor,
+                                                        const c10d::BroadcastOptions& given) {
+  Launch launch(OpType::BROADCAST, "broadcast", "broadcast");
+  const at::Tensor plain = launch.update(tensor);
+  launch.enqueue(
+      [plain, root = static_cast<int32_t>(given.rootRank)](isthmus_comm comm, isthmus_stream stream) {
+        const auto [dtype, count] = moved(plain);
+        check_collective(driver().broadcast(plain.mutable_data_ptr(), count, dtype, root, comm, stream),
+                         "broadcast");
+      });
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::all_reduce(const Tensors& tensors,
+                                                         const c10d::AllreduceOptions& given,
+                                                         bool is_coalesced) {
+  Launch launch(is_coalesced ? OpType::ALLREDUCE_COALESCED : OpType::ALLREDUCE,
+                is_coalesced ? "all_reduce_coalesced" : "all_reduce",
+                is_coalesced ? "allreduce_coalesced" : "all_reduce");
+  std::vector<std::pair<at::Tensor, Reduction>> parts;
+  for (const at::Tensor& tensor : tensors) {
+    Reduction reduction(given.reduceOp, tensor.scalar_type(), "all_reduce");
+    parts.emplace_back(launch.update(tensor), reduction);
+  }
+  const bool is_group = parts.size() > 1;
+  Launch::Enqueue enqueue = [parts = std::move(parts)](isthmus_comm comm, isthmus_stream stream) {
+    for (const auto& [plain, reduction] : parts) {
+      void* const data = plain.mutable_data_ptr();
+      check_collective(driver().all_reduce(data, data, reduction.count(plain), reduction.dtype(),
+                                           reduction.op(), reduction.factor(), comm, stream),
+                       "all_reduce");
+    }
+  };
+  launch.enqueue(std::move(enqueue), is_group);
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::reduce(const at::Tensor& tensor,
+                                                     const c10d::ReduceOptions& given) {
+  Launch launch(OpType::REDUCE, "reduce", "reduce");
+  const Reduction reduction(given.reduceOp, tensor.scalar_type(), "reduce");
+  const at::Tensor plain = launch.update(tensor);
+  launch.enqueue([plain, reduction, root = static_cast<int32_t>(given.rootRank)](isthmus_comm comm,
+                                                                                 isthmus_stream stream) {
+    void* const data = plain.mutable_data_ptr();
+    check_collective(driver().reduce(data, data, reduction.count(plain), reduction.dtype(), reduction.op(),
+                                     reduction.factor(), root, comm, stream),
+                     "reduce");
+  });
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::all_gather(const Tensors& outputs, const at::Tensor& input,
+                                                         const c10d::AllgatherOptions& given) {
+  Launch launch(OpType::ALLGATHER, "all_gather", "all_gather");
+  check_list(input, outputs, size(), "all_gather");
+  check_count(input, outputs[static_cast<size_t>(rank())].numel(), "the input", "all_gather");
+  const at::Tensor from = launch.read(input);
+  const Tensors to = launch.write(outputs);
+  if (have_equal_counts(to)) {
+    const at::Tensor whole = launch.in_one(to);
+    const Tensors parts = Launch::parts(whole, to);
+    for (size_t i = 0; i < to.size(); ++i) launch.copy_after(to[i], parts[i]);
+    launch.enqueue([whole, from](isthmus_comm comm, isthmus_stream stream) {
+      const auto [dtype, count] = moved(from);
+      check_collective(
+          driver().all_gather(whole.mutable_data_ptr(), from.const_data_ptr(), count, dtype, comm, stream),
+          "all_gather");
+    });
+  } else {
+    launch.copy_before(to[static_cast<size_t>(rank())], from);
+    launch.enqueue(
+        [to](isthmus_comm comm, isthmus_stream stream) {
+          for (size_t root = 0; root < to.size(); ++root) {
+            const auto [dtype, count] = moved(to[root]);
+            check_collective(driver().broadcast(to[root].mutable_data_ptr(), count, dtype,
+                                                static_cast<int32_t>(root), comm, stream),
+                             "all_gather");
+          }
+        },
+        true);
+  }
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+// As one block of all_gather() for each input.
+DriverCollectives::WorkPtr DriverCollectives::all_gather_coalesced(const Lists& outputs,
+                                                                   const Tensors& inputs,
+                                                                   const c10d::AllgatherOptions& given) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
+                    "all_gather_coalesced takes one list of outputs for each "
+                    "input, not ",
+                    outputs.size(), " for ", inputs.size(), ".");
+  const bool is_nested = is_coalescing();
+  if (!is_nested) start_coalescing();
+  WorkPtr work;
+  for (size_t i = 0; i < inputs.size(); ++i) work = all_gather(outputs[i], inputs[i], given);
+  return is_nested ? work : end_coalescing();
+}
+
+DriverCollectives::WorkPtr DriverCollectives::all_gather_into(const Tensors& outputs, const Tensors& inputs,
+                                                              const c10d::AllgatherOptions& given,
+                                                              bool is_coalesced) {
+  const char* name = is_coalesced ? "all_gather_into_tensor_coalesced" : "all_gather_into_tensor";
+  Launch launch(is_coalesced ? OpType::COALESCED : OpType::_ALLGATHER_BASE, name,
+                is_coalesced ? name : "_all_gather_base");
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(), name,
+                    " takes one output for each input, not ", outputs.size(), " for ", inputs.size(), ".");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_same_dtype(inputs[i], outputs[i], name);
+    check_count(outputs[i], inputs[i].numel() * size(), "the output", name);
+  }
+  const Tensors from = launch.read(inputs), to = launch.write(outputs);
+  launch.enqueue(
+      [from, to](isthmus_comm comm, isthmus_stream stream) {
+        for (size_t i = 0; i < from.size(); ++i) {
+          const auto [dtype, count] = moved(from[i]);
+          check_collective(driver().all_gather(to[i].mutable_data_ptr(), from[i].const_data_ptr(), count,
+                                               dtype, comm, stream),
+                           "all_gather_into_tensor");
+        }
+      },
+      from.size() > 1);
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::gather(const Tensors& outputs, const at::Tensor& input,
+                                                     const c10d::GatherOptions& given) {
+  Launch launch(OpType::GATHER, "gather", "gather");
+  const auto root = static_cast<int32_t>(given.rootRank);
+  const at::Tensor from = launch.read(input);
+  const auto elements = moved(from);
+  if (rank() != root) {
+    launch.enqueue([from, elements, root](isthmus_comm comm, isthmus_stream stream) {
+      if (!ISTHMUS_HAS(driver(), gather)) return send_to(root, from.const_data_ptr(), elements, comm, stream);
+      check_collective(
+          driver().gather(nullptr, from.const_data_ptr(), elements.count, elements.dtype, root, comm, stream),
+          "gather");
+    });
+    return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+  }
+  check_list(input, outputs, size(), "gather");
+  for (const at::Tensor& output : outputs) check_count(output, input.numel(), "an output", "gather");
+  const Tensors to = launch.write(outputs);
+  if (ISTHMUS_HAS(driver(), gather)) {
+    const at::Tensor whole = launch.in_one(to);
+    const Tensors parts = Launch::parts(whole, to);
+    for (size_t i = 0; i < to.size(); ++i) launch.copy_after(to[i], parts[i]);
+    launch.enqueue([whole, from, elements, root](isthmus_comm comm, isthmus_stream stream) {
+      check_collective(driver().gather(whole.mutable_data_ptr(), from.const_data_ptr(), elements.count,
+                                       elements.dtype, root, comm, stream),
+                       "gather");
+    });
+  } else {
+    launch.copy_before(to[static_cast<size_t>(root)], from);
+    launch.enqueue(
+        [to, elements, root](isthmus_comm comm, isthmus_stream stream) {
+          for (int peer = 0; peer < static_cast<int>(to.size()); ++peer)
+            if (peer != root)
+              receive_from(peer, to[static_cast<size_t>(peer)].mutable_data_ptr(), elements, comm, stream);
+        },
+        true);
+  }
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::scatter(const at::Tensor& output, const Tensors& inputs,
+                                                      const c10d::ScatterOptions& given) {
+  Launch launch(OpType::SCATTER, "scatter", "scatter");
+  const auto root = static_cast<int32_t>(given.rootRank);
+  if (rank() == root) {
+    check_list(output, inputs, size(), "scatter");
+    for (const at::Tensor& input : inputs) check_count(input, output.numel(), "an input", "scatter");
+  }
+  const Tensors from = rank() == root ? launch.read(inputs) : Tensors{};
+  const at::Tensor to = launch.write(output);
+  const auto elements = moved(to);
+  if (ISTHMUS_HAS(driver(), scatter)) {
+    const at::Tensor whole = from.empty() ? at::Tensor() : launch.in_one(from);
+    if (!from.empty()) {
+      const Tensors parts = Launch::parts(whole, from);
+      for (size_t i = 0; i < from.size(); ++i) launch.copy_before(parts[i], from[i]);
+    }
+    launch.enqueue([whole, to, elements, root](isthmus_comm comm, isthmus_stream stream) {
+      const void* const data = whole.defined() ? whole.const_data_ptr() : nullptr;
+      check_collective(
+          driver().scatter(to.mutable_data_ptr(), data, elements.count, elements.dtype, root, comm, stream),
+          "scatter");
+    });
+  } else if (from.empty()) {
+    launch.enqueue([to, elements, root](isthmus_comm comm, isthmus_stream stream) {
+      receive_from(root, to.mutable_data_ptr(), elements, comm, stream);
+    });
+  } else {
+    launch.copy_before(to, from[static_cast<size_t>(root)]);
+    launch.enqueue(
+        [from, elements, root](isthmus_comm comm, isthmus_stream stream) {
+          for (int peer = 0; peer < static_cast<int>(from.size()); ++peer)
+            if (peer != root)
+              send_to(peer, from[static_cast<size_t>(peer)].const_data_ptr(), elements, comm, stream);
+        },
+        true);
+  }
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs,
+                                                             const c10d::ReduceScatterOptions& given) {
+  Launch launch(OpType::REDUCE_SCATTER, "reduce_scatter", "reduce_scatter");
+  const Reduction reduction(given.reduceOp, output.scalar_type(), "reduce_scatter");
+  check_list(output, inputs, size(), "reduce_scatter");
+  check_count(output, inputs[static_cast<size_t>(rank())].numel(), "the output", "reduce_scatter");
+  const Tensors from = launch.read(inputs);
+  const at::Tensor to = launch.write(output);
+  if (have_equal_counts(from)) {
+    const at::Tensor whole = launch.in_one(from);
+    const Tensors parts = Launch::parts(whole, from);
+    for (size_t i = 0; i < from.size(); ++i) launch.copy_before(parts[i], from[i]);
+    launch.enqueue([whole, to, reduction](isthmus_comm comm, isthmus_stream stream) {
+      check_collective(
+          driver().reduce_scatter(to.mutable_data_ptr(), whole.const_data_ptr(), reduction.count(to),
+                                  reduction.dtype(), reduction.op(), reduction.factor(), comm, stream),
+          "reduce_scatter");
+    });
+  } else {
+    launch.enqueue(
+        [from, to, reduction, rank = rank()](isthmus_comm comm, isthmus_stream stream) {
+          for (int root = 0; root < static_cast<int>(from.size()); ++root) {
+            const at::Tensor& part = from[static_cast<size_t>(root)];
+            void* const out = root == rank ? to.mutable_data_ptr() : nullptr;
+            check_collective(
+                driver().reduce(out, part.const_data_ptr(), reduction.count(part), reduction.dtype(),
+                                reduction.op(), reduction.factor(), root, comm, stream),
+                "reduce_scatter");
+          }
+        },
+        true);
+  }
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::reduce_scatter_into(const Tensors& outputs,
+                                                                  const Tensors& inputs,
+                                                                  const c10d::ReduceScatterOptions& given,
+                                                                  bool is_coalesced) {
+  const char* name = is_coalesced ? "reduce_scatter_tensor_coalesced" : "reduce_scatter_tensor";
+  Launch launch(is_coalesced ? OpType::REDUCE_SCATTER_TENSOR_COALESCED : OpType::_REDUCE_SCATTER_BASE, name,
+                is_coalesced ? name : "_reduce_scatter_base");
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(), name,
+                    " takes one output for each input, not ", outputs.size(), " for ", inputs.size(), ".");
+  struct Part {
+    at::Tensor to, from;
+    Reduction reduction;
+  };
+  std::vector<Part> parts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_same_dtype(inputs[i], outputs[i], name);
+    TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size(), name, ": the input has ",
+                      inputs[i].numel(), " elements, not ", size(), " times the output's ",
+                      outputs[i].numel(), ".");
+    const Reduction reduction(given.reduceOp, inputs[i].scalar_type(), name);
+    const at::Tensor from = launch.read(inputs[i]);
+    parts.push_back({launch.write(outputs[i]), from, reduction});
+  }
+  launch.enqueue(
+      [parts](isthmus_comm comm, isthmus_stream stream) {
+        for (const auto& [to, from, reduction] : parts)
+          check_collective(
+              driver().reduce_scatter(to.mutable_data_ptr(), from.const_data_ptr(), reduction.count(to),
+                                      reduction.dtype(), reduction.op(), reduction.factor(), comm, stream),
+              "reduce_scatter_tensor");
+      },
+      parts.size() > 1);
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+}  // namespace isthmus

@@ -1,0 +1,248 @@
+// Messages between two ranks, exchanges made of them, the barrier, and how all operations are launched.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "collectives/collective_checks.h"
+#include "collectives/driver_collectives.h"
+#include "core/stream.h"
+
+namespace isthmus {
+
+using c10d::OpType;
+using namespace collective_checks;
+
+namespace {
+
+// What one rank sends to each, or takes from each, in numbers of the driver.
+struct Parts {
+  std::vector<size_t> counts, offsets;
+};
+
+Parts split(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size, const char* side) {
+  const auto ranks = static_cast<size_t>(size);
+  const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  TORCH_CHECK_VALUE(!splits.empty() || rows % size == 0, "all_to_all_single: the ", rows, " rows of the ",
+                    side, " cannot be split evenly among ", size, " ranks; pass split sizes.");
+  TORCH_CHECK_VALUE(splits.empty() || splits.size() == ranks, "all_to_all_single takes ", size, " ", side,
+                    " split sizes, not ", splits.size(), ".");
+  TORCH_CHECK_VALUE(splits.empty() || std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows,
+                    "all_to_all_single: the ", side, " split sizes do not add up to its ", rows, " rows.");
+  const size_t row = rows == 0 ? 0 : moved(tensor).count / static_cast<size_t>(rows);
+  Parts parts;
+  size_t offset = 0;
+  for (size_t i = 0; i < ranks; ++i) {
+    parts.counts.push_back(row * static_cast<size_t>(splits.empty() ? rows / size : splits[i]));
+    parts.offsets.push_back(offset);
+    offset += parts.counts.back();
+  }
+  return parts;
+}
+
+void exchange(const at::Tensor& to, const Parts& taken, const at::Tensor& from, const Parts& sent,
+              isthmus_comm comm, isthmus_stream stream) {
+  const isthmus_dtype dtype = moved(from).dtype;
+  const size_t bytes = dtype == ISTHMUS_UINT8 ? 1 : from.element_size();
+  const auto* source = static_cast<const char*>(from.const_data_ptr());
+  auto* target = static_cast<char*>(to.mutable_data_ptr());
+  for (int peer = 0; peer < static_cast<int>(sent.counts.size()); ++peer) {
+    const auto i = static_cast<size_t>(peer);
+    send_to(peer, source + sent.offsets[i] * bytes, {dtype, sent.counts[i]}, comm, stream);
+    receive_from(peer, target + taken.offsets[i] * bytes, {dtype, taken.counts[i]}, comm, stream);
+  }
+}
+
+bool are_equal(const Parts& parts) {
+  return std::all_of(parts.counts.begin(), parts.counts.end(),
+                     [&](size_t count) { return count == parts.counts[0]; });
+}
+
+}  // namespace
+
+DriverCollectives::WorkPtr DriverCollectives::all_to_all(const at::Tensor& output, const at::Tensor& input,
+                                                         const std::vector<int64_t>& output_splits,
+                                                         const std::vector<int64_t>& input_splits,
+                                                         const c10d::AllToAllOptions& given) {
+  Launch launch(OpType::ALLTOALL_BASE, "all_to_all_single", "all_to_all_single");
+  check_same_dtype(output, input, "all_to_all_single");
+  const Parts taken = split(output, output_splits, size(), "output");
+  const Parts sent = split(input, input_splits, size(), "input");
+  const at::Tensor from = launch.read(input), to = launch.write(output);
+  const bool is_even = output_splits.empty() && input_splits.empty() && are_equal(sent);
+  const bool by_parts = ISTHMUS_HAS(driver(), all_to_all_v);
+  if (is_even && ISTHMUS_HAS(driver(), all_to_all)) {
+    launch.enqueue([from, to, count = sent.counts[0]](isthmus_comm comm, isthmus_stream stream) {
+      check_collective(driver().all_to_all(to.mutable_data_ptr(), from.const_data_ptr(), count,
+                                           moved(from).dtype, comm, stream),
+                       "all_to_all_single");
+    });
+  } else if (by_parts) {
+    launch.enqueue([from, to, sent, taken](isthmus_comm comm, isthmus_stream stream) {
+      check_collective(driver().all_to_all_v(to.mutable_data_ptr(), taken.counts.data(), taken.offsets.data(),
+                                             from.const_data_ptr(), sent.counts.data(), sent.offsets.data(),
+                                             moved(from).dtype, comm, stream),
+                       "all_to_all_single");
+    });
+  } else {
+    launch.enqueue(
+        [from, to, sent, taken](isthmus_comm comm, isthmus_stream stream) {
+          exchange(to, taken, from, sent, comm, stream);
+        },
+        true);
+  }
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::all_to_all(const Tensors& outputs, const Tensors& inputs,
+                                                         const c10d::AllToAllOptions& given) {
+  Launch launch(OpType::ALLTOALL, "all_to_all", "all_to_all");
+  TORCH_CHECK_VALUE(!inputs.empty(), "all_to_all takes a list of ", size(),
+                    " tensors, one for each rank, not of 0.");
+  check_list(inputs[0], inputs, size(), "all_to_all");
+  check_list(inputs[0], outputs, size(), "all_to_all");
+  const Tensors from = launch.read(inputs), to = launch.write(outputs);
+  launch.enqueue(
+      [from, to](isthmus_comm comm, isthmus_stream stream) {
+        for (int peer = 0; peer < static_cast<int>(from.size()); ++peer) {
+          const auto i = static_cast<size_t>(peer);
+          send_to(peer, from[i].const_data_ptr(), moved(from[i]), comm, stream);
+          receive_from(peer, to[i].mutable_data_ptr(), moved(to[i]), comm, stream);
+        }
+      },
+      true);
+  return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::send(const at::Tensor& tensor, int peer) {
+  Launch launch(OpType::SEND, "send", "send " + std::to_string(rank()) + "->" + std::to_string(peer));
+  launch.description().peer = peer;
+  const at::Tensor plain = launch.read(tensor);
+  launch.enqueue([plain, peer, group = group_](isthmus_comm comm, isthmus_stream stream) {
+    send_to(group->rank_in(comm, peer), plain.const_data_ptr(), moved(plain), comm, stream);
+  });
+  return launch_message(std::move(launch), Group::Lane::kSend);
+}
+
+DriverCollectives::WorkPtr DriverCollectives::receive(const at::Tensor& tensor, int peer) {
+  Launch launch(OpType::RECV, "recv", "recv " + std::to_string(rank()) + "<-" + std::to_string(peer));
+  launch.description().peer = peer;
+  const at::Tensor plain = launch.write(tensor);
+  launch.enqueue([plain, peer, group = group_](isthmus_comm comm, isthmus_stream stream) {
+    receive_from(group->rank_in(comm, peer), plain.mutable_data_ptr(), moved(plain), comm, stream);
+  });
+  return launch_message(std::move(launch), Group::Lane::kReceive);
+}
+
+DriverCollectives::WorkPtr DriverCollectives::barrier(c10::DeviceIndex device,
+                                                      const c10d::BarrierOptions& given) {
+  Launch launch(OpType::BARRIER, "barrier", "all_reduce_barrier");
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::Tensor token =
+      launch.write(at::empty({1}, at::TensorOptions().dtype(at::kByte).device(c10::Device(kChip, device))));
+  launch.enqueue([token](isthmus_comm comm, isthmus_stream stream) {
+    void* const data = token.mutable_data_ptr();
+    check_collective(driver().all_reduce(data, data, 1, ISTHMUS_UINT8, ISTHMUS_MAX, nullptr, comm, stream),
+                     "barrier");
+  });
+  Launch::Options chosen = options(given.timeout, given.asyncOp);
+  chosen.blocks = true;
+  return this->launch(std::move(launch), chosen);
+}
+
+void DriverCollectives::start_coalescing() { block_ = std::make_unique<Block>(); }
+
+DriverCollectives::WorkPtr DriverCollectives::end_coalescing() {
+  const std::unique_ptr<Block> block = std::move(block_);
+  if (block == nullptr || block->launches.empty()) return nullptr;
+  std::vector<Launch>& launches = block->launches;
+  const auto communicators = connect(launches);
+  const bool has_collective = std::any_of(launches.begin(), launches.end(),
+                                          [](const Launch& launch) { return !c10d::isP2POp(launch.type()); });
+  Description description = launches[0].description();
+  if (launches.size() > 1) {
+    description.title = "nccl:coalesced";
+    description.peer = -1;
+    for (size_t i = 1; i < launches.size(); ++i) {
+      const Description& other = launches[i].description();
+      description.inputs.insert(description.inputs.end(), other.inputs.begin(), other.inputs.end());
+      description.outputs.insert(description.outputs.end(), other.outputs.begin(), other.outputs.end());
+    }
+  }
+  (has_collective ? description.collective : description.message) =
+      has_collective ? group_->next_collective() : group_->next_message();
+  const auto lane = has_collective ? Group::Lane::kCollective : Group::Lane::kBatch;
+  const c10::DeviceIndex device = launches[0].device();
+  const bool runs_here = has_collective && !block->options.is_async;
+  const c10::Stream stream = runs_here ? current_stream(device) : group_->stream(device, lane);
+  Launch::run(launches, *block->work, *group_, communicators, stream, block->options, std::move(description));
+  return block->work;
+}
+
+// Ranks meet in an order that all have in common, so that none waits for one that waits for another.
+std::vector<std::shared_ptr<Communicator>> DriverCollectives::connect(const std::vector<Launch>& launches) {
+  std::set<std::tuple<int, int, c10::DeviceIndex, int>> pairs;
+  for (const Launch& launch : launches) {
+    const int peer = launch.peer();
+    if (peer >= 0) pairs.emplace(std::min(peer, rank()), std::max(peer, rank()), launch.device(), peer);
+  }
+  for (const auto& [low, high, device, peer] : pairs)
+    TORCH_CHECK_NOT_IMPLEMENTED(group_->with(device, peer) != nullptr, group_->title(),
+                                ": the driver cannot connect rank ", low, " and rank ", high,
+                                " for a batch of messages; set ISTHMUS_COLLECTIVES=gloo.");
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  for (const Launch& launch : launches)
+    communicators.push_back(launch.peer() >= 0 ? group_->with(launch.device(), launch.peer())
+                                               : group_->all(launch.device()));
+  return communicators;
+}
+
+Launch::Options DriverCollectives::options(std::chrono::milliseconds timeout, bool is_async) const {
+  return {timeout == c10d::kUnsetTimeout ? group_->timeout() : timeout, is_async, false};
+}
+
+DriverCollectives::WorkPtr DriverCollectives::hold(Launch&& launch, const Launch::Options& options) {
+  if (block_->launches.empty()) {
+    block_->options = options;
+    block_->work = c10::make_intrusive<DriverWork>(group_, OpType::COALESCED);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(block_->launches.empty() || block_->launches[0].device() == launch.device(),
+                              "a coalescing block takes tensors of one device, not chip:",
+                              static_cast<int>(block_->launches[0].device()),
+                              " and chip:", static_cast<int>(launch.device()), ".");
+  block_->launches.push_back(std::move(launch));
+  return block_->work;
+}
+
+DriverCollectives::WorkPtr DriverCollectives::launch(Launch&& launch, const Launch::Options& options) {
+  if (is_coalescing()) return hold(std::move(launch), options);
+  const auto work = c10::make_intrusive<DriverWork>(group_, launch.type());
+  const c10::DeviceIndex device = launch.device();
+  const c10::Stream stream =
+      options.is_async ? group_->stream(device, Group::Lane::kCollective) : current_stream(device);
+  Description description = std::move(launch.description());
+  description.collective = group_->next_collective();
+  std::vector<Launch> launches;
+  launches.push_back(std::move(launch));
+  Launch::run(launches, *work, *group_, {group_->all(device)}, stream, options, std::move(description));
+  return work;
+}
+
+DriverCollectives::WorkPtr DriverCollectives::launch_message(Launch&& launch, Group::Lane lane) {
+  const Launch::Options chosen = options(c10d::kUnsetTimeout, true);
+  if (is_coalescing()) return hold(std::move(launch), chosen);
+  const auto work = c10::make_intrusive<DriverWork>(group_, launch.type());
+  const c10::DeviceIndex device = launch.device();
+  const int peer = launch.peer();
+  Description description = std::move(launch.description());
+  description.message = group_->next_message();
+  std::vector<Launch> launches;
+  launches.push_back(std::move(launch));
+  Launch::run(launches, *work, *group_, {group_->with(device, peer)}, group_->stream(device, lane, peer),
+              chosen, std::move(description));
+  return work;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,168 @@
+#include "collectives/driver_work.h"
+
+#include <c10/core/StreamGuard.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <thread>
+
+#include "collectives/recorder.h"
+#include "core/event.h"
+#include "core/stream.h"
+
+namespace isthmus {
+namespace {
+
+bool always_blocks() {
+  static const bool blocks = [] {
+    const char* value = std::getenv("ISTHMUS_BLOCKING_WAIT");
+    return value != nullptr && std::strcmp(value, "1") == 0;
+  }();
+  return blocks;
+}
+
+}  // namespace
+
+Moment::~Moment() { destroy_event(event_); }
+
+void Moment::record(c10::Stream stream) { record_event(&event_, stream, /*timing=*/true); }
+
+void Moment::hold_up(c10::Stream stream) const { wait_event(event_, stream); }
+
+bool Moment::has_come() const { return query_event(event_); }
+
+std::string Description::text() const {
+  std::ostringstream text;
+  text << name;
+  if (collective != 0) text << " (operation " << collective << ")";
+  if (peer >= 0)
+    text << " (message " << message << (std::strcmp(name, "send") == 0 ? " to" : " from") << " rank " << peer
+         << ")";
+  const auto& tensors = inputs.empty() ? outputs : inputs;
+  if (!tensors.empty()) text << " of " << tensors[0].scalar_type() << " " << tensors[0].sizes();
+  if (tensors.size() > 1) text << " and " << tensors.size() - 1 << " more";
+  return text.str();
+}
+
+DriverWork::DriverWork(std::shared_ptr<Group> group, c10d::OpType type)
+    : Work(group->identity().rank, type), group_(std::move(group)) {}
+
+void DriverWork::launched(Description description, Launched launched) {
+  description_ = std::move(description);
+  launched_ = std::move(launched);
+  launched_at_ = std::chrono::steady_clock::now();
+  end_.record(launched_->stream);
+  entry_ = recorder::begin(*group_, description_, launched_->timeout);
+}
+
+void DriverWork::require_launched() const {
+  TORCH_CHECK(launched_,
+              "an operation of a coalescing block was waited for before the block ended; wait for the "
+              "work that ends the block.");
+}
+
+std::string DriverWork::failure() const {
+  for (const auto& communicator : launched_->communicators)
+    if (std::string message = communicator->failure(); !message.empty()) return message;
+  return {};
+}
+
+bool DriverWork::poll() noexcept {
+  const std::lock_guard<std::mutex> lock(delivering_);
+  if (!launched_) return false;
+  {
+    const std::lock_guard<std::mutex> completing(mutex_);
+    if (completed_) return true;
+  }
+  std::exception_ptr error;
+  try {
+    if (begin_.has_come()) recorder::started(entry_);
+    if (!end_.has_come()) return false;
+    const std::string message = failure();
+    if (!message.empty()) error = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
+  } catch (const std::exception&) {
+    error = std::current_exception();
+  }
+  if (!error) recorder::completed(entry_);
+  launched_->kept.clear();
+  finish(error);
+  return true;
+}
+
+bool DriverWork::isSuccess() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return completed_ && !exception_;
+}
+
+// Under the stream of the operation, so that it is done after it.
+void DriverWork::deliver() {
+  std::vector<Copy> copies;
+  {
+    const std::lock_guard<std::mutex> lock(delivering_);
+    copies.swap(launched_->copies);
+  }
+  if (copies.empty()) return;
+  for (const auto& communicator : launched_->communicators)
+    Communicator::note_waiting(communicator, launched_->stream);
+  const c10::StreamGuard guard(launched_->stream);
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const Copy& copy : copies) copy.to.copy_(copy.from);
+  const std::lock_guard<std::mutex> lock(delivering_);
+  end_.record(launched_->stream);
+}
+
+void DriverWork::block(std::chrono::milliseconds timeout) {
+  using namespace std::chrono_literals;
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto pause = 20us; !poll(); pause = std::min<std::chrono::microseconds>(2 * pause, 1ms)) {
+    const bool is_late = timeout != kNoTimeout && std::chrono::steady_clock::now() - begin >= timeout;
+    TORCH_CHECK_WITH(DistBackendError, !is_late, group_->title(), ": ", description_.text(),
+                     " was not done within the ", timeout.count(), " ms of wait().");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+bool DriverWork::wait(std::chrono::milliseconds timeout) {
+  const profiler::Call call("chipCollectiveSynchronize");
+  require_launched();
+  deliver();
+  if (timeout != kNoTimeout || launched_->blocks || always_blocks()) block(timeout);
+  if (poll()) {
+    if (const auto error = exception()) std::rethrow_exception(error);
+    return true;
+  }
+  const c10::Stream current = current_stream(launched_->stream.device_index());
+  for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, current);
+  if (current != launched_->stream) end_.hold_up(current);
+  // From here on the stream that the memory came from keeps the order.
+  if (current == launched_->from) let_go();
+  return true;
+}
+
+void DriverWork::let_go() noexcept {
+  const std::lock_guard<std::mutex> lock(delivering_);
+  launched_->kept.clear();
+}
+
+void DriverWork::abort() { group_->fail(group_->title() + ": " + description_.text() + " was aborted."); }
+
+// The future is complete when the host says so: who waits for it makes its own stream wait.
+c10::intrusive_ptr<c10::ivalue::Future> DriverWork::getFuture() {
+  require_launched();
+  deliver();
+  const std::lock_guard<std::mutex> lock(delivering_);
+  if (future_) return future_;
+  const c10::Device device = launched_->stream.device();
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                     std::vector<c10::Device>{device});
+  // On a stream of its own, which waits for this operation only and not for later ones.
+  const c10::Stream stream = stream_from_pool(device.index(), false);
+  end_.hold_up(stream);
+  for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, stream);
+  const c10::StreamGuard guard(stream);
+  future_->markCompleted(c10::IValue(description_.outputs));
+  return future_;
+}
+
+}  // namespace isthmus

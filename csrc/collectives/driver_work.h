@@ -1,0 +1,103 @@
+// What an operation on the driver's communicators returns.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "collectives/group.h"
+#include "core/profiler.h"
+
+namespace isthmus {
+
+// An event of the chip, given back when it is dropped.
+class Moment {
+ public:
+  Moment() = default;
+  ~Moment();
+  Moment(const Moment&) = delete;
+  Moment& operator=(const Moment&) = delete;
+
+  void record(c10::Stream stream);
+  void hold_up(c10::Stream stream) const;
+  bool has_come() const;  // true before record()
+
+ private:
+  void* event_ = nullptr;
+};
+
+// What the operation is, for messages and for the flight recorder.
+struct Description {
+  const char* name;   // "all_reduce"
+  std::string title;  // as PyTorch's tools call it: "nccl:all_reduce", "nccl:send 0->1"
+  int peer = -1;      // of a message
+  std::vector<at::Tensor> inputs, outputs;
+  uint64_t collective = 0, message = 0, operation = 0;  // numbers in the group
+
+  // "all_reduce (operation 7) of Float [4, 3]".
+  std::string text() const;
+};
+
+// The stream's operations: after wait(), what the current stream runs sees the results. The host waits only
+// with a timeout, for a barrier, or with ISTHMUS_BLOCKING_WAIT=1.
+class DriverWork final : public c10d::Work {
+ public:
+  // A tensor that the driver could not write itself, and what it wrote.
+  struct Copy {
+    at::Tensor to, from;
+  };
+  struct Launched {
+    c10::Stream stream, from;  // where it runs, and whose work it follows
+    std::chrono::milliseconds timeout;
+    std::vector<std::shared_ptr<Communicator>> communicators;
+    std::vector<at::Tensor> kept;  // memory that it uses
+    std::vector<Copy> copies;
+    bool blocks;
+  };
+
+  DriverWork(std::shared_ptr<Group> group, c10d::OpType type);
+
+  Moment& begin() { return begin_; }
+  const Description& description() const { return description_; }
+  Group& group() const { return *group_; }
+  std::chrono::milliseconds timeout() const { return launched_->timeout; }
+  // Has been enqueued.
+  void launched(Description description, Launched launched);
+  std::chrono::steady_clock::duration age() const { return std::chrono::steady_clock::now() - launched_at_; }
+
+  // Whether it has ended; lets go of what it kept then.
+  bool poll() noexcept;
+
+  bool isCompleted() override { return poll(); }
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { wait(); }
+  void abort() override;
+  int sourceRank() const override { return description_.peer; }
+  std::vector<at::Tensor> result() override { return description_.outputs; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return description_.collective; }
+
+ private:
+  void require_launched() const;
+  std::string failure() const;
+  void deliver();
+  void block(std::chrono::milliseconds timeout);
+  void let_go() noexcept;
+
+  const std::shared_ptr<Group> group_;
+  Moment begin_, end_;
+  Description description_;
+  std::optional<Launched> launched_;
+  std::chrono::steady_clock::time_point launched_at_;
+  std::optional<size_t> entry_;  // of the flight recorder
+  std::mutex delivering_;        // guards launched_, once it is set, end_ and future_
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace isthmus

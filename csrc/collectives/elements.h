@@ -1,0 +1,46 @@
+// How the driver counts and reduces the elements of a tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "driver.h"
+
+namespace isthmus {
+
+struct ElementCount {
+  isthmus_dtype dtype;
+  size_t count;
+};
+
+// Elements that are only moved: those of a dtype that the driver has no name for go as bytes.
+ElementCount moved(const at::Tensor& tensor);
+
+// A ReduceOp for tensors of one dtype. Sums of booleans are their "or" and products their "and", as with
+// NCCL; complex numbers are summed as pairs.
+class Reduction {
+ public:
+  // Throws TypeError where the operation makes no sense for the dtype.
+  Reduction(const c10d::ReduceOp& op, at::ScalarType dtype, const char* collective);
+
+  isthmus_dtype dtype() const { return dtype_; }
+  isthmus_reduce_op op() const { return op_; }
+  // Of ISTHMUS_PREMUL_SUM, else null.
+  const void* factor() const { return op_ == ISTHMUS_PREMUL_SUM ? factor_ : nullptr; }
+  size_t count(const at::Tensor& tensor) const { return static_cast<size_t>(tensor.numel()) * pair_; }
+
+ private:
+  void set_factor(const c10d::ReduceOp& op, at::ScalarType dtype, const char* collective);
+
+  isthmus_dtype dtype_ = ISTHMUS_UINT8;
+  isthmus_reduce_op op_ = ISTHMUS_SUM;
+  size_t pair_ = 1;  // numbers of dtype_ in one element
+  alignas(16) char factor_[16] = {};
+};
+
+// Throws unless status is ISTHMUS_OK; NotImplementedError for what the driver does not support.
+void check_collective(isthmus_status status, const char* collective);
+
+}  // namespace isthmus

@@ -1,0 +1,156 @@
+#include "collectives/group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "core/stream.h"
+#include "memory/device_memory.h"
+
+namespace isthmus {
+
+Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
+             std::chrono::milliseconds timeout)
+    : store_(store),
+      identity_(std::move(identity)),
+      title_("group '" + identity_.name + "'"),
+      board_(std::make_shared<Board>(store, identity_.rank, identity_.size, timeout)),
+      timeout_(timeout) {}
+
+bool Group::driver_serves() {
+  static const bool is_wanted = [] {
+    const char* transport = std::getenv("ISTHMUS_COLLECTIVES");
+    return transport == nullptr || std::strcmp(transport, "gloo") != 0;
+  }();
+  const isthmus_driver* table = driver_table();
+  return is_wanted && table != nullptr && ISTHMUS_HAS(*table, comm_unique_id);
+}
+
+std::shared_ptr<Communicator> Group::find(const Key& key, bool* is_known) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = communicators_.find(key);
+  *is_known = found != communicators_.end();
+  return *is_known ? found->second : nullptr;
+}
+
+std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& name,
+                                          Communicator::Place place) {
+  const std::lock_guard<std::mutex> connecting(connecting_);
+  bool is_known = false;
+  if (auto communicator = find(key, &is_known); is_known) return communicator;
+  require_alive();
+  driver();  // initialises it
+  std::string refusal;
+  std::shared_ptr<Communicator> made;
+  try {
+    made = connect(*store_, "chip/" + name + "/", place, timeout(), &refusal);
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+    throw;
+  }
+  if (made == nullptr) TORCH_WARN("isthmus: ", place.name, " goes through gloo: ", refusal);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  communicators_[key] = made;
+  return made;
+}
+
+std::shared_ptr<Communicator> Group::all(c10::DeviceIndex device) {
+  const Key key{device, kEverybody};
+  bool is_known = false;
+  if (auto communicator = find(key, &is_known); is_known) return communicator;
+  // Ranks number their devices as they like: the first device of each meets the first of the others.
+  size_t number = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    number = met_on_.size();
+    met_on_.push_back(device);
+  }
+  return make(key, "all/" + std::to_string(number), {identity_.rank, identity_.size, device, title_});
+}
+
+std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
+  TORCH_CHECK_VALUE(peer >= 0 && peer < identity_.size, title_, " has no rank ", peer, "; it has ",
+                    identity_.size, ".");
+  bool is_known = false;
+  if (auto communicator = find({device, peer}, &is_known); is_known) return communicator;
+  if (auto communicator = find({device, kEverybody}, &is_known); communicator != nullptr) return communicator;
+  if (peer == identity_.rank || identity_.size == 2) return all(device);
+  const int low = std::min(peer, identity_.rank), high = std::max(peer, identity_.rank);
+  const std::string pair = std::to_string(low) + ":" + std::to_string(high);
+  return make({device, peer}, "pair/" + pair,
+              {identity_.rank == low ? 0 : 1, 2, device, title_ + ", ranks " + pair});
+}
+
+int Group::rank_in(isthmus_comm communicator, int rank) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [key, known] : communicators_) {
+    if (known == nullptr || known->handle() != communicator) continue;
+    const Communicator::Place& place = known->place();
+    if (place.size == identity_.size) return rank;
+    return rank == identity_.rank ? place.rank : 1 - place.rank;
+  }
+  TORCH_CHECK(false, title_, " was destroyed.");
+}
+
+std::optional<c10::DeviceIndex> Group::meeting_place() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (met_on_.empty()) return std::nullopt;
+  const auto found = communicators_.find({met_on_[0], kEverybody});
+  if (found == communicators_.end() || found->second == nullptr) return std::nullopt;
+  return met_on_[0];
+}
+
+c10::Stream Group::stream(c10::DeviceIndex device, Lane lane, int peer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto key = std::make_tuple(device, lane, peer);
+  if (const auto found = streams_.find(key); found != streams_.end()) return found->second;
+  const c10::Stream made = stream_from_pool(device, /*high_priority=*/true);
+  memory::device_memory(device).mark_communication(made.id());
+  streams_.emplace(key, made);
+  return made;
+}
+
+std::string Group::failure() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+void Group::require_alive() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK_WITH(DistBackendError, failure_.empty(), failure_);
+}
+
+void Group::fail(const std::string& message) noexcept {
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_.empty()) failure_ = message;
+    for (const auto& [key, communicator] : communicators_)
+      if (communicator != nullptr) communicators.push_back(communicator);
+  }
+  for (const auto& communicator : communicators) communicator->fail(message);
+}
+
+void Group::finish(std::chrono::milliseconds patience) noexcept {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  std::vector<c10::Stream> streams;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [key, stream] : streams_) streams.push_back(stream);
+  }
+  try {
+    for (const c10::Stream stream : streams)
+      while (failure().empty() && !query_stream(stream) && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+  } catch (const std::exception&) {
+    // A stream that cannot be asked has nothing to wait for.
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  communicators_.clear();
+  if (failure_.empty()) failure_ = title_ + " was destroyed.";
+}
+
+}  // namespace isthmus

@@ -1,0 +1,88 @@
+// What the operations of one rank of a process group share: communicators, streams, sequence numbers, and the
+// failure after which there are no more operations.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "collectives/board.h"
+#include "collectives/communicator.h"
+
+namespace isthmus {
+
+class Group {
+ public:
+  struct Identity {
+    std::string name, description;
+    int rank, size;
+    std::vector<uint64_t> global_ranks;
+  };
+  // Streams of a group on one device: of its collectives, of batches of messages, and for each peer.
+  enum class Lane { kCollective, kBatch, kSend, kReceive };
+
+  Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity, std::chrono::milliseconds timeout);
+
+  // Whether the driver has collectives, and ISTHMUS_COLLECTIVES does not ask for gloo.
+  static bool driver_serves();
+
+  const Identity& identity() const { return identity_; }
+  // "group 'tp'".
+  const std::string& title() const { return title_; }
+  std::chrono::milliseconds timeout() const { return timeout_.load(); }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+  // All ranks, each on a device; made at the first call, which waits for the other ranks. Null if the driver
+  // cannot connect them.
+  std::shared_ptr<Communicator> all(c10::DeviceIndex device);
+  // At least this rank and the peer. The first message to a peer waits for the peer only.
+  std::shared_ptr<Communicator> with(c10::DeviceIndex device, int peer);
+  // The rank, in that communicator of the group, of a rank of the group.
+  int rank_in(isthmus_comm communicator, int rank) const;
+  // The first device on which all ranks have met; all of them know it alike.
+  std::optional<c10::DeviceIndex> meeting_place() const;
+
+  c10::Stream stream(c10::DeviceIndex device, Lane lane, int peer = 0);
+
+  uint64_t next_collective() { return ++collectives_; }
+  uint64_t next_message() { return ++messages_; }
+  uint64_t next_operation() { return ++operations_; }
+  uint64_t collectives() const { return collectives_; }
+  uint64_t messages() const { return messages_; }
+  Board& board() { return *board_; }
+
+  // Throws what the group failed with.
+  void require_alive() const;
+  // Ends outstanding operations; the first message stays, and later operations throw it.
+  void fail(const std::string& message) noexcept;
+  std::string failure() const;
+  // Waits for outstanding work, at most so long, and parts from the other ranks.
+  void finish(std::chrono::milliseconds patience) noexcept;
+
+ private:
+  using Key = std::pair<c10::DeviceIndex, int>;  // device and peer; kEverybody for all ranks
+  static constexpr int kEverybody = -1;
+
+  std::shared_ptr<Communicator> find(const Key& key, bool* is_known) const;
+  std::shared_ptr<Communicator> make(const Key& key, const std::string& name, Communicator::Place place);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const Identity identity_;
+  const std::string title_;
+  const std::shared_ptr<Board> board_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<uint64_t> collectives_{0}, messages_{0}, operations_{0};
+  std::mutex connecting_;                                       // held while ranks meet
+  mutable std::mutex mutex_;                                    // guards what follows
+  std::map<Key, std::shared_ptr<Communicator>> communicators_;  // null: gloo
+  std::map<std::tuple<c10::DeviceIndex, Lane, int>, c10::Stream> streams_;
+  std::vector<c10::DeviceIndex> met_on_;  // devices on which all ranks have met, in that order
+  std::string failure_;
+};
+
+}  // namespace isthmus

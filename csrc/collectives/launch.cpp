@@ -1,0 +1,196 @@
+#include "collectives/launch.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include "collectives/watchdog.h"
+#include "core/stream.h"
+
+namespace isthmus {
+namespace {
+
+// Without autograd and the Python object of the tensor, whose release would take the interpreter's lock.
+at::Tensor detached(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return at::Tensor(
+      impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
+}
+
+// Operations between these start together; one that was not enqueued leaves the others without their peers.
+class DriverGroup {
+ public:
+  explicit DriverGroup(bool is_needed) : is_open_(is_needed) {
+    if (is_open_) check_collective(driver().group_start(), "group_start");
+  }
+  ~DriverGroup() {
+    if (is_open_) static_cast<void>(driver().group_end());
+  }
+  void end() {
+    if (std::exchange(is_open_, false)) check_collective(driver().group_end(), "group_end");
+  }
+  DriverGroup(const DriverGroup&) = delete;
+  DriverGroup& operator=(const DriverGroup&) = delete;
+
+ private:
+  bool is_open_;
+};
+
+}  // namespace
+
+Launch::Launch(c10d::OpType type, const char* name, std::string title) : type_(type) {
+  description_.name = name;
+  description_.title = "nccl:" + std::move(title);
+}
+
+void Launch::check(const at::Tensor& tensor) {
+  const char* name = description_.name;
+  TORCH_CHECK(tensor.is_privateuseone(), name, " takes tensors of one device, not ", tensor.device(), " and ",
+              device_, ".");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided, name, " does not take a tensor of layout ",
+                              tensor.layout(), " on chip; use .to_dense().");
+  if (!has_device_) {
+    device_ = tensor.device();
+    has_device_ = true;
+    row_.begin(name, device_, tensor.scalar_type());
+    row_.enqueues_on(current_stream(device_.index()));
+  }
+  TORCH_CHECK(tensor.device() == device_, name, " takes tensors of one device, not ", device_, " and ",
+              tensor.device(), ".");
+}
+
+at::Tensor Launch::read(const at::Tensor& tensor) {
+  check(tensor);
+  description_.inputs.push_back(detached(tensor));
+  row_.add(tensor.nbytes(), 0);
+  if (is_plain(tensor)) {
+    kept_.push_back(description_.inputs.back());
+    return kept_.back();
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  kept_.push_back(at::empty(tensor.sizes(), tensor.options()).copy_(tensor));
+  return kept_.back();
+}
+
+at::Tensor Launch::write(const at::Tensor& tensor) {
+  check(tensor);
+  description_.outputs.push_back(detached(tensor));
+  row_.add(0, tensor.nbytes());
+  if (is_plain(tensor)) {
+    kept_.push_back(description_.outputs.back());
+    return kept_.back();
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  kept_.push_back(at::empty(tensor.sizes(), tensor.options()));
+  strided_.push_back({description_.outputs.back(), kept_.back()});
+  return kept_.back();
+}
+
+at::Tensor Launch::update(const at::Tensor& tensor) {
+  const at::Tensor plain = read(tensor);
+  const bool is_same = is_plain(tensor);
+  description_.outputs.push_back(description_.inputs.back());
+  row_.add(0, tensor.nbytes());
+  if (!is_same) strided_.push_back({description_.outputs.back(), plain});
+  return plain;
+}
+
+Launch::Tensors Launch::read(const Tensors& tensors) {
+  Tensors plain;
+  plain.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) plain.push_back(read(tensor));
+  return plain;
+}
+
+Launch::Tensors Launch::write(const Tensors& tensors) {
+  Tensors plain;
+  plain.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) plain.push_back(write(tensor));
+  return plain;
+}
+
+at::Tensor Launch::room_for(const Tensors& tensors) {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  kept_.push_back(at::empty({count}, tensors.at(0).options()));
+  return kept_.back();
+}
+
+at::Tensor Launch::in_one(const Tensors& tensors) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto* next = static_cast<const char*>(tensors.at(0).const_data_ptr());
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_alias_of(tensors[0]) || tensor.const_data_ptr() != next) return room_for(tensors);
+    next += tensor.nbytes();
+    count += tensor.numel();
+  }
+  return tensors[0].as_strided({count}, {1});
+}
+
+Launch::Tensors Launch::parts(const at::Tensor& whole, const Tensors& like) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Tensors found;
+  int64_t start = 0;
+  for (const at::Tensor& tensor : like) {
+    found.push_back(whole.narrow(0, start, tensor.numel()));
+    start += tensor.numel();
+  }
+  return found;
+}
+
+void Launch::copy(const std::vector<Copy>& copies, isthmus_stream stream) {
+  for (const Copy& copy : copies) {
+    if (copy.to.nbytes() == 0 || copy.to.data_ptr() == copy.from.data_ptr()) continue;
+    isthmus::check(driver().copy_async(copy.to.mutable_data_ptr(), copy.from.const_data_ptr(),
+                                       copy.to.nbytes(), ISTHMUS_DEVICE_TO_DEVICE, stream),
+                   "copy on the device");
+  }
+}
+
+void Launch::enqueue(std::vector<Launch>& launches,
+                     const std::vector<std::shared_ptr<Communicator>>& communicators, isthmus_stream stream) {
+  const bool is_group = launches.size() > 1 || launches[0].is_group_;
+  try {
+    DriverGroup together(is_group);
+    for (size_t i = 0; i < launches.size(); ++i) launches[i].enqueue_(communicators[i]->handle(), stream);
+    together.end();
+  } catch (const c10::Error& error) {
+    // What the group has started would wait for what it has not.
+    if (is_group)
+      for (const auto& communicator : communicators) communicator->fail(error.what_without_backtrace());
+    throw;
+  }
+}
+
+void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
+                 const std::vector<std::shared_ptr<Communicator>>& communicators, c10::Stream stream,
+                 const Options& options, Description description) {
+  const c10::Stream from = current_stream(stream.device_index());
+  use_device(stream.device_index());
+  if (stream != from) {
+    Moment now;
+    now.record(from);
+    now.hold_up(stream);
+  }
+  work.begin().record(stream);
+  const isthmus_stream handle = stream_handle(stream);
+  DriverWork::Launched launched{stream, from, options.timeout, communicators, {}, {}, options.blocks};
+  for (Launch& launch : launches) copy(launch.before_, handle);
+  enqueue(launches, communicators, handle);
+  mark_busy(stream);
+  for (Launch& launch : launches) {
+    copy(launch.after_, handle);
+    launched.kept.insert(launched.kept.end(), launch.kept_.begin(), launch.kept_.end());
+    launched.copies.insert(launched.copies.end(), launch.strided_.begin(), launch.strided_.end());
+  }
+  work.launched(std::move(description), std::move(launched));
+  for (Launch& launch : launches) launch.row_.enqueued(group.identity().size, stream);
+  if (!work.poll()) watchdog::watch(c10::intrusive_ptr<DriverWork>::reclaim_copy(&work));
+}
+
+}  // namespace isthmus

@@ -1,0 +1,79 @@
+// One operation on its way to the driver: its tensors as the driver takes them, and what is enqueued.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/driver_work.h"
+#include "collectives/elements.h"
+
+namespace isthmus {
+
+class Launch {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Enqueue = std::function<void(isthmus_comm, isthmus_stream)>;
+  struct Options {
+    std::chrono::milliseconds timeout;
+    bool is_async = true;
+    bool blocks = false;  // wait() does
+  };
+
+  // name is the user's, title that of PyTorch's tools.
+  Launch(c10d::OpType type, const char* name, std::string title);
+
+  // The tensor, or a contiguous one in its place. Throws for tensors that are not of one device, or not
+  // strided.
+  at::Tensor read(const at::Tensor& tensor);
+  at::Tensor write(const at::Tensor& tensor);   // of which nothing is read
+  at::Tensor update(const at::Tensor& tensor);  // both
+  Tensors read(const Tensors& tensors);
+  Tensors write(const Tensors& tensors);
+  // Memory of as many elements as the tensors have together.
+  at::Tensor room_for(const Tensors& tensors);
+  // The same, or where they lie one after the other, they themselves.
+  at::Tensor in_one(const Tensors& tensors);
+
+  // The parts of the whole that have as many elements as each.
+  static Tensors parts(const at::Tensor& whole, const Tensors& like);
+
+  // What the driver is given, between copies of contiguous tensors before and after.
+  void copy_before(const at::Tensor& to, const at::Tensor& from) { before_.push_back({to, from}); }
+  void copy_after(const at::Tensor& to, const at::Tensor& from) { after_.push_back({to, from}); }
+  // is_group: several operations of the driver, which start together.
+  void enqueue(Enqueue function, bool is_group = false) {
+    enqueue_ = std::move(function);
+    is_group_ = is_group;
+  }
+
+  c10d::OpType type() const { return type_; }
+  c10::DeviceIndex device() const { return device_.index(); }
+  int peer() const { return description_.peer; }  // of a message, else -1
+  Description& description() { return description_; }
+
+  // Enqueues launches of one device, each for its communicator, and gives them to the work as described.
+  static void run(std::vector<Launch>& launches, DriverWork& work, Group& group,
+                  const std::vector<std::shared_ptr<Communicator>>& communicators, c10::Stream stream,
+                  const Options& options, Description description);
+
+ private:
+  using Copy = DriverWork::Copy;
+
+  void check(const at::Tensor& tensor);
+  static void enqueue(std::vector<Launch>& launches,
+                      const std::vector<std::shared_ptr<Communicator>>& communicators, isthmus_stream stream);
+  static void copy(const std::vector<Copy>& copies, isthmus_stream stream);
+
+  c10d::OpType type_;
+  Description description_;
+  c10::Device device_{c10::DeviceType::PrivateUse1, 0};
+  bool has_device_ = false;
+  bool is_group_ = false;
+  Enqueue enqueue_;
+  std::vector<Copy> before_, after_, strided_;
+  Tensors kept_;
+  profiler::Collective row_;
+};
+
+}  // namespace isthmus
