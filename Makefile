@@ -88,7 +88,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow tests/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead kernel_route train_step compile_step llm_operators; do \
+	@for name in autoload overhead kernel_route train_step compile_step llm_operators collectives; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 mutate: setup

@@ -20,12 +20,13 @@ Plan reduce_from_all(const Exchange& exchange);  // all ranks' elements, for thi
 Plan reduce_to_root(const Exchange& exchange);   // this rank's share, for the root
 Plan reduce_scatter(const Exchange& exchange);
 
-Plan broadcast(const Exchange& exchange);
-Plan all_gather(const Exchange& exchange);
+Plan broadcast_by_all(const Exchange& exchange);     // this rank's share, from the root to all
+Plan broadcast_from_root(const Exchange& exchange);  // all elements, to this rank
+Plan all_gather_to_all(const Exchange& exchange);    // this rank's elements, to all
+Plan gather_here(const Exchange& exchange);          // all ranks' elements, to this rank
+Plan gather_to_root(const Exchange& exchange);       // this rank's elements, to the root
 Plan all_to_all(const Exchange& exchange);
 Plan all_to_all_v(const Exchange& exchange);
-Plan gather_by_root(const Exchange& exchange);
-Plan gather_by_all(const Exchange& exchange);
 Plan scatter(const Exchange& exchange);
 
 // Elements that are one rank's part of the work; parts begin at multiples of a cache line's elements.

@@ -49,9 +49,9 @@ Plan make_plan(const Exchange& exchange, Algorithm algorithm) {
       if (!exchange.is_inline) return reduce_to_root(exchange);
       return exchange.rank() == exchange.request.root ? reduce_from_all(exchange) : Plan{};
     case Kind::kBroadcast:
-      return broadcast(exchange);
+      return exchange.is_inline ? broadcast_from_root(exchange) : broadcast_by_all(exchange);
     case Kind::kAllGather:
-      return all_gather(exchange);
+      return exchange.is_inline ? gather_here(exchange) : all_gather_to_all(exchange);
     case Kind::kReduceScatter:
       return reduce_scatter(exchange);
     case Kind::kAllToAll:
@@ -59,7 +59,8 @@ Plan make_plan(const Exchange& exchange, Algorithm algorithm) {
     case Kind::kAllToAllV:
       return all_to_all_v(exchange);
     case Kind::kGather:
-      return exchange.is_inline ? gather_by_root(exchange) : gather_by_all(exchange);
+      if (!exchange.is_inline) return gather_to_root(exchange);
+      return exchange.rank() == exchange.request.root ? gather_here(exchange) : Plan{};
     case Kind::kScatter:
       return scatter(exchange);
     default:

@@ -1,10 +1,12 @@
-// Collectives that move elements as they are: each rank takes what it needs from the others' memory.
+// Collectives that move elements as they are. Where several ranks get the same elements, one rank reads them
+// once and writes them to all; otherwise each rank takes what it needs from the others' memory.
 #include "drivers/host/collectives/algorithms.h"
 
 namespace isthmus::host {
 namespace {
 
 constexpr uint64_t kRunBytes = uint64_t{1} << 20;  // between two looks whether the communicator has failed
+constexpr uint64_t kBlockBytes = uint64_t{128} << 10;  // what a cache holds beside other things
 
 void move(const Exchange& exchange, const Buffer& to, const Buffer& from, uint64_t bytes) {
   for (uint64_t offset = 0; offset < bytes; offset += kRunBytes) {
@@ -12,6 +14,23 @@ void move(const Exchange& exchange, const Buffer& to, const Buffer& from, uint64
     copy(to, offset, from, offset, bytes - offset < kRunBytes ? bytes - offset : kRunBytes,
          exchange.past_caches);
   }
+}
+
+// The same to several, in blocks that stay in a cache meanwhile.
+void move_to_all(const Exchange& exchange, const std::vector<Buffer>& targets, const Buffer& from,
+                 uint64_t bytes) {
+  for (uint64_t offset = 0; offset < bytes; offset += kBlockBytes) {
+    exchange.require_usable();
+    const uint64_t block = bytes - offset < kBlockBytes ? bytes - offset : kBlockBytes;
+    for (const Buffer& to : targets) copy(to, offset, from, offset, block, exchange.past_caches);
+  }
+}
+
+// The ranks behind this one in turn, so that not all write to one at the same time; this one is the last.
+std::vector<int32_t> ranks_in_turn(const Exchange& exchange) {
+  std::vector<int32_t> ranks;
+  for (int32_t i = 1; i <= exchange.ranks(); ++i) ranks.push_back((exchange.rank() + i) % exchange.ranks());
+  return ranks;
 }
 
 // Calls take(rank) for every rank, each rank beginning behind itself, so that they do not all read one's
@@ -39,7 +58,19 @@ const Buffer& of(const std::vector<Buffer>& buffers, int32_t rank) {
 
 }  // namespace
 
-Plan broadcast(const Exchange& exchange) {
+Plan broadcast_by_all(const Exchange& exchange) {
+  return {1, {}, [&exchange](uint64_t) {
+            const int32_t root = exchange.request.root;
+            const Part share = share_of(bytes_of(exchange), exchange.ranks(), exchange.rank());
+            std::vector<Buffer> targets;
+            for (const int32_t rank : ranks_in_turn(exchange)) {
+              if (rank != root) targets.push_back(of(exchange.to, rank).from(share.offset));
+            }
+            move_to_all(exchange, targets, of(exchange.from, root).from(share.offset), share.count);
+          }};
+}
+
+Plan broadcast_from_root(const Exchange& exchange) {
   const int32_t root = exchange.request.root;
   if (exchange.rank() == root) return {};
   return {1, {}, [&exchange, root](uint64_t) {
@@ -47,10 +78,20 @@ Plan broadcast(const Exchange& exchange) {
           }};
 }
 
-Plan all_gather(const Exchange& exchange) {
+// In place, this rank's elements are there already.
+Plan all_gather_to_all(const Exchange& exchange) {
+  return {1, {}, [&exchange](uint64_t) {
+            std::vector<Buffer> targets;
+            for (const int32_t rank : ranks_in_turn(exchange)) {
+              targets.push_back(of(exchange.to, rank).from(chunk(exchange, exchange.rank())));
+            }
+            move_to_all(exchange, targets, own(exchange.from, exchange), bytes_of(exchange));
+          }};
+}
+
+Plan gather_here(const Exchange& exchange) {
   return from_every_rank(exchange, [&exchange](int32_t rank) {
     const Buffer to = own(exchange.to, exchange).from(chunk(exchange, rank));
-    // In place, this rank's elements are there already.
     move(exchange, to, of(exchange.from, rank), bytes_of(exchange));
   });
 }
@@ -71,11 +112,7 @@ Plan all_to_all_v(const Exchange& exchange) {
   });
 }
 
-Plan gather_by_root(const Exchange& exchange) {
-  return exchange.rank() == exchange.request.root ? all_gather(exchange) : Plan{};
-}
-
-Plan gather_by_all(const Exchange& exchange) {
+Plan gather_to_root(const Exchange& exchange) {
   return {1, {}, [&exchange](uint64_t) {
             const Buffer to = of(exchange.to, exchange.request.root).from(chunk(exchange, exchange.rank()));
             move(exchange, to, own(exchange.from, exchange), bytes_of(exchange));
