@@ -65,7 +65,7 @@ train: setup
 	  --resume 150 --exit-iteration 160 --verify-resume
 
 test: setup lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 lint: $(STAMPS)/packages
 	@$(BIN)/ruff check .

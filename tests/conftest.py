@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 # Two devices, so that a mistake about the current device shows.
 os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
 os.environ.setdefault("ISTHMUS_HOST_MEMORY", "2GiB")
+if "PYTEST_XDIST_WORKER" in os.environ:  # tests beside tests: the capacity of a chip is each worker's own
+    _account = tempfile.TemporaryDirectory(prefix="isthmus-tests-")
+    os.environ["XDG_RUNTIME_DIR"] = _account.name
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that spin would hold up the other worker
 
 
 @pytest.fixture(autouse=True)
