@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <new>
 
 #include "drivers/host/device.h"
 #include "drivers/host/error.h"
@@ -46,6 +47,9 @@ void Operation::advance() {
     span_.reset();
   } catch (const Failure& failure) {
     fail_communicator(failure);
+  } catch (const std::bad_alloc&) {
+    fail_communicator(
+        {ISTHMUS_OUT_OF_MEMORY, "a rank is out of host memory; free some or use a smaller batch"});
   }
 }
 
