@@ -13,6 +13,7 @@ from rich.table import Table
 import isthmus
 from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
+from isthmus.launch.megatron import app as megatron_app
 from isthmus.launch.run import Job, JobError, separate_program
 from isthmus.memory.cli import app as memory
 from isthmus.profile.cli import app as profile
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.add_typer(conform, name="conform")
 app.add_typer(memory, name="memory")
 app.add_typer(profile, name="profile")
+app.add_typer(megatron_app, name="megatron")
 
 
 debug_cli.add_to(app)
@@ -71,7 +73,8 @@ def _root(
 
 
 @app.command(
-    options_metavar="[--device D] [--driver D] [--nproc N] [--patch L] [--provide M] [--quiet] [--explain]",
+    options_metavar="[--device D] [--driver D] [--nproc N] [--patch L] [--provide M] [--megatron] [--quiet] "
+    "[--explain]",
     epilog="Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py",
 )
@@ -99,6 +102,9 @@ def run(
             help="Modules that Isthmus provides where the real ones are absent, by comma: flash_attn, apex."
         ),
     ] = "",
+    megatron: Annotated[
+        bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
@@ -106,7 +112,14 @@ def run(
 ) -> None:
     """Run a program written for CUDA on the accelerator that is here, without changing it."""
     job = Job(
-        program or [], device=device, driver=driver, nproc=nproc, quiet=quiet, patch=patch, provide=provide
+        program or [],
+        device=device,
+        driver=driver,
+        nproc=nproc,
+        quiet=quiet,
+        patch=patch,
+        provide=provide,
+        megatron=megatron,
     )
     try:
         if explain:

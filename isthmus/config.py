@@ -102,6 +102,7 @@ class Settings(BaseSettings):
         "libraries to put the operators of isthmus.ops under: transformers,torch; empty: none",
         pattern=r"^((transformers|torch)(,(transformers|torch))*)?$",
     )
+    megatron: Switch = _option(False, "isthmus run", "adapt Megatron, as import isthmus.megatron does")
     quiet: Switch = _option(False, "isthmus run", "no start line and no end line")
     shim: Switch = _option(
         False, "every Python of a job", "set by isthmus run: enter the shim when torch is imported"

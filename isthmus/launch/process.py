@@ -65,6 +65,8 @@ def _enter() -> None:
         lines.print_start(current)
     if hasattr(current.module, "set_route"):
         debug.listen()
+    if os.environ.get("ISTHMUS_MEGATRON") == "1":
+        import isthmus.megatron  # noqa: F401 - the import adapts
 
 
 def _patch(library: str) -> None:

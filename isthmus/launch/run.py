@@ -37,6 +37,7 @@ class Job:
         quiet: print neither start nor end line.
         patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
+        megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
     """
 
     program: list[str]
@@ -46,6 +47,7 @@ class Job:
     quiet: bool = False
     patch: str = ""
     provide: str = ""
+    megatron: bool = False
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:
@@ -68,6 +70,8 @@ class Job:
             changes["ISTHMUS_DRIVER"] = self.driver
         if self.quiet:
             changes["ISTHMUS_QUIET"] = "1"
+        if self.megatron:
+            changes["ISTHMUS_MEGATRON"] = "1"
         if self.patch:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:

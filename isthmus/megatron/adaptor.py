@@ -61,6 +61,13 @@ def left() -> dict[str, str]:
     return dict(_left)
 
 
+def report_missing(module: str) -> None:
+    """Note that this Megatron has no such module, so that nothing in it is patched."""
+    for each in table.REPLACEMENTS:
+        if each.module == module:
+            _left[each.target] = "there is no such module in this version"
+
+
 def _apply(each: Replacement) -> None:
     """Apply one patch; a Megatron that it was not written for is reported, not patched blindly."""
     problem = drift(each)

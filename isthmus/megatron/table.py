@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from isthmus.megatron import attention, norm
+import typing_extensions
+
+from isthmus.megatron import attention, helpers, norm
 
 
 class Replacement(NamedTuple):
@@ -39,6 +41,13 @@ _CORE = "megatron.core"
 
 REPLACEMENTS = (
     Replacement(
+        "typing",
+        "override",
+        lambda _: typing_extensions.override,
+        "Megatron-LM 0.20 imports it, and Python has it from 3.12 on",
+        only_if_missing=True,
+    ),
+    Replacement(
         f"{_CORE}.transformer.torch_norm",
         "WrappedTorchNorm.__new__",
         norm.instead_of_torch_norm,
@@ -66,6 +75,13 @@ REPLACEMENTS = (
         attention.fused,
         "it holds the scores of all pairs and ignores context parallelism",
         ("93880c358b63",),
+    ),
+    Replacement(
+        f"{_CORE}.datasets.utils",
+        "compile_helpers",
+        helpers.compile_helpers,
+        "its Makefile asks for pybind11 and for the python3-config of whatever Python is first on PATH",
+        ("2e38e77b22c3",),
     ),
     Replacement(
         f"{_CORE}.transformer.moe.moe_utils",

@@ -1,0 +1,48 @@
+"""``isthmus megatron explain``: every patch of the Megatron that is here, as text."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+
+from isthmus import patches
+from isthmus.megatron import adaptor, table
+
+
+def explanation() -> tuple[str, bool]:
+    """What the adaptor did and what it could not do, and whether there was nothing of the latter.
+
+    Raises:
+        ModuleNotFoundError: Megatron, or what it needs, is not installed.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Megatron's own, about what is not installed
+        core = importlib.import_module("megatron.core")
+        for each in table.REPLACEMENTS:
+            _import(each.module)
+    left = adaptor.left()
+    applied = [
+        each
+        for each in patches.active(adaptor.FEATURE)
+        if not each.target.startswith("sys.meta_path: megatron.c")
+    ]
+    shim = patches.active("migrate")
+    width = max(len(each.target) for each in applied)
+    lines = [
+        f"megatron-core {core.__version__}: {len(applied)} patches; {len(shim)} more of the shim for CUDA"
+    ]
+    lines += [f"  {each.target:<{width}}  {each.reason}" for each in applied]
+    if left:
+        lines += ["", f"{len(left)} not applied, for this Megatron is not one that they were written for:"]
+        lines += [f"  {target}: {why}" for target, why in left.items()]
+    return "\n".join(lines), not left
+
+
+def _import(module: str) -> None:
+    """Import a module that a patch belongs to; if there is none, the patch reports itself as not applied."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        adaptor.report_missing(module)
