@@ -39,6 +39,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from megatron.core.utils import get_batch_on_this_cp_rank, get_model_config
 
+from isthmus.megatron import recompute
+
 
 def start_process_group() -> None:
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -228,6 +230,7 @@ def train_step(
 def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
     """A function that takes step i and returns loss and norm of the gradient, on the ranks of the last stage."""
     start_parallelism(args)
+    recompute.set_level(args.optimize_recomp_communication_level)
     config = transformer_config(args)
     model = build_model(args, config)
     optimizer = build_optimizer(args, model)

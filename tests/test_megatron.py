@@ -15,6 +15,7 @@ TENSOR, PIPELINE, CONTEXT, EXPERTS = (
     f"--{kind}-parallel-size 2" for kind in ("tensor-model", "pipeline-model", "context", "expert-model")
 )
 OLDER = "--normalization LayerNorm --untie-embeddings-and-output-weights "
+LEVELS = ((1, 1), (1, 2), (2, 1), (2, 2))  # layers in a checkpoint, level
 # Command lines whose losses are equal; the first of each set is what the others are compared with.
 SETS = (
     (
@@ -35,6 +36,16 @@ SETS = (
         f"--num-experts 4 {EXPERTS}",
         f"--num-experts 4 {EXPERTS} --moe-token-dispatcher-type allgather",
     ),
+)
+FULL = f"{TENSOR} --recompute-granularity full --recompute-method uniform"
+DROPOUT = "--hidden-dropout 0.1 --attention-dropout 0.1"
+LEVEL = "--optimize-recomp-communication-level"
+SETS += (
+    (
+        FULL + " --recompute-num-layers 1",
+        *(f"{FULL} --recompute-num-layers {i} {LEVEL} {j}" for i, j in LEVELS),
+    ),
+    (f"{FULL} --recompute-num-layers 1 {DROPOUT}", f"{FULL} --recompute-num-layers 1 {DROPOUT} {LEVEL} 2"),
 )
 PAIRS = [(first, other) for first, *others in SETS for other in others]
 
@@ -67,3 +78,20 @@ def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))
     assert expected[0] > expected[-1] + 0.05, "nothing was learnt"
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_recompute_repeats_fewer_collectives(reports):
+    """Of the two all-reduces of each layer: both, that of attention, none."""
+    without = reports[STEPS + TENSOR]["all_reduces"]
+    repeated = {
+        each: reports[f"{STEPS}{FULL} --recompute-num-layers {each}"]["all_reduces"] - without
+        for each in ("1", *(f"{i} {LEVEL} {j}" for i, j in LEVELS))
+    }
+    passes = 5 * 4 * 2  # iterations, micro-batches, layers
+    assert repeated == {
+        "1": 2 * passes,
+        f"1 {LEVEL} 1": passes,
+        f"1 {LEVEL} 2": 0,
+        f"2 {LEVEL} 1": passes + passes // 2,  # that of the first layer is needed by the second
+        f"2 {LEVEL} 2": 0,
+    }

@@ -53,6 +53,7 @@ def _training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--recompute-granularity", choices=("full", "selective"), default=None)
     group.add_argument("--recompute-method", choices=("uniform", "block"), default=None)
     group.add_argument("--recompute-num-layers", type=int, default=None)
+    group.add_argument("--optimize-recomp-communication-level", type=int, choices=(0, 1, 2), default=0)
     group.add_argument(
         "--plain", action="store_true", help="train a plain PyTorch model with the same weights"
     )

@@ -64,7 +64,7 @@ def left() -> dict[str, str]:
 def report_missing(module: str) -> None:
     """Note that this Megatron has no such module, so that nothing in it is patched."""
     for each in table.REPLACEMENTS:
-        if each.module == module:
+        if each.module == module and not each.is_optional:
             _left[each.target] = "there is no such module in this version"
 
 

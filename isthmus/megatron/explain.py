@@ -21,11 +21,8 @@ def explanation() -> tuple[str, bool]:
         for each in table.REPLACEMENTS:
             _import(each.module)
     left = adaptor.left()
-    applied = [
-        each
-        for each in patches.active(adaptor.FEATURE)
-        if not each.target.startswith("sys.meta_path: megatron.c")
-    ]
+    waiting = {f"sys.meta_path: {each.module}" for each in table.REPLACEMENTS}
+    applied = [each for each in patches.active(adaptor.FEATURE) if each.target not in waiting]
     shim = patches.active("migrate")
     width = max(len(each.target) for each in applied)
     lines = [

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typing_extensions
 
-from isthmus.megatron import attention, helpers, norm
+from isthmus.megatron import attention, helpers, norm, recompute
 
 
 class Replacement(NamedTuple):
@@ -20,6 +20,7 @@ class Replacement(NamedTuple):
         reason: one line: what does not work without it.
         signatures: hashes of the original's signature (megatron-core 0.16.1, 0.20.0); () for what is no function.
         only_if_missing: leave it where the module has it.
+        is_optional: the module is Megatron-LM's, which megatron-core does without.
         checked: the function whose signature counts, where it is not the target.
     """
 
@@ -29,6 +30,7 @@ class Replacement(NamedTuple):
     reason: str
     signatures: tuple[str, ...] = ()
     only_if_missing: bool = False
+    is_optional: bool = False
     checked: str = ""
 
     @property
@@ -89,5 +91,27 @@ REPLACEMENTS = (
         lambda _: None,
         "0.16 leaves the name undefined where Transformer Engine is absent, and routers ask for it",
         only_if_missing=True,
+    ),
+    Replacement(
+        f"{_CORE}.tensor_parallel",
+        "checkpoint",
+        recompute.stops_early,
+        "--optimize-recomp-communication-level: its recompute repeats every collective",
+        ("5636527b7fe7",),
+    ),
+    Replacement(
+        f"{_CORE}.transformer.transformer_layer",
+        "TransformerLayer.forward",
+        recompute.halved,
+        "--optimize-recomp-communication-level 2: halves of a layer as checkpoints of their own",
+        ("497ccff2d17a", "c591545d39f8"),
+    ),
+    Replacement(
+        "megatron.training.arguments",
+        "add_megatron_arguments",
+        recompute.with_option,
+        "Megatron-LM takes --optimize-recomp-communication-level",
+        ("8aa4240c52bb",),
+        is_optional=True,
     ),
 )
