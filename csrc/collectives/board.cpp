@@ -53,6 +53,10 @@ struct Publisher {
   }
 };
 
+std::chrono::milliseconds interval_for(std::chrono::milliseconds timeout) {
+  return std::clamp<std::chrono::milliseconds>(timeout / 10, kShortest, kLongest);
+}
+
 // Of the clock that machines share.
 int64_t seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -68,10 +72,9 @@ Publisher& publisher() {
 
 Board::Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
              std::chrono::milliseconds timeout)
-    : store_(store),
-      rank_(rank),
-      size_(size),
-      interval_(std::clamp<std::chrono::milliseconds>(timeout / 10, kShortest, kLongest)) {}
+    : store_(store), rank_(rank), size_(size), interval_(interval_for(timeout)) {}
+
+void Board::set_timeout(std::chrono::milliseconds timeout) { interval_ = interval_for(timeout); }
 
 void Board::note(uint64_t number, const char* operation) noexcept {
   number_.store(number, std::memory_order_relaxed);
@@ -80,13 +83,15 @@ void Board::note(uint64_t number, const char* operation) noexcept {
 }
 
 void Board::publish(bool at_once) {
+  const char* const operation = operation_.load();
+  if (operation == nullptr) return;
   const std::lock_guard<std::mutex> lock(publishing_);
   const auto now = Clock::now();
-  if (!at_once && now - published_ < interval_) return;
+  if (!at_once && now - published_ < interval_.load()) return;
   published_ = now;
   try {
     store_->set(key(rank_),
-                std::to_string(number_.load()) + " " + std::to_string(seconds()) + " " + operation_.load());
+                std::to_string(number_.load()) + " " + std::to_string(seconds()) + " " + operation);
   } catch (const std::exception&) {
     // The store is gone, most likely with its rank; what there is to say the others say.
   }
@@ -103,7 +108,7 @@ std::string Board::describe(int rank, uint64_t number) const {
   text >> reached >> at;
   std::getline(text >> std::ws, operation);
   const int64_t silence = seconds() - at;
-  const bool is_silent = silence > 1 + std::chrono::ceil<std::chrono::seconds>(3 * interval_).count();
+  const bool is_silent = silence > 1 + std::chrono::ceil<std::chrono::seconds>(3 * interval_.load()).count();
   if (reached >= number && !is_silent) return {};
   return name + (reached < number ? " did not arrive: its last is " : " is silent: its last is ") +
          operation + " (operation " + std::to_string(reached) + ")" +
@@ -123,19 +128,31 @@ std::string Board::read(uint64_t number, int peer) const {
   return found;
 }
 
-std::string Board::absent(uint64_t number, int peer) const {
+std::string Board::absent(uint64_t number, int peer) {
+  return ask([number, peer](const Board& self) { return self.read(number, peer); });
+}
+
+std::string Board::first(const std::string& failure) {
+  return ask([failure](const Board& self) {
+    const std::vector<uint8_t> own(failure.begin(), failure.end());
+    const std::vector<uint8_t> found = self.store_->compareSet("chip/failure", {}, own);
+    return found.empty() || found == own ? "" : "; before that " + std::string(found.begin(), found.end());
+  });
+}
+
+std::string Board::ask(std::function<std::string(const Board&)> question) {
   struct Answer {
     std::mutex mutex;
     std::condition_variable came;
     std::optional<std::string> text;
   };
   const auto answer = std::make_shared<Answer>();
-  std::thread([self = shared_from_this(), answer, number, peer] {
+  std::thread([self = shared_from_this(), answer, question = std::move(question)] {
     std::string text;
     try {
-      text = self->read(number, peer);
+      text = question(*self);
     } catch (const std::exception&) {
-      text = "; the store does not answer, its rank has ended";
+      text = "; the store does not answer: its rank has ended";
     }
     const std::lock_guard<std::mutex> lock(answer->mutex);
     answer->text = std::move(text);
@@ -143,7 +160,7 @@ std::string Board::absent(uint64_t number, int peer) const {
   }).detach();
   std::unique_lock<std::mutex> lock(answer->mutex);
   answer->came.wait_for(lock, kPatience, [&] { return answer->text.has_value(); });
-  return answer->text.value_or("; the store does not answer, its rank hangs");
+  return answer->text.value_or("; the store does not answer: its rank hangs");
 }
 
 }  // namespace isthmus

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,18 +21,23 @@ class Board : public std::enable_shared_from_this<Board> {
   void note(uint64_t number, const char* operation) noexcept;
   // Publishes what was noted, where that is due or at once.
   void publish(bool at_once);
-  // What the ranks had last enqueued that had not come to the collective of the number, or that have fallen
-  // silent; of one rank only where peer is not -1. Asks the store for a short while only.
-  std::string absent(uint64_t number, int peer) const;
+  void set_timeout(std::chrono::milliseconds timeout);
+  // Where other ranks stand that the collective of the number waits for, or the peer where it is not -1:
+  // those that have not come to it, or have fallen silent. Asks the store, as the next does, for a short
+  // while only.
+  std::string absent(uint64_t number, int peer);
+  // What another rank failed with before; else the others will hear of this failure.
+  std::string first(const std::string& failure);
 
  private:
   std::string key(int rank) const { return "chip/at/" + std::to_string(rank); }
+  std::string ask(std::function<std::string(const Board&)> question);
   std::string read(uint64_t number, int peer) const;
   std::string describe(int rank, uint64_t number) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_, size_;
-  const std::chrono::milliseconds interval_;
+  std::atomic<std::chrono::milliseconds> interval_;
   std::atomic<uint64_t> number_{0};
   std::atomic<const char*> operation_{nullptr};
   std::mutex publishing_;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/watchdog.h"
 #include "core/stream.h"
 
 namespace isthmus {
@@ -44,8 +45,11 @@ std::string failure_on(c10::Stream stream) {
                         known.streams.end());
     known.count = known.streams.size();
   }
-  for (const auto& communicator : found)
-    if (std::string message = communicator->failure(); !message.empty()) return message;
+  for (const auto& communicator : found) {
+    if (communicator->failure().empty()) continue;
+    watchdog::look();  // which finds out more than the driver says
+    return communicator->failure();
+  }
   return {};
 }
 
@@ -204,7 +208,7 @@ std::string Communicator::failure() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!message_.empty()) return message_;
   const isthmus_driver& table = *driver_table();
-  return table.comm_error(handle_) == ISTHMUS_OK ? std::string() : place_.name + ": " + table.last_error();
+  return table.comm_error(handle_) == ISTHMUS_OK ? std::string() : table.last_error();
 }
 
 void Communicator::fail(const std::string& message) noexcept {

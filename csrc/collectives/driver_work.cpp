@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "collectives/recorder.h"
+#include "collectives/watchdog.h"
 #include "core/event.h"
 #include "core/stream.h"
 
@@ -53,6 +54,7 @@ void DriverWork::launched(Description description, Launched launched) {
   launched_ = std::move(launched);
   launched_at_ = std::chrono::steady_clock::now();
   end_.record(launched_->stream);
+  group_->board().note(group_->collectives(), description_.name);
   entry_ = recorder::begin(*group_, description_, launched_->timeout);
 }
 
@@ -129,7 +131,11 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
   deliver();
   if (timeout != kNoTimeout || launched_->blocks || always_blocks()) block(timeout);
   if (poll()) {
-    if (const auto error = exception()) std::rethrow_exception(error);
+    if (const auto error = exception()) {
+      watchdog::look();  // which finds out more than the driver says
+      group_->require_alive();
+      std::rethrow_exception(error);
+    }
     return true;
   }
   const c10::Stream current = current_stream(launched_->stream.device_index());

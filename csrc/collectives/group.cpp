@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collectives/recorder.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
 
@@ -132,6 +133,15 @@ void Group::fail(const std::string& message) noexcept {
       if (communicator != nullptr) communicators.push_back(communicator);
   }
   for (const auto& communicator : communicators) communicator->fail(message);
+}
+
+void Group::report(const std::string& operation, const std::string& what) noexcept {
+  std::string message =
+      title_ + ", rank " + std::to_string(identity_.rank) + ": " + operation + " failed: " + what;
+  message += board_->first(message);
+  LOG(ERROR) << "isthmus: " << message;
+  recorder::write(*this);
+  fail(message + ". The group is of no more use: end the job, or start it again from a checkpoint.");
 }
 
 void Group::finish(std::chrono::milliseconds patience) noexcept {

@@ -35,7 +35,10 @@ class Group {
   // "group 'tp'".
   const std::string& title() const { return title_; }
   std::chrono::milliseconds timeout() const { return timeout_.load(); }
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void set_timeout(std::chrono::milliseconds timeout) {
+    timeout_ = timeout;
+    board_->set_timeout(timeout);
+  }
 
   // All ranks, each on a device; made at the first call, which waits for the other ranks. Null if the driver
   // cannot connect them.
@@ -61,6 +64,8 @@ class Group {
   // Ends outstanding operations; the first message stays, and later operations throw it.
   void fail(const std::string& message) noexcept;
   std::string failure() const;
+  // Fails, with what an operation failed with; who is missing, where that is known, is part of it.
+  void report(const std::string& operation, const std::string& what) noexcept;
   // Waits for outstanding work, at most so long, and parts from the other ranks.
   void finish(std::chrono::milliseconds patience) noexcept;
 

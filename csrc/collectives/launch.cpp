@@ -152,7 +152,7 @@ void Launch::copy(const std::vector<Copy>& copies, isthmus_stream stream) {
   }
 }
 
-void Launch::enqueue(std::vector<Launch>& launches,
+void Launch::enqueue(std::vector<Launch>& launches, Group& group,
                      const std::vector<std::shared_ptr<Communicator>>& communicators, isthmus_stream stream) {
   const bool is_group = launches.size() > 1 || launches[0].is_group_;
   try {
@@ -160,9 +160,11 @@ void Launch::enqueue(std::vector<Launch>& launches,
     for (size_t i = 0; i < launches.size(); ++i) launches[i].enqueue_(communicators[i]->handle(), stream);
     together.end();
   } catch (const c10::Error& error) {
-    // What the group has started would wait for what it has not.
-    if (is_group)
-      for (const auto& communicator : communicators) communicator->fail(error.what_without_backtrace());
+    const std::string found = communicators[0]->failure();
+    // What a group has started would wait for what it has not.
+    if (!found.empty() || is_group)
+      group.report(launches[0].description_.name, found.empty() ? error.what_without_backtrace() : found);
+    if (!found.empty()) group.require_alive();
     throw;
   }
 }
@@ -181,7 +183,7 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   const isthmus_stream handle = stream_handle(stream);
   DriverWork::Launched launched{stream, from, options.timeout, communicators, {}, {}, options.blocks};
   for (Launch& launch : launches) copy(launch.before_, handle);
-  enqueue(launches, communicators, handle);
+  enqueue(launches, group, communicators, handle);
   mark_busy(stream);
   for (Launch& launch : launches) {
     copy(launch.after_, handle);

@@ -61,7 +61,7 @@ class Launch {
   using Copy = DriverWork::Copy;
 
   void check(const at::Tensor& tensor);
-  static void enqueue(std::vector<Launch>& launches,
+  static void enqueue(std::vector<Launch>& launches, Group& group,
                       const std::vector<std::shared_ptr<Communicator>>& communicators, isthmus_stream stream);
   static void copy(const std::vector<Copy>& copies, isthmus_stream stream);
 

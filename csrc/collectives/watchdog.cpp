@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/driver_work.h"
-#include "collectives/recorder.h"
 
 namespace isthmus::watchdog {
 namespace {
@@ -54,10 +53,13 @@ class Watchdog {
 
   static void look_at(DriverWork& work) {
     Group& group = work.group();
+    const Description& description = work.description();
     if (work.poll()) {
-      if (work.exception() && group.failure().empty()) report(work, error_of(work));
+      if (work.exception() && group.failure().empty()) group.report(description.text(), error_of(work));
     } else if (work.age() > work.timeout() && group.failure().empty()) {
-      report(work, "timed out after " + std::to_string(work.timeout().count()) + " ms");
+      group.board().publish(true);
+      group.report(description.text(), "timed out after " + std::to_string(work.timeout().count()) + " ms" +
+                                           group.board().absent(description.collective, description.peer));
     }
   }
 
@@ -69,19 +71,6 @@ class Watchdog {
     } catch (const std::exception& error) {
       return error.what();
     }
-  }
-
-  static void report(const DriverWork& work, const std::string& what) {
-    Group& group = work.group();
-    const Description& description = work.description();
-    group.board().publish(true);
-    const std::string message =
-        group.title() + ", rank " + std::to_string(group.identity().rank) + ": " + description.text() +
-        " failed: " + what + group.board().absent(description.collective, description.peer) +
-        ". The group is of no more use; end the job, or start it again from a checkpoint.";
-    LOG(ERROR) << "isthmus: " << message;
-    recorder::write(group);
-    group.fail(message);
   }
 
   std::mutex looking_;

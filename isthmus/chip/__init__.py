@@ -66,6 +66,7 @@ from isthmus.chip.dispatch import (
     set_strict,
     set_tracing,
 )
+from isthmus.chip.distributed import dump_flight_recorder
 from isthmus.chip.memory import (
     MemPool,
     caching_allocator_alloc,
@@ -191,6 +192,7 @@ __all__ = [
     "DoubleStorage",
     "DoubleTensor",
     "driver",
+    "dump_flight_recorder",
     "empty_cache",
     "empty_host_cache",
     "Event",

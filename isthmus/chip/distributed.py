@@ -1,9 +1,10 @@
 """The c10d backend ``chip``: ``torch.distributed`` on chip tensors.
 
-Collectives go through gloo, over the chip's own bytes where the driver has a host window and over copies of them
-otherwise. The backend takes CPU tensors too. ReduceOp.AVG is a sum divided by the world size; sums of booleans are
-their "or" and products their "and", as with NCCL; element types that gloo lacks are moved as bytes, and refused
-by name where they would be reduced.
+Collectives go through the driver's communicators, on streams of their own, where it has them. Otherwise, and with
+``ISTHMUS_COLLECTIVES=gloo``, they go through gloo, over the chip's own bytes where the driver has a host window and
+over copies of them where it has none; element types that gloo lacks are moved as bytes then, and refused by name
+where they would be reduced. The backend takes CPU tensors too. Sums of booleans are their "or" and products their "and", as with
+NCCL; integers have no average.
 """
 
 from __future__ import annotations
@@ -39,6 +40,22 @@ def register() -> None:
                 "without a backend PyTorch takes the accelerator's but calls it gloo, and DDP does not find it",
                 expects=("backend",),
             )
+
+
+def dump_flight_recorder(include_collectives: bool = True, only_active: bool = False) -> bytes:
+    """The last operations that this process gave the driver, for PyTorch's flight-recorder tools.
+
+    Written to ``<folder>/rank_<n>`` by each rank, ``python -m torch.distributed.flight_recorder.fr_trace <folder>``
+    says where the ranks part. ``ISTHMUS_FLIGHT_RECORDER`` says how many are kept.
+
+    Args:
+        include_collectives: the operations; False leaves the groups and how far they are.
+        only_active: leaves out what has completed.
+
+    Returns:
+        A pickle, of plain values only.
+    """
+    return _C.dump_flight_recorder(include_collectives, only_active)
 
 
 def unregister_default() -> None:
