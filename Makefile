@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo mutate sanitize clean
+.PHONY: help setup build train test conform bench lint format opinfo megatron mutate sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,7 @@ help:
 	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
+	@echo "make megatron MEGATRON=path  Megatron-LM's own pretrain_gpt.py in every parallelism (minutes)"
 	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
 	@echo "make sanitize random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)"
 	@echo "make clean    forget the build (not .venv)"
@@ -90,6 +91,9 @@ conform: setup
 bench: setup
 	@for name in autoload overhead kernel_route train_step compile_step llm_operators collectives; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+megatron: setup
+	@$(BIN)/python -m tests.megatron_checkout $(MEGATRON)
 
 mutate: setup
 	@$(BIN)/isthmus conform mutate --output benchmarks/results/mutation.json
