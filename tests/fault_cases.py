@@ -1,0 +1,137 @@
+"""One rank of a job that goes wrong: ``python -m tests.fault_cases RANK SIZE PORT CASE``.
+
+Prints one line of JSON: what the rank was told and after how many seconds, and what the next operation said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT = timedelta(seconds=3)
+CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
+Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__] = function
+    return function
+
+
+@case
+def killed(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(tensor, group=group)
+    tensor.sum().item()
+
+
+@case
+def stopped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.all_reduce(tensor, group=group)
+    tensor.sum().item()
+
+
+@case
+def late(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 is elsewhere, alive."""
+    if rank == 1:
+        time.sleep(TIMEOUT.total_seconds() + 2)
+    dist.all_reduce(tensor, group=group, async_op=True).wait()
+    torch.chip.synchronize()
+
+
+@case
+def skipped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank != 1:
+        dist.broadcast(tensor, 0, group=group)
+    dist.all_reduce(tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def other_shape(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
+    tensor.sum().item()
+
+
+@case
+def unanswered(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """A message that rank 1 does not take."""
+    if rank == 0:
+        dist.recv(tensor, 1, group=group)
+        tensor.sum().item()
+    time.sleep(TIMEOUT.total_seconds() + 2)
+
+
+@case
+def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 does not come to the first operation of a group."""
+    group = dist.new_group(timeout=TIMEOUT)
+    if rank == 1:
+        time.sleep(TIMEOUT.total_seconds() + 2)
+    dist.all_reduce(tensor, group=group)
+
+
+@case
+def aborted(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank == 0:
+        time.sleep(0.5)
+        group.abort()
+        dist.all_reduce(tensor, group=group)
+    work = dist.all_reduce(tensor, group=group, async_op=True)
+    work.wait()
+    tensor.sum().item()
+
+
+@case
+def mismatch_in_debug_mode(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
+
+
+def said(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def main() -> None:
+    rank, size, port, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    torch.set_num_threads(1)
+    device = torch.device("chip", rank % 2)
+    torch.chip.set_device(device)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("chip", init_method=address, rank=rank, world_size=size)
+    tensor = torch.ones(100_000, device=device)
+    group = dist.new_group(timeout=TIMEOUT)  # the world's is long: ranks start late on a busy machine
+    dist.all_reduce(tensor, group=group)
+    dist.broadcast(tensor, 0, group=group)
+    torch.chip.synchronize()
+    time.sleep(0.5)  # every rank has said how far it is
+    begin = time.monotonic()
+    error = said(lambda: CASES[name](rank, tensor, group))
+    seconds = time.monotonic() - begin
+    again = said(lambda: dist.all_reduce(tensor, group=group))
+    if folder := os.environ.get("ISTHMUS_FLIGHT_RECORDER_FOLDER"):
+        (Path(folder) / f"rank_{rank}").write_bytes(torch.chip.dump_flight_recorder())
+    print(json.dumps({"error": error, "seconds": seconds, "again": again}), flush=True)
+    if name == "late" and rank == 0:
+        time.sleep(4)  # it has the store, which rank 1 asks what has happened
+    os._exit(0)  # as a job ends that has failed
+
+
+if __name__ == "__main__":
+    main()
