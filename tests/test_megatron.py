@@ -77,7 +77,7 @@ def reports():
 def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))
     assert expected[0] > expected[-1] + 0.05, "nothing was learnt"
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert found == (expected if LEVEL in other else pytest.approx(expected, rel=1e-5))
 
 
 def test_recompute_repeats_fewer_collectives(reports):
