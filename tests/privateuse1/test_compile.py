@@ -33,7 +33,9 @@ def _autocast(x: torch.Tensor) -> torch.Tensor:
 @covers("compile", "test_simple_compile", "test_compile_fullgraph_multiple_ops", "test_compile_with_autocast")
 @covers("compile", "test_device_transfer_traces_fully")
 @pytest.mark.parametrize(
-    "function", [lambda x: x + 1, lambda x: torch.relu((x + 1) * 2), _to_host, _autocast], ids=str
+    "function",
+    [lambda x: x + 1, lambda x: torch.relu((x + 1) * 2), _to_host, _autocast],
+    ids=["one", "several", "to_host", "autocast"],
 )
 def test_a_function_is_one_graph(function: Callable[[torch.Tensor], torch.Tensor]):
     x = torch.randn(4, 4, device="chip")
