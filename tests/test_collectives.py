@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import output
 from tests.run_rank import CHECKS
 from tests.test_driver_open import build
 
@@ -36,6 +37,8 @@ COPIED = (
     "send_and_receive",
     "any_layout",
 )
+# A driver that cannot connect rank 1, as the host chip cannot connect ranks on several machines.
+REFUSED_BY_ONE = "table.comm_create = refuse_rank_1;"
 WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;"
 
 
@@ -109,6 +112,44 @@ def test_two_ranks_through_gloo(ranks_through_gloo: Ranks, name: str) -> None:
 def test_two_ranks_without_a_host_window(ranks_with_copies: Ranks, name: str) -> None:
     for rank in range(2):
         ranks_with_copies.assert_passed(name, rank)
+
+
+def test_ranks_that_the_driver_cannot_connect_take_gloo(tmp_path: Path) -> None:
+    names = ("all_reduce", "refusals_of_gloo", "send_and_receive", "batched_point_to_point", "groups")
+    ranks = Ranks(tmp_path, names, ISTHMUS_DRIVER=build(tmp_path, REFUSED_BY_ONE))
+    for rank in range(2):
+        for name in names:
+            ranks.assert_passed(name, rank)
+
+
+def test_threads_are_ranks() -> None:
+    """Two ranks in one process, each on its own device."""
+    code = """
+    import threading, torch
+    from datetime import timedelta
+    from isthmus import _C
+    from isthmus.chip.distributed import _make_gloo
+    from torch.distributed import HashStore, AllreduceOptions
+    store, found, errors = HashStore(), [None, None], []
+    def run(rank):
+        try:
+            options = _C.ChipBackendOptions()
+            options._timeout, options.group_name = timedelta(seconds=30), "threads"
+            options.global_ranks_in_group = [0, 1]
+            backend = _C.ChipBackend(store, rank, 2, options, _make_gloo)
+            tensor = torch.full((100_000,), 1.0 + rank, device=f"chip:{rank}")
+            for _ in range(5):
+                backend.allreduce([tensor], AllreduceOptions()).wait()
+            found[rank] = tensor.unique().tolist()
+            backend.shutdown()
+        except Exception as error:
+            errors.append(repr(error))
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(found, errors)
+    """
+    assert output(code, ISTHMUS_HOST_DEVICES="2") == "[[48.0], [48.0]] []"
 
 
 @pytest.mark.parametrize("name", ["default_backend", "composite_backend"])

@@ -21,6 +21,11 @@ SOURCE = r"""
 static isthmus_driver table;
 static isthmus_status fail_to_start(void) { return ISTHMUS_DEVICE_ERROR; }
 static isthmus_status cannot_count_yet(int32_t *count) { (void)count; return ISTHMUS_NOT_READY; }
+static isthmus_status (*create)(const isthmus_unique_id *, const isthmus_comm_options *, isthmus_comm *);
+static isthmus_status refuse_rank_1(const isthmus_unique_id *id, const isthmus_comm_options *options,
+                                    isthmus_comm *comm) {
+  return options->rank == 1 ? ISTHMUS_UNSUPPORTED : create(id, options, comm);
+}
 static const char *reason(void) { return "the board is not powered; switch it on"; }
 
 __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(uint32_t version) {
@@ -32,6 +37,8 @@ __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(
   (void)fail_to_start;
   (void)cannot_count_yet;
   (void)reason;
+  (void)refuse_rank_1;
+  create = original->comm_create;
   EDIT
   return &table;
 }

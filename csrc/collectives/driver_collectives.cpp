@@ -18,8 +18,9 @@ bool DriverCollectives::serves(const at::Tensor& tensor) {
 bool DriverCollectives::serves(const at::Tensor& tensor, int peer) {
   if (!tensor.is_privateuseone() || !Group::driver_serves()) return false;
   group_->require_alive();
-  // In a block the pairs meet at its end, in an order that all ranks have in common.
-  return is_coalescing() || group_->with(tensor.device().index(), peer) != nullptr;
+  // In a block of more than two ranks the pairs meet at its end, in an order that all have in common.
+  if (is_coalescing() && size() > 2) return true;
+  return group_->with(tensor.device().index(), peer) != nullptr;
 }
 
 DriverCollectives::WorkPtr DriverCollectives::broadcast(const at::Tensor& tensor,
