@@ -3,8 +3,8 @@
 Collectives go through the driver's communicators, on streams of their own, where it has them. Otherwise, and with
 ``ISTHMUS_COLLECTIVES=gloo``, they go through gloo, over the chip's own bytes where the driver has a host window and
 over copies of them where it has none; element types that gloo lacks are moved as bytes then, and refused by name
-where they would be reduced. The backend takes CPU tensors too. Sums of booleans are their "or" and products their "and", as with
-NCCL; integers have no average.
+where they would be reduced. The backend takes CPU tensors too. Sums of booleans are their "or" and products their
+"and", as with NCCL; integers have no average.
 """
 
 from __future__ import annotations
