@@ -16,6 +16,7 @@ import isthmus.megatron  # noqa: F401 - the one line that is not Megatron's, bef
 import argparse
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -261,7 +262,11 @@ def report(args: argparse.Namespace, step: Any, prints: bool) -> None:
 def main() -> None:
     args = parse_args()
     if args.plain:
-        report(args, plain.trainer(args), True)
+        try:
+            step = plain.trainer(args)
+        except ValueError as error:
+            sys.exit(f"pretrain_gpt_core.py: {error}")
+        report(args, step, True)
         return
     start_process_group()
     report(args, trainer(args), dist.get_rank() == dist.get_world_size() - 1)
