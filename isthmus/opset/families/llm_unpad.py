@@ -15,8 +15,8 @@ _LENGTHS = [([5, 0, 1, 3], 7), ([4], 4), ([2, 2], 2), ([0, 0], 3)]
 
 def _unpads(m: Maker) -> Iterator[Case]:
     for i, (lengths, most) in enumerate(_LENGTHS):
-        kind = "contiguous" if sum(lengths) else "zero-size"
-        yield m.case(kind, m.tensor(len(lengths), most, 5 + i), lengths, most)
+        yield m.case("contiguous", m.tensor(len(lengths), most, 5 + i), lengths, most)
+    yield m.case("zero-size", m.tensor(2, 4, 0), [3, 1], 4)
     yield m.case("strided", m.tensor(3, 6, 11, layout="transposed"), [2, 6, 1], 6)
     yield m.case("large", m.tensor(3, 40, 70), [33, 17, 40], 40)
 
@@ -31,8 +31,8 @@ def _pads(m: Maker) -> Iterator[Case]:
 
 def _masks(m: Maker) -> Iterator[Case]:
     for lengths, most in _LENGTHS:
-        kind = "contiguous" if sum(lengths) else "zero-size"
-        yield m.case(kind, m.tensor(len(lengths), 1, most, most), lengths, 3)
+        yield m.case("contiguous", m.tensor(len(lengths), 1, most, most), lengths, 3)
+    yield m.case("zero-size", m.tensor(2, 1, 0, 0), [0, 0], 3)
     yield m.case("strided", m.tensor(2, 1, 5, 5, layout="transposed"), [5, 2], 2)
 
 
