@@ -128,8 +128,8 @@ def main() -> None:
     if folder := os.environ.get("ISTHMUS_FLIGHT_RECORDER_FOLDER"):
         (Path(folder) / f"rank_{rank}").write_bytes(torch.chip.dump_flight_recorder())
     print(json.dumps({"error": error, "seconds": seconds, "again": again}), flush=True)
-    if name == "late" and rank == 0:
-        time.sleep(4)  # it has the store, which rank 1 asks what has happened
+    if rank == 0:
+        sys.stdin.read()  # until the others have ended: it has the store, which they ask what has happened
     os._exit(0)  # as a job ends that has failed
 
 

@@ -24,6 +24,7 @@ def start(rank: int, size: int, port: int, name: str, environment: dict[str, str
         [sys.executable, "-W", "ignore", "-m", "tests.fault_cases", str(rank), str(size), str(port), name],
         cwd=ROOT,
         env={**os.environ, **settings},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -37,7 +38,11 @@ def run(name: str, size: int = 3, **environment: str) -> list[dict[str, Any]]:
     processes = [start(rank, size, port, name, environment) for rank in range(size)]
     told: list[dict[str, Any]] = [{} for _ in processes]
     try:
-        for rank in (0, *range(2, size), 1):  # rank 1 may have stopped
+        for rank in (
+            *range(2, size),
+            1,
+            0,
+        ):  # rank 1 may have stopped; rank 0 has the store until its input ends
             process = processes[rank]
             if rank == 1 and name == "stopped":
                 process.send_signal(signal.SIGKILL)
