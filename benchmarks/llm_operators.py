@@ -35,24 +35,12 @@ def _timed(function: Callable[[], object]) -> Callable[[], float]:
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of the result table, printed as they come."""
-    import torch
-    from llm_cases import CASES
-    from llm_cases_other import CASES as OTHERS
-    from llm_rows import row
+    from llm_rows import chosen, row
 
     rows = []
-    for name, make in (CASES | OTHERS).items():
-        if not fnmatch.fnmatch(name, options.only):
-            continue
-        for dtype in (torch.float32, torch.bfloat16):
-            torch.manual_seed(0)
-            case = make(dtype, 0.25 if options.quick else 1)
-            for mode in (0,) if case.in_place else (0, 1):
-                made = row(
-                    name, dtype, case, mode, rounds=options.rounds, timed=_timed, compiled=options.compile
-                )
-                rows.append(made)
-                print(*made.values(), flush=True)
+    for which in chosen(options.only, 0.25 if options.quick else 1):
+        rows.append(row(*which, rounds=options.rounds, timed=_timed, compiled=options.compile))
+        print(*rows[-1].values(), flush=True)
     return rows
 
 

@@ -5,7 +5,6 @@ product measured in the same rounds, and limit_over_ours the share of it that is
 """
 
 import argparse
-import fnmatch
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -72,28 +71,20 @@ def timed(function: Callable[[], object]) -> Callable[[], float]:
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of the result table, printed as they come."""
-    from llm_cases import CASES
-    from llm_cases_other import CASES as OTHERS
-    from llm_rows import row
+    from llm_rows import chosen, row
 
     rows = []
-    for name, make in (CASES | OTHERS).items():
-        if not fnmatch.fnmatch(name, options.only):
-            continue
-        for dtype in (torch.float32, torch.bfloat16):
-            torch.manual_seed(0)
-            case = make(dtype, PORTION)
-            for mode in (0,) if case.in_place else (0, 1):
-                made = row(
-                    name, dtype, case, mode, rounds=options.rounds, timed=timed, compiled=options.compile,
-                    others=liger(name), side=SIDE,
-                )  # fmt: skip
-                seconds = made["ours_ms"] / 1e3
-                made.setdefault("over_liger", None)
-                made["GB_per_s"] = case.moved[mode] / seconds / 1e9 if case.moved[mode] else None
-                made["TFLOP_per_s"] = case.flops[mode] / seconds / 1e12 if case.flops[mode] else None
-                rows.append(dict(sorted(made.items(), key=lambda item: item[0] == "limit_over_ours")))
-                print(*rows[-1].values(), flush=True)
+    for name, dtype, case, mode in chosen(options.only, PORTION):
+        made = row(
+            name, dtype, case, mode, rounds=options.rounds, timed=timed, compiled=options.compile,
+            others=liger(name), side=SIDE,
+        )  # fmt: skip
+        seconds = made["ours_ms"] / 1e3
+        made.setdefault("over_liger", None)
+        made["GB_per_s"] = case.moved[mode] / seconds / 1e9 if case.moved[mode] else None
+        made["TFLOP_per_s"] = case.flops[mode] / seconds / 1e12 if case.flops[mode] else None
+        rows.append(dict(sorted(made.items(), key=lambda item: item[0] == "limit_over_ours")))
+        print(*rows[-1].values(), flush=True)
     return rows
 
 

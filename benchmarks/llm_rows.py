@@ -1,11 +1,13 @@
 """One row of the tables of llm_operators.py and llm_operators_gpu.py: an operator, a dtype and a pass."""
 
-from collections.abc import Callable
+import fnmatch
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from harness import interleave, ratio
-from llm_cases import Case, Function
+from llm_cases import CASES, Case, Function
+from llm_cases_other import CASES as OTHERS
 
 Timed = Callable[[Callable[[], object]], Callable[[], float]]
 
@@ -43,6 +45,18 @@ def _limit(moved: int, flops: int, dtype: torch.dtype, side: int) -> tuple[Calla
     source = torch.zeros(moved // 2, dtype=torch.int8)
     target = torch.empty_like(source)
     return (lambda: target.copy_(source)), 1.0
+
+
+def chosen(pattern: str, portion: float) -> Iterator[tuple[str, torch.dtype, Case, int]]:
+    """Operator, dtype, case and pass of each row; all of a case have the same tensors."""
+    for name, make in (CASES | OTHERS).items():
+        if not fnmatch.fnmatch(name, pattern):
+            continue
+        for dtype in (torch.float32, torch.bfloat16):
+            torch.manual_seed(0)
+            case = make(dtype, portion)
+            for mode in (0,) if case.in_place else (0, 1):
+                yield name, dtype, case, mode
 
 
 def row(

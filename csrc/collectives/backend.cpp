@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "collectives/elements.h"
 #include "collectives/work.h"
 #include "core/stream.h"
 
@@ -24,10 +25,7 @@ ReduceOp reduce_op(const ReduceOp& op, const at::Tensor& tensor, const char* col
   TORCH_CHECK_TYPE(op.op_ != ReduceOp::AVG || at::isFloatingType(dtype), collective,
                    ": ReduceOp.AVG takes floating-point tensors on chip, not ", dtype,
                    "; use SUM and divide.");
-  if (dtype != at::kBool) return op;
-  if (op.op_ == ReduceOp::SUM) return ReduceOp::MAX;
-  if (op.op_ == ReduceOp::PRODUCT) return ReduceOp::MIN;
-  return op;
+  return for_dtype(op, dtype);
 }
 
 // The options for the transport: those given, with the operation for these tensors.

@@ -3,55 +3,14 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <cstring>
-#include <optional>
 
+#include "core/dtype.h"
 #include "core/runtime.h"
 
 namespace isthmus {
 namespace {
 
 using c10d::ReduceOp;
-
-std::optional<isthmus_dtype> named(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kChar:
-      return ISTHMUS_INT8;
-    case at::kByte:
-      return ISTHMUS_UINT8;
-    case at::kShort:
-      return ISTHMUS_INT16;
-    case at::kInt:
-      return ISTHMUS_INT32;
-    case at::kLong:
-      return ISTHMUS_INT64;
-    case at::kHalf:
-      return ISTHMUS_FLOAT16;
-    case at::kBFloat16:
-      return ISTHMUS_BFLOAT16;
-    case at::kFloat:
-      return ISTHMUS_FLOAT32;
-    case at::kDouble:
-      return ISTHMUS_FLOAT64;
-    case at::kBool:
-      return ISTHMUS_BOOL;
-    case at::kUInt16:
-      return ISTHMUS_UINT16;
-    case at::kUInt32:
-      return ISTHMUS_UINT32;
-    case at::kUInt64:
-      return ISTHMUS_UINT64;
-    case at::kComplexFloat:
-      return ISTHMUS_COMPLEX64;
-    case at::kComplexDouble:
-      return ISTHMUS_COMPLEX128;
-    case at::kFloat8_e4m3fn:
-      return ISTHMUS_FLOAT8_E4M3;
-    case at::kFloat8_e5m2:
-      return ISTHMUS_FLOAT8_E5M2;
-    default:
-      return std::nullopt;
-  }
-}
 
 isthmus_reduce_op named(const ReduceOp& op, const char* collective) {
   switch (op.op_) {
@@ -85,13 +44,21 @@ bool is_linear(isthmus_reduce_op op) {
 
 }  // namespace
 
+ReduceOp for_dtype(const ReduceOp& op, at::ScalarType dtype) {
+  if (dtype != at::kBool) return op;
+  if (op.op_ == ReduceOp::SUM) return ReduceOp::MAX;
+  if (op.op_ == ReduceOp::PRODUCT) return ReduceOp::MIN;
+  return op;
+}
+
 ElementCount moved(const at::Tensor& tensor) {
-  if (const auto dtype = named(tensor.scalar_type())) return {*dtype, static_cast<size_t>(tensor.numel())};
-  return {ISTHMUS_UINT8, tensor.nbytes()};
+  const int code = dtype_code(tensor.scalar_type());
+  if (code < 0) return {ISTHMUS_UINT8, tensor.nbytes()};
+  return {static_cast<isthmus_dtype>(code), static_cast<size_t>(tensor.numel())};
 }
 
 Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* collective)
-    : op_(named(op, collective)) {
+    : op_(named(for_dtype(op, dtype), collective)) {
   const bool is_complex = at::isComplexType(dtype);
   TORCH_CHECK_TYPE(op_ != ISTHMUS_AVG || at::isFloatingType(dtype) || is_complex, collective,
                    ": ReduceOp.AVG takes floating-point tensors on chip, not ", dtype,
@@ -100,13 +67,11 @@ Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* colle
                    ": complex numbers have sums and averages only on chip, not this ReduceOp; use "
                    "torch.view_as_real().");
   const at::ScalarType number = is_complex ? at::toRealValueType(dtype) : dtype;
-  const auto found = named(number);
-  TORCH_CHECK_TYPE(found, collective, " does not reduce ", dtype,
+  const int code = dtype_code(number);
+  TORCH_CHECK_TYPE(code >= 0, collective, " does not reduce ", dtype,
                    " on chip; convert the tensor to another dtype.");
-  dtype_ = *found;
+  dtype_ = static_cast<isthmus_dtype>(code);
   pair_ = is_complex ? 2 : 1;
-  if (dtype == at::kBool && op_ == ISTHMUS_SUM) op_ = ISTHMUS_MAX;
-  if (dtype == at::kBool && op_ == ISTHMUS_PRODUCT) op_ = ISTHMUS_MIN;
   if (op_ == ISTHMUS_PREMUL_SUM) set_factor(op, number, collective);
 }
 

@@ -18,8 +18,10 @@ struct ElementCount {
 // Elements that are only moved: those of a dtype that the driver has no name for go as bytes.
 ElementCount moved(const at::Tensor& tensor);
 
-// A ReduceOp for tensors of one dtype. Sums of booleans are their "or" and products their "and", as with
-// NCCL; complex numbers are summed as pairs.
+// Sums of booleans are their "or" and products their "and", as with NCCL.
+c10d::ReduceOp for_dtype(const c10d::ReduceOp& op, at::ScalarType dtype);
+
+// A ReduceOp for tensors of one dtype; complex numbers are summed as pairs.
 class Reduction {
  public:
   // Throws TypeError where the operation makes no sense for the dtype.

@@ -76,47 +76,6 @@ const char* status_text(int64_t status) {
 
 }  // namespace
 
-int dtype_code(at::ScalarType dtype) noexcept {
-  switch (dtype) {
-    case at::kChar:
-      return ISTHMUS_INT8;
-    case at::kByte:
-      return ISTHMUS_UINT8;
-    case at::kShort:
-      return ISTHMUS_INT16;
-    case at::kInt:
-      return ISTHMUS_INT32;
-    case at::kLong:
-      return ISTHMUS_INT64;
-    case at::kHalf:
-      return ISTHMUS_FLOAT16;
-    case at::kBFloat16:
-      return ISTHMUS_BFLOAT16;
-    case at::kFloat:
-      return ISTHMUS_FLOAT32;
-    case at::kDouble:
-      return ISTHMUS_FLOAT64;
-    case at::kBool:
-      return ISTHMUS_BOOL;
-    case at::kUInt16:
-      return ISTHMUS_UINT16;
-    case at::kUInt32:
-      return ISTHMUS_UINT32;
-    case at::kUInt64:
-      return ISTHMUS_UINT64;
-    case at::kComplexFloat:
-      return ISTHMUS_COMPLEX64;
-    case at::kComplexDouble:
-      return ISTHMUS_COMPLEX128;
-    case at::kFloat8_e4m3fn:
-      return ISTHMUS_FLOAT8_E4M3;
-    case at::kFloat8_e5m2:
-      return ISTHMUS_FLOAT8_E5M2;
-    default:
-      return -1;
-  }
-}
-
 std::string dtype_names(uint64_t dtypes) {
   std::string names;
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {

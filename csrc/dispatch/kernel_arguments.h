@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/stream.h"
 #include "dispatch/operator_library.h"
 
 namespace isthmus {
 
-// DLPack's and the driver interface's name of a dtype; -1 where the latter has none.
-int dtype_code(at::ScalarType dtype) noexcept;
 inline uint64_t dtype_bit(at::ScalarType dtype) noexcept {
   const int code = dtype_code(dtype);
   return code < 0 ? uint64_t{1} << 63 : uint64_t{1} << code;  // bit 63 is in no set

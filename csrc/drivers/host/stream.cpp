@@ -7,19 +7,13 @@
 #include <random>
 #include <system_error>
 
+#include "pause.h"
+
 namespace isthmus::host {
 namespace {
 
 constexpr int kSpins = 200;  // a few microseconds: shorter than going to sleep and being woken
 constexpr int kMaxDelayMicroseconds = 200;
-
-void pause_processor() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 void delay_randomly() {
   thread_local std::minstd_rand generator{std::random_device{}()};

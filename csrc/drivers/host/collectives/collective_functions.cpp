@@ -102,11 +102,14 @@ void require_no_overlap(const Request& request) {
        request.from, is_exchange ? "it has no in-place form" : "they may only be in place as a whole");
 }
 
-void enqueue_checked(Request request) {
+isthmus_status enqueue_checked(Request request, void* to, const void* from) {
+  request.to = to;
+  request.from = from;
   require_memory(request, request.to, request.to_bytes(), "to");
   require_memory(request, request.from, request.from_bytes(), "from");
   require_no_overlap(request);
   enqueue(std::move(request));
+  return ISTHMUS_OK;
 }
 
 isthmus_status all_reduce(void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op,
@@ -114,10 +117,7 @@ isthmus_status all_reduce(void* to, const void* from, size_t count, isthmus_dtyp
   return call([&] {
     Request request = make_request(Kind::kAllReduce, comm, stream, count, dtype);
     set_reduction(request, op, factor);
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -127,10 +127,7 @@ isthmus_status reduce(void* to, const void* from, size_t count, isthmus_dtype dt
     Request request = make_request(Kind::kReduce, comm, stream, count, dtype);
     set_root(request, root, "root");
     set_reduction(request, op, factor);
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -139,10 +136,7 @@ isthmus_status broadcast(void* buffer, size_t count, isthmus_dtype dtype, int32_
   return call([&] {
     Request request = make_request(Kind::kBroadcast, comm, stream, count, dtype);
     set_root(request, root, "root");
-    request.to = buffer;
-    request.from = buffer;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), buffer, buffer);
   });
 }
 
@@ -150,10 +144,7 @@ isthmus_status all_gather(void* to, const void* from, size_t count, isthmus_dtyp
                           isthmus_stream stream) {
   return call([&] {
     Request request = make_request(Kind::kAllGather, comm, stream, count, dtype);
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -163,10 +154,7 @@ isthmus_status reduce_scatter(void* to, const void* from, size_t count, isthmus_
   return call([&] {
     Request request = make_request(Kind::kReduceScatter, comm, stream, count, dtype);
     set_reduction(request, op, factor);
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -174,10 +162,7 @@ isthmus_status all_to_all(void* to, const void* from, size_t count, isthmus_dtyp
                           isthmus_stream stream) {
   return call([&] {
     Request request = make_request(Kind::kAllToAll, comm, stream, count, dtype);
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -204,10 +189,7 @@ isthmus_status all_to_all_v(void* to, const size_t* to_counts, const size_t* to_
     Request request = make_request(Kind::kAllToAllV, comm, stream, 0, dtype);
     request.to_parts = parts_of(request, to_counts, to_offsets, "to");
     request.from_parts = parts_of(request, from_counts, from_offsets, "from");
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -216,10 +198,7 @@ isthmus_status gather(void* to, const void* from, size_t count, isthmus_dtype dt
   return call([&] {
     Request request = make_request(Kind::kGather, comm, stream, count, dtype);
     set_root(request, root, "root");
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -228,10 +207,7 @@ isthmus_status scatter(void* to, const void* from, size_t count, isthmus_dtype d
   return call([&] {
     Request request = make_request(Kind::kScatter, comm, stream, count, dtype);
     set_root(request, root, "root");
-    request.to = to;
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, from);
   });
 }
 
@@ -240,9 +216,7 @@ isthmus_status send(const void* from, size_t count, isthmus_dtype dtype, int32_t
   return call([&] {
     Request request = make_request(Kind::kSend, comm, stream, count, dtype);
     set_root(request, peer, "peer");
-    request.from = from;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), nullptr, from);
   });
 }
 
@@ -251,9 +225,7 @@ isthmus_status receive(void* to, size_t count, isthmus_dtype dtype, int32_t peer
   return call([&] {
     Request request = make_request(Kind::kReceive, comm, stream, count, dtype);
     set_root(request, peer, "peer");
-    request.to = to;
-    enqueue_checked(std::move(request));
-    return ISTHMUS_OK;
+    return enqueue_checked(std::move(request), to, nullptr);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "drivers/host/device.h"
 #include "drivers/host/error.h"
+#include "drivers/host/pause.h"
 
 namespace isthmus::host {
 namespace {
@@ -15,14 +16,6 @@ constexpr int64_t kSpinNanoseconds = 50'000;  // of a worker before it sleeps
 constexpr int kPauses = 32;                   // between two offers of the processor to others
 constexpr int64_t kManyLookNanoseconds = 100'000;
 constexpr size_t kNamedRanks = 8;
-
-void pause_processor() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
