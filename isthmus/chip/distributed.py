@@ -40,6 +40,12 @@ def register() -> None:
                 "without a backend PyTorch takes the accelerator's but calls it gloo, and DDP does not find it",
                 expects=("backend",),
             )
+        _scope.replace(
+            "torch.nn.parallel.DistributedDataParallel._check_comm_hook",
+            _with_bfloat16_hooks,
+            "it refuses the hooks that compress to bfloat16 by their names, where there is no CUDA",
+            expects=("self", "hook"),
+        )
 
 
 def dump_flight_recorder(include_collectives: bool = True, only_active: bool = False) -> bytes:
@@ -69,6 +75,27 @@ def _with_default_backend(original: Callable[..., None]) -> Callable[..., None]:
         original(NAME if backend is None else backend, *args, **kwargs)
 
     return init_process_group
+
+
+def _with_bfloat16_hooks(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def check(self: Any, hook: Any) -> None:
+        if self.device_type == NAME and getattr(hook, "__name__", "").startswith("bf16_compress"):
+            hook = _under_another_name(hook)
+        original(self, hook)
+
+    return check
+
+
+def _under_another_name(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the hook's signature."""
+
+    @functools.wraps(hook)
+    def renamed(*args: Any) -> Any:
+        return hook(*args)
+
+    renamed.__name__ = "renamed"
+    return renamed
 
 
 def _create(group: _DistributedBackendOptions, _: Backend.Options | None) -> Backend:

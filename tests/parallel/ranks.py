@@ -1,0 +1,75 @@
+"""Starts the ranks of a subject and collects what each check reports.
+
+``python -m tests.parallel.ranks SUBJECT SIZE`` prints the differences from one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Ranks:
+    """Ranks that have run the checks of a subject.
+
+    Attributes:
+        outputs: what each rank printed.
+        reports: for each rank, the line of each check that ran, by its name.
+    """
+
+    def __init__(self, subject: str, size: int, folder: Path, *names: str, **environment: str) -> None:
+        settings = {"ISTHMUS_HOST_DEVICES": str(size), "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+        processes = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-W", "ignore", "-m", "tests.parallel.rank"),
+                    *(subject, str(number), str(size), str(folder), *names),
+                ],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, **settings},
+            )
+            for number in range(size)
+        ]
+        try:
+            self.outputs = [process.communicate(timeout=240)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        self.reports = [_reports(output) for output in self.outputs]
+
+    def assert_passed(self, check: str) -> None:
+        """Every rank ran it and found no more than its tolerance; the first to say why it did not, says it."""
+        errors = [report.get(check, {}).get("error") for report in self.reports]
+        missing = [number for number, report in enumerate(self.reports) if check not in report]
+        found = [f"rank {number}: {error}" for number, error in enumerate(errors) if error]
+        assert not found, "\n".join(found)
+        assert not missing, f"ranks {missing} did not run it:\n{self.outputs[missing[0]][-3000:]}"
+
+
+def _reports(output: str) -> dict[str, dict]:
+    lines = (json.loads(line) for line in output.splitlines() if line.startswith('{"check"'))
+    return {line["check"]: line for line in lines}
+
+
+def main() -> None:
+    subject, size, *names = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Ranks(subject, int(size), Path(folder), *names)
+    for output in ranks.outputs:
+        print("".join(f"{line}\n" for line in output.splitlines() if not line.startswith('{"check"')), end="")
+    for number, report in enumerate(ranks.reports):
+        for check, line in report.items():
+            print(number, check, line["difference"], line["error"] or "")
+
+
+if __name__ == "__main__":
+    main()

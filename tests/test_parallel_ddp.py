@@ -1,0 +1,20 @@
+"""DistributedDataParallel on chip."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.parallel.rank import checks
+from tests.parallel.ranks import Ranks
+
+NAMES = list(checks("ddp"))
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks("ddp", 2, tmp_path_factory.mktemp("ddp"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks(ranks: Ranks, name: str) -> None:
+    ranks.assert_passed(name)
