@@ -90,7 +90,8 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         gated_linear_unit=True,
         activation_func=torch.nn.functional.silu,
         add_bias_linear=False,
-        gradient_accumulation_fusion=False,
+        gradient_accumulation_fusion=not args.no_gradient_accumulation_fusion,
+        apply_rope_fusion=not args.no_rope_fusion,
     )
 
 
@@ -107,6 +108,7 @@ def build_stage(args: argparse.Namespace, config: TransformerConfig, chunk: int 
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=chunk),
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
         position_embedding_type="rope",
+        rotary_percent=args.rotary_percent,
         vp_stage=chunk,
     )
     local_experts = (args.num_experts or 0) // args.expert_model_parallel_size

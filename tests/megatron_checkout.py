@@ -20,8 +20,8 @@ from isthmus.launch.iteration_lines import parse_megatron
 MODEL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --swiglu "
     "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --transformer-impl local "
-    "--hidden-dropout 0 --attention-dropout 0 --no-persist-layer-norm --no-gradient-accumulation-fusion "
-    "--no-rope-fusion --micro-batch-size 2 --global-batch-size 8 --train-iters 10 --lr 1e-3 --min-lr 1e-3 "
+    "--hidden-dropout 0 --attention-dropout 0 "
+    "--micro-batch-size 2 --global-batch-size 8 --train-iters 10 --lr 1e-3 --min-lr 1e-3 "
     "--lr-decay-style constant "
     "--mock-data --tokenizer-type NullTokenizer --vocab-size 255 --make-vocab-size-divisible-by 128 "
     "--no-create-attention-mask-in-dataloader --log-interval 1 --eval-iters 0 --eval-interval 1000 "

@@ -38,6 +38,8 @@ SETS = (
     ),
 )
 FULL = f"{TENSOR} --recompute-granularity full --recompute-method uniform"
+UNFUSED = "--no-rope-fusion --no-gradient-accumulation-fusion"
+PARTLY = "--rotary-percent 0.5"
 DROPOUT = "--hidden-dropout 0.1 --attention-dropout 0.1"
 LEVEL = "--optimize-recomp-communication-level"
 SETS += (
@@ -46,6 +48,10 @@ SETS += (
         *(f"{FULL} --recompute-num-layers {i} {LEVEL} {j}" for i, j in LEVELS),
     ),
     (f"{FULL} --recompute-num-layers 1 {DROPOUT}", f"{FULL} --recompute-num-layers 1 {DROPOUT} {LEVEL} 2"),
+)
+SETS += (
+    (UNFUSED, ""),
+    (f"{PARTLY} {UNFUSED}", f"{PARTLY} {TENSOR} --sequence-parallel", f"{PARTLY} {CONTEXT}"),
 )
 PAIRS = [(first, other) for first, *others in SETS for other in others]
 

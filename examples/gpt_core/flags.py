@@ -17,6 +17,7 @@ def _model(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--seq-length", type=int, default=64)
     group.add_argument("--normalization", choices=("RMSNorm", "LayerNorm"), default="RMSNorm")
+    group.add_argument("--rotary-percent", type=float, default=1.0, help="part of a head that is turned")
     group.add_argument("--hidden-dropout", type=float, default=0.0)
     group.add_argument("--attention-dropout", type=float, default=0.0)
     group.add_argument("--untie-embeddings-and-output-weights", action="store_true")
@@ -54,6 +55,8 @@ def _training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--recompute-method", choices=("uniform", "block"), default=None)
     group.add_argument("--recompute-num-layers", type=int, default=None)
     group.add_argument("--optimize-recomp-communication-level", type=int, choices=(0, 1, 2), default=0)
+    group.add_argument("--no-rope-fusion", action="store_true")
+    group.add_argument("--no-gradient-accumulation-fusion", action="store_true")
     group.add_argument(
         "--plain", action="store_true", help="train a plain PyTorch model with the same weights"
     )

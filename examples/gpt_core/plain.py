@@ -105,6 +105,12 @@ def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
     """
     if args.num_experts or args.hidden_dropout or args.attention_dropout or args.bf16 or args.fp16:
         raise ValueError("--plain has neither experts nor dropout and is float32; leave those options out")
+    if args.rotary_percent != 1.0:
+        raise ValueError("--plain turns whole heads; leave --rotary-percent out")
+    if args.rotary_interleaved or args.rotary_percent != 1.0:
+        raise ValueError(
+            "--plain turns whole heads, halves apart; leave --rotary-interleaved and -percent out"
+        )
     model = PlainGPT(args).cuda()
     parameters = list(model.parameters())
     groups = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parents[1] / "ops" / "provide"
 # What can be asked for, and the top-level modules that it brings.
-PROVIDED = {"flash_attn": ("flash_attn",), "apex": ("apex", "amp_C")}
+PROVIDED = {"flash_attn": ("flash_attn",), "apex": ("apex", "amp_C", "fused_weight_gradient_mlp_cuda")}
 
 
 def folders(names: str) -> list[str]:

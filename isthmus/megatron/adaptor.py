@@ -15,7 +15,7 @@ from isthmus import patches
 from isthmus.megatron import table
 from isthmus.megatron.signature import drift
 from isthmus.megatron.table import Replacement
-from isthmus.patches import Scope
+from isthmus.patches import PatchError, Scope
 
 FEATURE = "megatron"
 
@@ -70,7 +70,13 @@ def report_missing(module: str) -> None:
 
 def _apply(each: Replacement) -> None:
     """Apply one patch; a Megatron that it was not written for is reported, not patched blindly."""
-    problem = drift(each)
+    try:
+        owner, name = patches.resolve(each.target)
+        if each.only_if_missing and getattr(owner, name, None) is not None:
+            return
+        problem = drift(each)
+    except PatchError as error:
+        problem = str(error)
     if problem:
         _left[each.target] = problem
         print(
@@ -78,9 +84,6 @@ def _apply(each: Replacement) -> None:
             file=sys.stderr,
         )
         return
-    if each.only_if_missing and hasattr(*patches.resolve(each.target)):
-        return
-    owner, name = patches.resolve(each.target)
     if name == "__new__" and name not in vars(owner):
         # Deleted again, it would leave object.__new__ refusing the arguments of __init__ (CPython 5322).
         owner.__new__ = lambda cls, *_, **__: object.__new__(cls)

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from isthmus.patches import PatchError, resolve
+from isthmus.patches import resolve
 
 if TYPE_CHECKING:
     from isthmus.megatron.table import Replacement
@@ -37,13 +37,14 @@ def signature_hash(function: Any) -> str:
 
 
 def drift(each: Replacement) -> str:
-    """Why a patch does not fit the Megatron that is imported; "" where it fits."""
+    """Why a patch does not fit the Megatron that is imported; "" where it fits.
+
+    Raises:
+        isthmus.patches.PatchError: there is no such class or module.
+    """
     if not each.signatures:
         return ""
-    try:
-        owner, name = resolve(f"{each.module}.{each.checked or each.name}")
-    except PatchError as error:
-        return str(error)
+    owner, name = resolve(f"{each.module}.{each.checked or each.name}")
     found = getattr(owner, name, None)
     if not callable(found):
         return "there is no such function in this version"

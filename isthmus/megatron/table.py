@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typing_extensions
 
-from isthmus.megatron import attention, helpers, norm, recompute
+from isthmus.megatron import attention, helpers, norm, recompute, rotary
 
 
 class Replacement(NamedTuple):
@@ -19,7 +19,7 @@ class Replacement(NamedTuple):
         make: builds the replacement from the original.
         reason: one line: what does not work without it.
         signatures: hashes of the original's signature (megatron-core 0.16.1, 0.20.0); () for what is no function.
-        only_if_missing: leave it where the module has it.
+        only_if_missing: leave it where the module has it and it is not None.
         is_optional: the module is Megatron-LM's, which megatron-core does without.
         checked: the function whose signature counts, where it is not the target.
     """
@@ -40,6 +40,7 @@ class Replacement(NamedTuple):
 
 
 _CORE = "megatron.core"
+_ROTARY = f"{_CORE}.models.common.embeddings.rope_utils"
 
 REPLACEMENTS = (
     Replacement(
@@ -77,6 +78,31 @@ REPLACEMENTS = (
         attention.fused,
         "it holds the scores of all pairs and ignores context parallelism",
         ("93880c358b63",),
+    ),
+    Replacement(
+        _ROTARY,
+        "fused_apply_rotary_pos_emb",
+        rotary.fused,
+        "--apply-rope-fusion, the default, asks for Transformer Engine",
+        ("ced8b0560c9b", "e5f7bc98a4f0"),
+        only_if_missing=True,
+        checked="apply_rotary_pos_emb",
+    ),
+    Replacement(
+        _ROTARY,
+        "fused_apply_rotary_pos_emb_thd",
+        rotary.fused_packed,
+        "the same for packed sequences",
+        ("ced8b0560c9b", "e5f7bc98a4f0"),
+        only_if_missing=True,
+        checked="apply_rotary_pos_emb",
+    ),
+    Replacement(
+        f"{_CORE}.transformer.transformer_config",
+        "TransformerConfig.__post_init__",
+        rotary.interleaved_as_well,
+        "it asks for Transformer Engine 2.3 where the fused rotary embedding is interleaved",
+        ("f4ca892d9e9f",),
     ),
     Replacement(
         f"{_CORE}.datasets.utils",

@@ -1,0 +1,111 @@
+"""Rotary position embedding of Megatron's ``--apply-rope-fusion`` by :func:`isthmus.ops.rotary.rotary`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from isthmus.ops.rotary import rotary
+
+
+def fused(_: Any) -> Callable[..., torch.Tensor]:
+    """``fused_apply_rotary_pos_emb``, which only Transformer Engine brings."""
+
+    def fused_apply_rotary_pos_emb(
+        t: torch.Tensor,
+        freqs: torch.Tensor,
+        transpose_output_memory: bool = False,
+        interleaved: bool = False,
+    ) -> torch.Tensor:
+        """Turn the first elements of each head.
+
+        Args:
+            t: [tokens, batch, heads, size], of any strides.
+            freqs: [tokens or more, 1 or batch, 1, width] angles in float32; ``width`` elements of a head are turned.
+            transpose_output_memory: not needed: what follows takes any strides.
+            interleaved: pairs are neighbours.
+
+        Returns:
+            A tensor like ``t``.
+        """
+        tokens, batch = t.shape[:2]
+        angles = freqs[:tokens].flatten(0, 2)
+        rows = torch.arange(angles.size(0), device=t.device).view(tokens, -1).expand(tokens, batch)
+        return _turned(t, angles, rows, interleaved)
+
+    return fused_apply_rotary_pos_emb
+
+
+def fused_packed(_: Any) -> Callable[..., torch.Tensor]:
+    """``fused_apply_rotary_pos_emb_thd``, which only Transformer Engine brings."""
+
+    def fused_apply_rotary_pos_emb_thd(
+        t: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        freqs: torch.Tensor,
+        cp_size: int = 1,
+        cp_rank: int = 0,
+        interleaved: bool = False,
+    ) -> torch.Tensor:
+        """Turn sequences one after the other, of which a context-parallel rank has two chunks each.
+
+        Args:
+            t: [tokens, heads, size].
+            cu_seqlens: [sequences + 1], where each whole sequence begins and the last ends.
+            freqs: [positions, 1, 1, width] angles in float32: of the longest sequence, or of the tokens of all.
+            cp_size: context-parallel ranks.
+            cp_rank: this one.
+            interleaved: pairs are neighbours.
+
+        Returns:
+            A tensor like ``t``.
+        """
+        starts, lengths = cu_seqlens[:-1].long(), cu_seqlens.diff().long() // cp_size
+        first = (starts // cp_size).repeat_interleave(lengths, output_size=t.size(0))
+        places = torch.arange(t.size(0), device=t.device) - first
+        half = (lengths // 2).repeat_interleave(lengths, output_size=t.size(0))
+        if cp_size > 1:
+            later = (2 * cp_size - 2 - cp_rank) * half
+            places += torch.where(places < half, cp_rank * half, later)
+        if freqs.size(0) == t.size(0) * cp_size:  # as Megatron's own: an angle for each token of the batch
+            places += starts.repeat_interleave(lengths, output_size=t.size(0))
+        return _turned(t.unsqueeze(1), freqs.flatten(0, 2), places.unsqueeze(1), interleaved).squeeze(1)
+
+    return fused_apply_rotary_pos_emb_thd
+
+
+def _turned(heads: torch.Tensor, angles: torch.Tensor, rows: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    """[tokens, batch, heads, size] by the angles' row of each token and batch."""
+    width = angles.size(-1)
+    return rotary(heads, angles.cos(), angles.sin(), positions=rows, dim=width, interleaved=interleaved)
+
+
+def interleaved_as_well(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """``TransformerConfig.__post_init__``, which asks for Transformer Engine 2.3 if pairs are neighbours."""
+
+    @functools.wraps(original)
+    def __post_init__(self: Any) -> None:
+        hidden = self.apply_rope_fusion and self.rotary_interleaved and not self.multi_latent_attention
+        if not hidden:
+            original(self)
+            return
+        self.rotary_interleaved = False
+        try:
+            original(self)
+        finally:
+            self.rotary_interleaved = True
+        self.apply_rope_fusion = _packed_is_told()
+
+    return __post_init__
+
+
+@functools.cache
+def _packed_is_told() -> bool:
+    """Whether the fused function for packed sequences is told which the pairs are; that of 0.16 is not."""
+    from megatron.core.models.common.embeddings import rope_utils
+
+    return "mla_rotary_interleaved" in inspect.signature(rope_utils.apply_rotary_pos_emb).parameters
