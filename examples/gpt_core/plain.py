@@ -107,10 +107,6 @@ def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
         raise ValueError("--plain has neither experts nor dropout and is float32; leave those options out")
     if args.rotary_percent != 1.0:
         raise ValueError("--plain turns whole heads; leave --rotary-percent out")
-    if args.rotary_interleaved or args.rotary_percent != 1.0:
-        raise ValueError(
-            "--plain turns whole heads, halves apart; leave --rotary-interleaved and -percent out"
-        )
     model = PlainGPT(args).cuda()
     parameters = list(model.parameters())
     groups = [
