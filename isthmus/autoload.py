@@ -86,6 +86,10 @@ def load() -> None:
         from isthmus.migrate import hugging_face
 
         hugging_face.install()
+    if outcome.registered and os.environ.get("DS_ACCELERATOR") == "chip":
+        from isthmus import deepspeed
+
+        deepspeed.adopt()
 
 
 def _register(asked: str) -> Status:

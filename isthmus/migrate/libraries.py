@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ def install(scope: Scope) -> None:
         "triton.runtime.jit": _refuse_triton,
         "accelerate.accelerator": _accelerate,
         "safetensors.torch": _safetensors,
+        "deepspeed.accelerator.real_accelerator": _deepspeed,
     }
     for module, patch in patches.items():
         import_hook.when_imported(scope, module, functools.partial(_patch, scope, patch))
@@ -101,3 +103,14 @@ def _safetensors(scope: Scope, device_type: str) -> None:
     reason = "it knows the names of some devices only"
     for module in ("safetensors", "safetensors.torch"):
         scope.replace(f"{module}.safe_open", make, reason)
+
+
+def _deepspeed(scope: Scope, device_type: str) -> None:
+    """DeepSpeed has an interface for accelerators, so it is not patched."""
+    from isthmus import deepspeed
+
+    try:
+        deepspeed.adopt()
+    except RuntimeError as error:  # it was imported ahead of the shim
+        warnings.warn(str(error), stacklevel=2)
+    scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)
