@@ -40,6 +40,7 @@ SETS = (
 FULL = f"{TENSOR} --recompute-granularity full --recompute-method uniform"
 UNFUSED = "--no-rope-fusion --no-gradient-accumulation-fusion"
 PARTLY = "--rotary-percent 0.5"
+SEQUENCE = f"{TENSOR} --sequence-parallel --recompute-granularity full --recompute-method uniform"
 DROPOUT = "--hidden-dropout 0.1 --attention-dropout 0.1"
 LEVEL = "--optimize-recomp-communication-level"
 SETS += (
@@ -48,6 +49,14 @@ SETS += (
         *(f"{FULL} --recompute-num-layers {i} {LEVEL} {j}" for i, j in LEVELS),
     ),
     (f"{FULL} --recompute-num-layers 1 {DROPOUT}", f"{FULL} --recompute-num-layers 1 {DROPOUT} {LEVEL} 2"),
+    (
+        f"{SEQUENCE} --recompute-num-layers 1",
+        *(f"{SEQUENCE} --recompute-num-layers {i} {LEVEL} {j}" for i, j in LEVELS),
+    ),
+    (
+        f"{SEQUENCE} --recompute-num-layers 1 {DROPOUT}",
+        f"{SEQUENCE} --recompute-num-layers 2 {DROPOUT} {LEVEL} 1",
+    ),
 )
 SETS += (
     (UNFUSED, ""),
@@ -83,21 +92,43 @@ def reports():
 def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))
     assert expected[0] > expected[-1] + 0.05, "nothing was learnt"
-    assert found == (expected if LEVEL in other else pytest.approx(expected, rel=1e-5))
+    if LEVEL in other:
+        assert found == expected and reports[STEPS + other]["norms"] == reports[STEPS + first]["norms"]
+    else:
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+PASSES = 5 * 4 * 2  # iterations, micro-batches, layers
 
 
 def test_recompute_repeats_fewer_collectives(reports):
     """Of the two all-reduces of each layer: both, that of attention, none."""
-    without = reports[STEPS + TENSOR]["all_reduces"]
+    without = reports[STEPS + TENSOR]["collectives"]["all_reduce"]
     repeated = {
-        each: reports[f"{STEPS}{FULL} --recompute-num-layers {each}"]["all_reduces"] - without
+        each: reports[f"{STEPS}{FULL} --recompute-num-layers {each}"]["collectives"]["all_reduce"] - without
         for each in ("1", *(f"{i} {LEVEL} {j}" for i, j in LEVELS))
     }
-    passes = 5 * 4 * 2  # iterations, micro-batches, layers
     assert repeated == {
-        "1": 2 * passes,
-        f"1 {LEVEL} 1": passes,
+        "1": 2 * PASSES,
+        f"1 {LEVEL} 1": PASSES,
         f"1 {LEVEL} 2": 0,
-        f"2 {LEVEL} 1": passes + passes // 2,  # that of the first layer is needed by the second
+        f"2 {LEVEL} 1": PASSES + PASSES // 2,  # that of the first layer is needed by the second
         f"2 {LEVEL} 2": 0,
+    }
+
+
+def test_gradients_are_gathered_while_a_layer_is_recomputed(reports):
+    """Of the reduce-scatters of each layer those that end a checkpoint: the recompute has begun before the wait."""
+    without = reports[f"{STEPS}{TENSOR} --sequence-parallel"]["collectives"]
+    found = {}
+    for each in ("1", *(f"{i} {LEVEL} {j}" for i, j in LEVELS)):
+        collectives = reports[f"{STEPS}{SEQUENCE} --recompute-num-layers {each}"]["collectives"]
+        repeated = collectives["reduce_scatter_tensor"] - without["reduce_scatter_tensor"]
+        found[each] = (repeated, collectives["overlapped"])
+    assert found == {
+        "1": (2 * PASSES, 0),
+        f"1 {LEVEL} 1": (PASSES, PASSES),
+        f"1 {LEVEL} 2": (0, 2 * PASSES),
+        f"2 {LEVEL} 1": (PASSES + PASSES // 2, PASSES // 2),
+        f"2 {LEVEL} 2": (0, 2 * PASSES),
     }

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType
 
 from isthmus import patches
-from isthmus.megatron import table
+from isthmus.megatron import table, transformer_engine
 from isthmus.megatron.signature import drift
 from isthmus.megatron.table import Replacement
 from isthmus.patches import PatchError, Scope
@@ -43,6 +43,7 @@ def adopt() -> None:
 
     _shim = shim()
     _provide_apex()
+    transformer_engine.provide(_scope)
     _rewrite_installed()
     for each in table.REPLACEMENTS:
         import_hook.when_imported(_scope, each.module, functools.partial(_apply, each))

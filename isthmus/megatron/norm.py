@@ -45,10 +45,34 @@ class Norm(nn.Module):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[..., hidden_size] to the same, in the input's dtype."""
-        weight = self.weight + 1 if self.is_zero_centered else self.weight
-        if self.is_rms:
-            return ops.rms_norm(input, weight, self.eps)
-        return F.layer_norm(input, (self.hidden_size,), weight, self.bias, self.eps)
+        return normalize(input, self.weight, self.bias, self.eps, self.is_rms, self.is_zero_centered)
+
+
+def normalize(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    eps: float,
+    is_rms: bool,
+    is_zero_centered: bool,
+) -> torch.Tensor:
+    """LayerNorm or RMSNorm of the last dimension.
+
+    Args:
+        input: [..., size].
+        weight: [size], less 1 if ``is_zero_centered``.
+        bias: [size], of a LayerNorm.
+        eps: added to the variance.
+        is_rms: without the mean.
+        is_zero_centered: see ``weight``.
+
+    Returns:
+        A tensor like the input.
+    """
+    weight = weight + 1 if is_zero_centered else weight
+    if is_rms:
+        return ops.rms_norm(input, weight, eps)
+    return F.layer_norm(input, weight.shape, weight, bias, eps)
 
 
 def instead_of_torch_norm(original: Callable[..., Any]) -> Callable[..., Any]:

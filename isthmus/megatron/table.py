@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typing_extensions
 
-from isthmus.megatron import attention, helpers, norm, recompute, rotary
+from isthmus.megatron import attention, helpers, norm, prefetch, recompute, rotary
 
 
 class Replacement(NamedTuple):
@@ -124,6 +124,13 @@ REPLACEMENTS = (
         recompute.stops_early,
         "--optimize-recomp-communication-level: its recompute repeats every collective",
         ("5636527b7fe7",),
+    ),
+    Replacement(
+        f"{_CORE}.tensor_parallel.layers",
+        "reduce_scatter_to_sequence_parallel_region",
+        prefetch.under_recompute,
+        "--optimize-recomp-communication-level: its gradient is gathered before, not during the recompute",
+        ("4cc0056a0d1a",),
     ),
     Replacement(
         f"{_CORE}.transformer.transformer_layer",

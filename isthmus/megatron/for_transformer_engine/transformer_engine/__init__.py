@@ -1,0 +1,14 @@
+"""Transformer Engine's layers for Megatron on any accelerator, in PyTorch: linear layers, norms and attention.
+
+They stand in where Transformer Engine is absent, so that ``--transformer-impl transformer_engine``, which is Megatron's
+default, and checkpoints of such models work. Megatron asks what it may use by the version; this one is the last before the
+fusible operations. FP8 is refused.
+"""
+
+from __future__ import annotations
+
+from . import common, pytorch
+
+__version__ = "1.12.0+isthmus"
+
+__all__ = ["common", "pytorch", "__version__"]

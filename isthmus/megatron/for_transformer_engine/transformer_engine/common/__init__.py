@@ -1,0 +1,7 @@
+"""What is common to the frameworks: recipes."""
+
+from __future__ import annotations
+
+from . import recipe
+
+__all__ = ["recipe"]

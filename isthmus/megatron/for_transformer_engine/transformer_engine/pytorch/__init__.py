@@ -1,0 +1,22 @@
+"""Layers and contexts under the names of ``transformer_engine.pytorch``."""
+
+from __future__ import annotations
+
+from . import distributed, fp8, module
+from .attention import DotProductAttention
+from .fp8 import fp8_autocast, fp8_model_init
+from .module import GroupedLinear, LayerNorm, LayerNormLinear, Linear, RMSNorm
+
+__all__ = [
+    "DotProductAttention",
+    "GroupedLinear",
+    "LayerNorm",
+    "LayerNormLinear",
+    "Linear",
+    "RMSNorm",
+    "distributed",
+    "fp8",
+    "fp8_autocast",
+    "fp8_model_init",
+    "module",
+]

@@ -1,0 +1,193 @@
+"""Attention by :func:`isthmus.ops.attention.attend`, over the ranks of a context-parallel group as well."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from .module.base import TransformerEngineBaseModule, refuse_options
+
+from isthmus.megatron import context_parallel
+from isthmus.ops.attention import attend
+
+_MASKS = ("no_mask", "padding", "causal", "padding_causal", "causal_bottom_right", "arbitrary")
+_PACKED = "thd"
+
+
+class DotProductAttention(TransformerEngineBaseModule):
+    """``softmax(query @ key.T * scale) @ value``.
+
+    Args:
+        num_attention_heads: of the whole layer.
+        kv_channels: features of a head, or those of keys and of values.
+        num_gqa_groups: key heads of the whole layer.
+        attention_dropout: share of weights that is dropped in training.
+        qkv_format: ``"sbhd"``, ``"bshd"`` or ``"thd"``.
+        attn_mask_type: ``"no_mask"``, ``"padding"``, ``"causal"``, ``"padding_causal"``,
+            ``"causal_bottom_right"`` or ``"arbitrary"``.
+        window_size: keys seen before and after a query's own; -1 is all.
+        sequence_parallel: dropout draws from the current random state.
+        tp_size: ranks that heads are split over.
+        get_rng_state_tracker: gives the state that dropout draws from.
+        tp_group: ranks that heads are split over.
+        layer_number: of no effect.
+        attention_type: of no effect.
+        cp_group: ranks that tokens are split over, in zigzag.
+        cp_global_ranks: of no effect.
+        cp_stream: of no effect.
+        cp_comm_type: ``"p2p"`` or ``"all_gather"``.
+        softmax_scale: None is ``1 / sqrt(features)``.
+
+    Raises:
+        ValueError: another kind of mask or communication, or an option that needs Transformer Engine itself.
+    """
+
+    def __init__(
+        self,
+        num_attention_heads: int,
+        kv_channels: int | tuple[int, int],
+        num_gqa_groups: int | None = None,
+        attention_dropout: float = 0.0,
+        qkv_format: str = "sbhd",
+        attn_mask_type: str = "causal",
+        window_size: tuple[int, int] | None = None,
+        sequence_parallel: bool = False,
+        tp_size: int = 1,
+        get_rng_state_tracker: Any = None,
+        tp_group: Any = None,
+        layer_number: int | None = None,
+        attention_type: str = "self",
+        cp_group: Any = None,
+        cp_global_ranks: list[int] | None = None,
+        cp_stream: Any = None,
+        cp_comm_type: str = "p2p",
+        softmax_scale: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        refuse_options("DotProductAttention", options)
+        self._join(tp_group, tp_size)
+        self.num_attention_heads, self.num_gqa_groups = num_attention_heads, num_gqa_groups
+        channels = kv_channels if isinstance(kv_channels, int) else kv_channels[0]
+        self.hidden_size_per_attention_head_k = channels
+        self.softmax_scale = 1 / math.sqrt(channels) if softmax_scale is None else softmax_scale
+        self.attention_dropout, self.sequence_parallel = attention_dropout, sequence_parallel
+        self.qkv_format, self.attn_mask_type, self.window_size = qkv_format, attn_mask_type, window_size
+        self.get_rng_state_tracker = get_rng_state_tracker
+        self.set_context_parallel_group(cp_group, cp_global_ranks, cp_stream, cp_comm_type)
+
+    def set_context_parallel_group(
+        self, cp_group: Any, cp_global_ranks: Any, cp_stream: Any, cp_comm_type: str = "p2p"
+    ) -> None:
+        """Name the ranks that tokens are split over, None for whole sequences."""
+        self.cp_group, self.cp_comm_type = cp_group, cp_comm_type
+        if self._ranks() > 1:
+            context_parallel.check(self, cp_comm_type, self.attention_dropout)
+
+    def _ranks(self) -> int:
+        return 1 if self.cp_group is None else torch.distributed.get_world_size(self.cp_group)
+
+    def forward(
+        self,
+        query_layer: torch.Tensor,
+        key_layer: torch.Tensor,
+        value_layer: torch.Tensor,
+        attention_mask: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
+        qkv_format: str | None = None,
+        cu_seqlens_q: torch.Tensor | None = None,
+        cu_seqlens_kv: torch.Tensor | None = None,
+        cu_seqlens_q_padded: torch.Tensor | None = None,
+        cu_seqlens_kv_padded: torch.Tensor | None = None,
+        max_seqlen_q: int | None = None,
+        max_seqlen_kv: int | None = None,
+        attn_mask_type: str | None = None,
+        window_size: tuple[int, int] | None = None,
+        core_attention_bias_type: str = "no_bias",
+        core_attention_bias: torch.Tensor | None = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        """Heads of the queries' format to the same with the heads' features beside each other.
+
+        Raises:
+            ValueError: another kind of mask, or an option that needs Transformer Engine itself.
+        """
+        refuse_options("DotProductAttention", options)
+        kind = attn_mask_type or self.attn_mask_type
+        if kind not in _MASKS:
+            raise ValueError(f"attn_mask_type is {kind!r}; it has to be one of {', '.join(_MASKS)}")
+        form = qkv_format or self.qkv_format
+        if self._ranks() > 1:
+            return self._over_ranks(query_layer, key_layer, value_layer, kind, form, core_attention_bias)
+        settings = self._settings(kind, window_size or self.window_size, query_layer.shape)
+        if form == _PACKED:
+            ends = (
+                cu_seqlens_q if cu_seqlens_q_padded is None else cu_seqlens_q_padded,
+                cu_seqlens_kv if cu_seqlens_kv_padded is None else cu_seqlens_kv_padded,
+            )
+            settings["lengths"] = _lengths(*ends, max_seqlen_q, max_seqlen_kv)
+        else:
+            settings["mask"] = _mask(kind, attention_mask)
+        if core_attention_bias_type == "post_scale_bias":
+            settings["bias"] = core_attention_bias
+        turned = form == "sbhd"
+        heads = (query_layer, key_layer, value_layer)
+        q, k, v = (each.transpose(0, 1) if turned else each for each in heads)
+        with self._random(bool(settings.get("dropout_p"))):
+            out, _ = attend(q, k, v, scale=self.softmax_scale, **settings)
+        return (out.transpose(0, 1) if turned else out).flatten(-2).contiguous()
+
+    def _settings(self, kind: str, window: tuple[int, int] | None, shape: torch.Size) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        if window is not None:
+            settings = {"left": _limit(window[0]), "right": _limit(window[1])}
+        if "causal" in kind:
+            settings["right"] = 0
+        settings["top_left"] = kind in ("causal", "padding_causal") and window is None
+        if self.training and self.attention_dropout:
+            settings["dropout_p"] = self.attention_dropout
+        return settings
+
+    def _random(self, drops: bool) -> Any:
+        if not drops or self.sequence_parallel or self.get_rng_state_tracker is None:
+            return nullcontext()
+        return self.get_rng_state_tracker().fork()
+
+    def _over_ranks(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kind: str, form: str, bias: Any
+    ) -> torch.Tensor:
+        if kind != "causal" or form == _PACKED or bias is not None:
+            raise ValueError(
+                f"context parallelism is for causal attention over whole sequences, not for a mask {kind!r}, "
+                f"sequences in the form {form!r} or attention bias"
+            )
+        compute = context_parallel.gathered if self.cp_comm_type == "all_gather" else context_parallel.ring
+        turned = form == "bshd"
+        q, k, v = (each.transpose(0, 1) if turned else each for each in (query, key, value))
+        out = compute(q, k, v, self.cp_group, self.softmax_scale)
+        return (out.transpose(0, 1) if turned else out).flatten(-2).contiguous()
+
+
+def _limit(keys: int) -> int | None:
+    return None if keys < 0 else keys
+
+
+def _mask(kind: str, mask: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor | None:
+    """What hides a key, [batch or 1, 1, queries or 1, keys]; a causal kind without padding needs none."""
+    if mask is None or kind not in ("padding", "padding_causal", "arbitrary"):
+        return None
+    if isinstance(mask, tuple):
+        queries, keys = mask
+        return queries.transpose(-1, -2) | keys
+    return mask
+
+
+def _lengths(
+    cu_q: torch.Tensor | None, cu_k: torch.Tensor | None, longest_q: int | None, longest_k: int | None
+) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    if cu_q is None or cu_k is None:
+        raise ValueError("packed sequences need cu_seqlens_q and cu_seqlens_kv")
+    longest_q = int(cu_q.diff().max()) if longest_q is None else int(longest_q)
+    longest_k = int(cu_k.diff().max()) if longest_k is None else int(longest_k)
+    return cu_q, cu_k, longest_q, longest_k

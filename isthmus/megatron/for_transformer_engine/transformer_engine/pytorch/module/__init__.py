@@ -1,0 +1,10 @@
+"""Layers."""
+
+from __future__ import annotations
+
+from .grouped_linear import GroupedLinear
+from .layernorm import LayerNorm, RMSNorm
+from .layernorm_linear import LayerNormLinear
+from .linear import Linear
+
+__all__ = ["GroupedLinear", "LayerNorm", "LayerNormLinear", "Linear", "RMSNorm"]

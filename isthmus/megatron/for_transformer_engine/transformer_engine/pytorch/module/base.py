@@ -1,0 +1,85 @@
+"""What the layers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+# Options that only choose how Transformer Engine's kernels and communication go about it.
+_WITHOUT_EFFECT = ("name", "ub_name", "cache_quantized_input")
+
+
+def refuse_options(layer: str, options: dict[str, Any]) -> None:
+    """Accept options that are off or have no effect on results.
+
+    Raises:
+        ValueError: another one is on.
+    """
+    for name, value in options.items():
+        if value and name not in _WITHOUT_EFFECT:
+            raise ValueError(f"{layer}: {name}={value} needs Transformer Engine itself")
+
+
+def place(device: Any) -> Any:
+    """The device of new parameters: the accelerator for ``"cuda"``, whatever else is named otherwise."""
+    return torch.accelerator.current_accelerator() if str(device) == "cuda" else device
+
+
+def get_dummy_wgrad(shape: list[int], dtype: torch.dtype, zero: bool = False) -> torch.Tensor:
+    """A gradient for hooks that only ask whether there is one: the real one is in ``main_grad``."""
+    make = torch.zeros if zero else torch.empty
+    return make(shape, dtype=dtype, device=torch.accelerator.current_accelerator())
+
+
+class TransformerEngineBaseModule(nn.Module):
+    """A layer that knows its tensor-parallel group and has the marks of FP8 being off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tp_group: Any = None
+        self.tp_size = 1
+        self.fp8 = self.fp8_calibration = self.fp8_initialized = False
+        self.fp8_meta: dict[str, Any] = {"fp8_checkpoint": False, "num_gemms": 1}
+
+    def set_tensor_parallel_group(self, tp_group: Any) -> None:
+        """Name the group of ranks that the layer is split over."""
+        self.tp_group = tp_group
+
+    def init_fp8_metadata(self, num_gemms: int = 1) -> None:
+        """Nothing is kept for FP8."""
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The state of FP8 in checkpoints: empty."""
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Scales of FP8 in a checkpoint are of no use here."""
+
+    def _join(self, tp_group: Any, tp_size: int) -> None:
+        """Take over the group, or the number of ranks where the group comes later."""
+        self.tp_group = tp_group
+        self.tp_size = tp_size if tp_group is None else torch.distributed.get_world_size(tp_group)
+
+    def _fill(self, parameter: nn.Parameter, init_method: Callable[..., Any] | None, tracker: Any) -> None:
+        """Draw the first values of a weight, on the accelerator from the random state of the layer's kind."""
+        if parameter.is_meta:
+            return
+        get_tracker, name = tracker
+        draw = init_method or (lambda weight: nn.init.normal_(weight, 0.0, 0.023))
+        if get_tracker is None or parameter.device.type == "cpu":
+            context: Any = nullcontext()
+        else:
+            context = get_tracker().fork(name) if name else get_tracker().fork()
+        with torch.no_grad(), context:
+            draw(parameter)
+
+
+def mark_split(parameter: nn.Parameter, dimension: int) -> None:
+    """Say, as Megatron's own layers do, that each rank has a part of this parameter."""
+    parameter.tensor_model_parallel = True  # type: ignore[attr-defined]
+    parameter.partition_dim = dimension  # type: ignore[attr-defined]
+    parameter.partition_stride = 1  # type: ignore[attr-defined]

@@ -1,0 +1,73 @@
+"""LayerNorm and RMSNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from .base import place, refuse_options
+
+from isthmus.megatron.norm import normalize
+
+
+class _Norm(nn.Module):
+    is_rms = False
+
+    def __init__(
+        self,
+        normalized_shape: int | None = None,
+        eps: float = 1e-5,
+        sequence_parallel: bool | None = None,
+        params_dtype: torch.dtype | None = None,
+        zero_centered_gamma: bool = False,
+        device: Any = "cuda",
+        hidden_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        refuse_options(type(self).__name__, options)
+        size = normalized_shape if normalized_shape is not None else hidden_size
+        if size is None:
+            raise ValueError(f"{type(self).__name__} needs normalized_shape")
+        self.eps, self.zero_centered_gamma = eps, zero_centered_gamma
+        self.sequence_parallel = sequence_parallel
+        start = torch.zeros if zero_centered_gamma else torch.ones
+        where: dict[str, Any] = {"dtype": params_dtype, "device": place(device)}
+        self.weight = nn.Parameter(start(size, **where))
+        self.bias = None if self.is_rms else nn.Parameter(torch.zeros(size, **where))
+        for parameter in self.parameters():
+            parameter.sequence_parallel = bool(sequence_parallel)  # type: ignore[attr-defined]
+
+    def reset_parameters(self) -> None:
+        """Begin with the identity."""
+        nn.init.constant_(self.weight, 0.0 if self.zero_centered_gamma else 1.0)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[..., size] to the same."""
+        return normalize(input, self.weight, self.bias, self.eps, self.is_rms, self.zero_centered_gamma)
+
+
+class LayerNorm(_Norm):
+    """Layer normalization of the last dimension.
+
+    Args:
+        normalized_shape: features.
+        eps: added to the variance.
+        sequence_parallel: ranks of the tensor-parallel group see different tokens.
+        params_dtype: of the parameters; PyTorch's default if None.
+        zero_centered_gamma: the weight is kept less 1.
+        device: of the parameters.
+        hidden_size: features, by the older name.
+
+    Raises:
+        ValueError: an option that needs Transformer Engine itself is on.
+    """
+
+
+class RMSNorm(_Norm):
+    """Root mean square normalization of the last dimension; arguments as of :class:`LayerNorm`."""
+
+    is_rms = True

@@ -1,0 +1,63 @@
+"""A norm and a linear layer as one module, with the parameters in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from .linear import Linear
+
+from isthmus.megatron.norm import normalize
+
+
+class LayerNormLinear(Linear):
+    """A norm of the last dimension and a linear layer; arguments as of :class:`Linear`, and of the norm.
+
+    Args:
+        in_features: as of Linear.
+        out_features: as of Linear.
+        eps: added to the variance.
+        normalization: ``"LayerNorm"`` or ``"RMSNorm"``.
+        zero_centered_gamma: the norm's weight is kept less 1.
+        return_layernorm_output: has to be False.
+
+    Raises:
+        ValueError: another norm, or an option that needs Transformer Engine itself.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        eps: float = 1e-5,
+        *args: Any,
+        normalization: str = "LayerNorm",
+        zero_centered_gamma: bool = False,
+        sequence_parallel: bool = False,
+        **options: Any,
+    ) -> None:
+        if normalization not in ("LayerNorm", "RMSNorm"):
+            raise ValueError(f"normalization is {normalization!r}; it has to be LayerNorm or RMSNorm")
+        self.eps, self.normalization = eps, normalization
+        self.zero_centered_gamma = zero_centered_gamma
+        super().__init__(in_features, out_features, sequence_parallel, *args, **options)
+
+    def _make_norm(self, where: dict[str, Any]) -> None:
+        start = torch.zeros if self.zero_centered_gamma else torch.ones
+        self.layer_norm_weight = nn.Parameter(start(self.in_features, **where))
+        self.layer_norm_bias = None
+        if self.normalization == "LayerNorm":
+            self.layer_norm_bias = nn.Parameter(torch.zeros(self.in_features, **where))
+        for each in filter(None, (self.layer_norm_weight, self.layer_norm_bias)):
+            each.sequence_parallel = self.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(
+        self, inp: torch.Tensor, is_first_microbatch: bool | None = None, **options: Any
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]:
+        """[tokens, ..., in features] to [tokens, ..., out features], and the bias where it is asked for."""
+        is_rms = self.normalization == "RMSNorm"
+        normed = normalize(
+            inp, self.layer_norm_weight, self.layer_norm_bias, self.eps, is_rms, self.zero_centered_gamma
+        )
+        return super().forward(normed, is_first_microbatch, **options)
