@@ -44,6 +44,7 @@ def adopt() -> None:
     _shim = shim()
     _provide_apex()
     transformer_engine.provide(_scope)
+    transformer_engine.provide(_scope)
     _rewrite_installed()
     for each in table.REPLACEMENTS:
         import_hook.when_imported(_scope, each.module, functools.partial(_apply, each))

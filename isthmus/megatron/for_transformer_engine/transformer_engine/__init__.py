@@ -1,7 +1,7 @@
 """Transformer Engine's layers for Megatron on any accelerator, in PyTorch: linear layers, norms and attention.
 
-They stand in where Transformer Engine is absent, so that ``--transformer-impl transformer_engine``, which is Megatron's
-default, and checkpoints of such models work. Megatron asks what it may use by the version; this one is the last before the
+They stand in where Transformer Engine is absent, so that ``--transformer-impl transformer_engine`` (the default)
+and checkpoints of such models work. Megatron asks by the version what it may use; this one is the last before the
 fusible operations. FP8 is refused.
 """
 

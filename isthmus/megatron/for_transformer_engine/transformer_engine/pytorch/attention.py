@@ -7,10 +7,11 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from .module.base import TransformerEngineBaseModule, refuse_options
 
 from isthmus.megatron import context_parallel
 from isthmus.ops.attention import attend
+
+from .module.base import TransformerEngineBaseModule, refuse_options
 
 _MASKS = ("no_mask", "padding", "causal", "padding_causal", "causal_bottom_right", "arbitrary")
 _PACKED = "thd"

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from .base import place, refuse_options
 
 from isthmus.megatron.norm import normalize
+
+from .base import place, refuse_options
 
 
 class _Norm(nn.Module):

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from .linear import Linear
 
 from isthmus.megatron.norm import normalize
+
+from .linear import Linear
 
 
 class LayerNormLinear(Linear):

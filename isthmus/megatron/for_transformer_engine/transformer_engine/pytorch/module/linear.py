@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+
 from .base import (
     TransformerEngineBaseModule,
     mark_split,
