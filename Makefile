@@ -42,7 +42,7 @@ $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 	@echo "make: installing torch and pinned packages"
 	@$(PIP) setuptools wheel ninja torch==2.13.0
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = p["optional-dependencies"]; \
-	  print(*p["dependencies"], *extras["train"], *extras["megatron"], *extras["dev"], sep="\n")' >$(STAMPS)/requirements.txt
+	  print(*p["dependencies"], *extras["train"], *extras["megatron"], *extras["deepspeed"], *extras["dev"], sep="\n")' >$(STAMPS)/requirements.txt
 	@$(PIP) --requirement $(STAMPS)/requirements.txt
 	@touch $@
 

@@ -87,9 +87,7 @@ def load() -> None:
 
         hugging_face.install()
     if outcome.registered and os.environ.get("DS_ACCELERATOR") == "chip":
-        from isthmus import deepspeed
-
-        deepspeed.adopt()
+        import isthmus.deepspeed  # noqa: F401 - the import adopts it
 
 
 def _register(asked: str) -> Status:
