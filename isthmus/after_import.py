@@ -47,6 +47,14 @@ class AfterImport(MetaPathFinder):
             self.action()
 
 
+def when_imported(module: str, action: Callable[[], None]) -> None:
+    """Call action now if the module is imported, or else once it has been executed."""
+    if module in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, AfterImport(module, action))
+
+
 class _Loader(Loader):
     def __init__(self, loader: Loader, action: Callable[[], None]) -> None:
         self._loader = loader

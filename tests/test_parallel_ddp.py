@@ -16,5 +16,5 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_ranks(ranks: Ranks, name: str) -> None:
+def test_ranks(ranks: Ranks, name: str) -> None:
     ranks.assert_passed(name)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from isthmus import _C
+from isthmus.chip import context_parallel, dtensor_random
 from isthmus.patches import Scope
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def register() -> None:
             "it refuses the hooks that compress to bfloat16 by their names, where there is no CUDA",
             expects=("self", "hook"),
         )
+    dtensor_random.install()
+    context_parallel.install()
 
 
 def dump_flight_recorder(include_collectives: bool = True, only_active: bool = False) -> bytes:

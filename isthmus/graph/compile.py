@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus.after_import import AfterImport
+from isthmus.after_import import when_imported
 from isthmus.chip.device import is_host_addressable
 from isthmus.patches import Scope
 
@@ -37,7 +36,7 @@ def install() -> None:
             "Inductor has no code generator for this device: its graphs are made CPU's, or run as AOT eager",
             expects=("self", "model_", "inputs_"),
         )
-        _when_imported(DYNAMO, _register_with_dynamo)
+        when_imported(DYNAMO, _register_with_dynamo)
 
 
 def uninstall() -> None:
@@ -92,13 +91,6 @@ def _notice_once() -> None:
         _logger.warning(
             "isthmus: torch.compile runs this device's graphs with AOT autograd and eager kernels"
         )
-
-
-def _when_imported(module: str, action: Callable[[], None]) -> None:
-    if module in sys.modules:
-        action()
-    else:
-        sys.meta_path.insert(0, AfterImport(module, action))
 
 
 def _register_with_dynamo() -> None:
