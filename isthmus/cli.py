@@ -13,8 +13,9 @@ from rich.table import Table
 import isthmus
 from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
+from isthmus.launch import cli as launch
 from isthmus.launch.megatron import app as megatron_app
-from isthmus.launch.run import Job, JobError, separate_program
+from isthmus.launch.run import separate_program
 from isthmus.memory.cli import app as memory
 from isthmus.profile.cli import app as profile
 
@@ -33,6 +34,7 @@ app.add_typer(profile, name="profile")
 app.add_typer(megatron_app, name="megatron")
 
 
+launch.add_to(app)
 debug_cli.add_to(app)
 
 
@@ -70,68 +72,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command(
-    options_metavar="[--device D] [--driver D] [--nproc N] [--patch L] [--provide M] [--megatron] [--quiet] "
-    "[--explain]",
-    epilog="Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
-    "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py",
-)
-def run(
-    program: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="{script.py | -m module | -c command | torchrun ... | accelerate launch ...} [arguments]",
-            help="The program and its own arguments.",
-            show_default=False,
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device that 'cuda' stands for, such as 1 or chip:1.")] = "",
-    driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
-    nproc: Annotated[int, typer.Option(help="Run as this many ranks, through torchrun.")] = 0,
-    patch: Annotated[
-        str,
-        typer.Option(
-            help="Libraries to put isthmus.ops' fused operators under, by comma: transformers, torch."
-        ),
-    ] = "",
-    provide: Annotated[
-        str,
-        typer.Option(
-            help="Modules that Isthmus provides where the real ones are absent, by comma: flash_attn, apex."
-        ),
-    ] = "",
-    megatron: Annotated[
-        bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
-    ] = False,
-) -> None:
-    """Run a program written for CUDA on the accelerator that is here, without changing it."""
-    job = Job(
-        program or [],
-        device=device,
-        driver=driver,
-        nproc=nproc,
-        quiet=quiet,
-        patch=patch,
-        provide=provide,
-        megatron=megatron,
-    )
-    try:
-        if explain:
-            from isthmus.migrate.explain import explanation
-
-            print(explanation())
-        else:
-            job.start()
-    except JobError as error:
-        raise _fail(str(error), 2) from None
-    except RuntimeError as error:
-        raise _fail(str(error)) from None
 
 
 @app.command()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.launch.ranks import Ranks
 from isthmus.launch.run import SITE, Job, JobError, separate_program
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -238,7 +239,7 @@ def test_no_accelerator_is_one_line():
         (["-m"], "-m needs a value"),
         (["--nproc", 2, "-c", "pass"], "--nproc runs a script or a module"),
         (["--nproc", 2, "no_such.py"], "no_such.py: no such script"),
-        (["--nproc", -1, __file__], "--nproc -1: give 1 or more"),
+        (["--nproc", -1, __file__], "--nproc -1: give 1 or more, or auto"),
         (
             ["--patch", "flax", __file__],
             "--patch flax: isthmus.ops has nothing for it, only for transformers, torch",
@@ -267,12 +268,15 @@ def test_options_of_the_program_are_the_programs(given, expected):
 
 
 def test_the_environment_of_a_job():
-    job = Job(["x.py"], device="1", driver="host", nproc=2, environ={"PYTHONPATH": f"{SITE}{os.pathsep}/a"})
+    job = Job(
+        ["x.py"], device="1", driver="host", ranks=Ranks("2"), environ={"PYTHONPATH": f"{SITE}{os.pathsep}/a"}
+    )
     environment = job.environment()
     assert environment["PYTHONPATH"] == f"{SITE}{os.pathsep}/a"
     assert (environment["ISTHMUS_DEVICE"], environment["ISTHMUS_DRIVER"]) == ("1", "host")
     assert int(environment["OMP_NUM_THREADS"]) >= 1 and environment["ISTHMUS_SHIM"] == "1"
-    assert Job(["x.py"], nproc=2, environ={"OMP_NUM_THREADS": "5"}).environment()["OMP_NUM_THREADS"] == "5"
+    job = Job(["x.py"], ranks=Ranks("2"), environ={"OMP_NUM_THREADS": "5"})
+    assert job.environment()["OMP_NUM_THREADS"] == "5"
     with pytest.raises(JobError):
         Job([]).command()
 

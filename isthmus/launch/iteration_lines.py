@@ -45,6 +45,7 @@ class IterationRecord:
     real_tgs: float | None = None
     tgs_statistics: TgsStatistics | None = None
     mfu: float | None = None
+    epoch: float | None = None
 
 
 def parse_line(line: str) -> IterationRecord | None:

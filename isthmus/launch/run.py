@@ -11,18 +11,30 @@ from pathlib import Path
 
 from isthmus.launch import provide
 from isthmus.launch.process import MAIN
+from isthmus.launch.ranks import AGENT, JobError, Ranks, threads
+
+__all__ = ["PATCHABLE", "SITE", "Job", "JobError", "separate_program"]
 
 SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
-VALUE_OPTIONS = ("--device", "--driver", "--nproc", "--patch", "--provide")
+VALUE_OPTIONS = (
+    *(
+        "--device",
+        "--driver",
+        "--patch",
+        "--provide",
+        "--nproc",
+        "--nproc-per-node",
+        "--nnodes",
+        "--node-rank",
+    ),
+    *("--master-addr", "--master-port", "--rdzv-endpoint", "--rdzv-id", "--max-restarts", "--log-dir"),
+    *("--local-ranks-filter", "--peak-tflops"),
+)
 PROGRAM_OPTIONS = ("-m", "-c")
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
 PATCHABLE = ("transformers", "torch")
-
-
-class JobError(ValueError):
-    """The job cannot be started; the message says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Job:
         program: ``script.py``, ``-m module``, ``-c command`` or a command such as ``torchrun``, with arguments.
         device: device that ``cuda`` stands for, such as ``chip:1`` or ``1``; "" leaves the choice.
         driver: driver to open, by name or path; "" leaves the choice.
-        nproc: number of processes, each a rank; 0 starts one without torchrun.
+        ranks: how to run it as several processes; None runs one, which this process becomes.
         quiet: print neither start nor end line.
         patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
@@ -43,7 +55,7 @@ class Job:
     program: list[str]
     device: str = ""
     driver: str = ""
-    nproc: int = 0
+    ranks: Ranks | None = None
     quiet: bool = False
     patch: str = ""
     provide: str = ""
@@ -79,8 +91,8 @@ class Job:
                     f"--patch {unknown[0]}: isthmus.ops has nothing for it, only for {', '.join(PATCHABLE)}"
                 )
             changes["ISTHMUS_PATCH"] = ",".join(libraries)
-        if self.nproc > 1 and "OMP_NUM_THREADS" not in self.environ:  # torchrun would make it 1
-            changes["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.nproc))
+        if self.ranks and (self.ranks.number or 0) > 1 and "OMP_NUM_THREADS" not in self.environ:
+            changes["OMP_NUM_THREADS"] = threads(self.ranks.number or 1)  # torchrun would make it 1
         return {**self.environ, **changes}
 
     def command(self) -> list[str]:
@@ -96,22 +108,28 @@ class Job:
         kind = self.program[0]
         if kind in PROGRAM_OPTIONS and len(self.program) < 2:
             raise JobError(f"{kind} needs a value")
-        if self.nproc:
-            return self._torchrun()
+        if self.ranks:
+            return self._agent(self.ranks)
         if kind in PROGRAM_OPTIONS or Path(kind).exists():
             return [sys.executable, "-m", MAIN, *self.program]
         return [_find_command(kind), *self.program[1:]]
 
-    def _torchrun(self) -> list[str]:
+    def _agent(self, ranks: Ranks) -> list[str]:
+        """Command of the process that starts the ranks of this node, with a new folder for their logs."""
         kind = self.program[0]
-        if self.nproc < 1:
-            raise JobError(f"--nproc {self.nproc}: give 1 or more")
+        ranks.check()
         if kind == "-c":
             raise JobError("--nproc runs a script or a module; -c has no file for the other processes to run")
         if kind != "-m" and not Path(kind).is_file():
             raise JobError(f"{kind}: no such script; --nproc runs a script or a module")
-        run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc}"]
-        return [sys.executable, *run, *self.program]
+        name = self.program[1] if kind == "-m" else Path(kind).stem
+        options = ["--folder", str(ranks.make_folder(name)), "--nproc", ranks.nproc]
+        if ranks.shown:
+            options += ["--shown", ranks.shown]
+        if ranks.peak_tflops:
+            options += ["--peak-tflops", str(ranks.peak_tflops)]
+        options += ["--progress"] * ranks.progress + ["--quiet"] * self.quiet
+        return [sys.executable, "-m", AGENT, *options, "--", *ranks.torchrun(), *self.program]
 
     def start(self) -> None:
         """Replace this process by the job.
@@ -122,8 +140,11 @@ class Job:
         """
         if find_spec("torch") is None:  # said here, not by a traceback of the user's program
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        environment = self.environment()
         command = self.command()
-        os.execve(command[0], command, self.environment())
+        if self.ranks:  # the agent is no process of the program: the shim is for the ranks
+            del environment["ISTHMUS_SHIM"]
+        os.execve(command[0], command, environment)
 
 
 def _find_command(name: str) -> str:

@@ -1,0 +1,169 @@
+"""``python -m isthmus.launch.agent``: starts the ranks of a node by torchrun's agent and watches over them.
+
+It keeps what they write in files, shows on the terminal what is asked for, and says which rank failed first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.launch.failures import Failure, summary
+from isthmus.launch.model_arguments import ModelArguments
+from isthmus.launch.progress import Progress
+from isthmus.launch.ranks import threads
+from isthmus.launch.terminal import Terminal
+from isthmus.launch.watch import Rank, Watch
+
+if TYPE_CHECKING:
+    from isthmus.launch.elastic import Agent
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+
+
+def main(arguments: list[str]) -> int:
+    """Run a job's ranks on this node; returns the exit status, or ends by the signal that ended the job."""
+    options, torchrun, program = _parse(arguments)
+    try:
+        ranks = _ranks(options.nproc)
+        return Node(options, ranks, program).run([f"--nproc-per-node={ranks}", *torchrun, *program])
+    except KeyboardInterrupt:  # before the ranks were started
+        return _end_by(signal.SIGINT)
+    except (RuntimeError, ValueError) as error:  # of the meeting of the nodes
+        print(f"isthmus: the ranks cannot be started: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+
+
+def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """Options of the agent, of torchrun, and the program with its arguments."""
+    parser = argparse.ArgumentParser(prog="isthmus run")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--nproc", required=True)
+    parser.add_argument("--shown", default="")
+    parser.add_argument("--peak-tflops", type=float)
+    parser.add_argument("--progress", action="store_true")
+    parser.add_argument("--quiet", action="store_true")
+    split = arguments.index("--")
+    rest = arguments[split + 1 :]
+    first = next(i for i, each in enumerate(rest) if not each.startswith("--"))
+    return parser.parse_args(arguments[:split]), rest[:first], rest[first:]
+
+
+def _ranks(nproc: str) -> int:
+    """Ranks on this node; imports torch, with its devices only if these are to be counted."""
+    if nproc != "auto":
+        loads = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        import torch
+
+        os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD")
+        if loads is not None:
+            os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = loads
+        return int(nproc)
+    import torch
+
+    count = torch.accelerator.device_count()
+    if not count:
+        raise ValueError("--nproc auto: there is no device; `isthmus doctor` says why, or give a number")
+    os.environ.setdefault("OMP_NUM_THREADS", threads(count))
+    return count
+
+
+class Node:
+    """The ranks of this node, from their start to their end."""
+
+    def __init__(self, options: argparse.Namespace, ranks: int, program: list[str]) -> None:
+        self.folder: Path = options.folder
+        self.quiet: bool = options.quiet
+        self.terminal = Terminal(options.progress)
+        progress = Progress(ModelArguments.read(program), options.peak_tflops)
+        self.watch = Watch(self.terminal, progress, options.shown)
+        self.agent: Agent | None = None
+        self.status = 0
+        self.began = time.time()
+
+    def run(self, torchrun: list[str]) -> int:
+        """Run them; the status is the first guilty rank's, 128 + its signal, or 0."""
+        from isthmus.launch import elastic
+
+        os.environ["ISTHMUS_SHIM"] = "1"
+        self._log_to_file()
+        self.agent = elastic.Agent(torchrun, self.folder, self._started, self._failed)
+        received = None
+        with self.watch:
+            try:
+                self.agent.run_ranks()
+            except elastic.SignalException as error:
+                received = error.sigval
+                with _ignored_signals():
+                    self.watch.end_all()
+        if received is not None:
+            self.terminal.tell(f"{signal.Signals(received).name}: all ranks of this node have ended")
+            return _end_by(received)
+        return self.status
+
+    def _log_to_file(self) -> None:
+        """What torchrun has to say goes to a file: the terminal is for the job."""
+        path = self.folder / "launcher.log"
+        path.touch(mode=0o640)
+        path.chmod(0o640)
+        handler = logging.FileHandler(path)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger = logging.getLogger("torch.distributed.elastic")
+        logger.addHandler(handler)
+        logger.propagate = False
+
+    def _started(self, ranks: list[Rank], attempt: int) -> None:
+        self.status = 0
+        self.watch.start(ranks)
+        if not self.quiet:
+            again = f" (attempt {attempt})" if attempt else ""
+            numbers = (
+                f"ranks {ranks[0].rank} to {ranks[-1].rank}" if len(ranks) > 1 else f"rank {ranks[0].rank}"
+            )
+            self.terminal.tell(f"{numbers} of {ranks[0].world_size}{again}: output in {self.folder}")
+
+    def _failed(self, failures: dict[int, Any], restarts: int) -> None:
+        """Called with torchrun's failures, by local rank, when an attempt has failed."""
+        self.watch.drain()
+        found = [
+            Failure.read(rank, failures.get(rank.local_rank), self.watch.ended_at(rank))
+            for rank in self.watch.ranks
+        ]
+        self.watch.end_all()
+        text, self.status = summary(found, self.watch.iteration(), time.time() - self.began)
+        self.terminal.block(text)
+        if restarts:
+            self.terminal.tell(f"all ranks start again; {restarts} restart{'s' * (restarts > 1)} left")
+
+
+@contextlib.contextmanager
+def _ignored_signals() -> Iterator[None]:
+    """The last ranks are ended whatever is typed meanwhile."""
+    former = {each: signal.signal(getattr(signal, each), signal.SIG_IGN) for each in _SIGNALS}
+    try:
+        yield
+    finally:
+        for each, handler in former.items():
+            signal.signal(getattr(signal, each), handler)
+
+
+def _end_by(number: int) -> int:
+    """End this process by a signal, as if it had never been caught."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""The command ``isthmus run``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from isthmus.launch.ranks import LOG_FOLDER, Ranks
+from isthmus.launch.run import Job, JobError
+
+EPILOG = (
+    "Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
+    "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
+    "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
+)
+METAVAR = (
+    "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--quiet] [--explain] "
+    "[--nproc N [--nnodes M] ...]"
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to `isthmus`."""
+    app.command(options_metavar=METAVAR, epilog=EPILOG)(run)
+
+
+def run(
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="{script.py | -m module | -c command | torchrun ... | accelerate launch ...} [arguments]",
+            help="The program and its own arguments.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device that 'cuda' stands for, such as 1 or chip:1.")] = "",
+    driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
+    patch: Annotated[
+        str,
+        typer.Option(
+            help="Libraries to put isthmus.ops' fused operators under, by comma: transformers, torch."
+        ),
+    ] = "",
+    provide: Annotated[
+        str,
+        typer.Option(
+            help="Modules that Isthmus provides where the real ones are absent, by comma: flash_attn, apex."
+        ),
+    ] = "",
+    megatron: Annotated[
+        bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
+    ] = False,
+    nproc: Annotated[
+        str,
+        typer.Option(
+            "--nproc",
+            "--nproc-per-node",
+            metavar="N|auto",
+            help="Run as N ranks on this node, by torchrun's agent; auto: one for each device.",
+        ),
+    ] = "",
+    nnodes: Annotated[
+        str, typer.Option(metavar="M|MIN:MAX", help="Nodes; give the same command on each of them.")
+    ] = "1",
+    rdzv_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Where the nodes meet and are numbered; HOST is one of the nodes."
+        ),
+    ] = "",
+    rdzv_id: Annotated[str, typer.Option(help="Name of the job, if several meet there.")] = "",
+    node_rank: Annotated[
+        int | None, typer.Option(help="Instead of --rdzv-endpoint: number of this node, from 0.")
+    ] = None,
+    master_addr: Annotated[str, typer.Option(help="With --node-rank: address of node 0.")] = "",
+    master_port: Annotated[
+        int | None, typer.Option(help="With --node-rank: a free port of node 0; 29500 if not given.")
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(help="How often all ranks start again after one has failed.")
+    ] = 0,
+    log_dir: Annotated[
+        str,
+        typer.Option(
+            help="Folder in which each job makes one, with two files for each rank and attempt: .out and .err."
+        ),
+    ] = LOG_FOLDER,
+    local_ranks_filter: Annotated[
+        str,
+        typer.Option(
+            metavar="0,1,...|all",
+            help="Ranks of this node whose output the terminal shows, each line with its rank. Not given: rank 0's, "
+            "and the iterations of whichever rank reports them.",
+        ),
+    ] = "",
+    progress: Annotated[
+        bool,
+        typer.Option(
+            "--progress",
+            help="Where the output is no terminal: a progress line in place of each iteration line. (On a terminal "
+            "it stands below the output.)",
+        ),
+    ] = False,
+    peak_tflops: Annotated[
+        float, typer.Option(help="Peak of one device, in TFLOPs per second, for the MFU.", show_default=False)
+    ] = 0.0,
+) -> None:
+    """Run a program written for CUDA on the accelerator that is here, without changing it.
+
+    With --nproc it is run as several ranks. What each of them writes is kept in a file; if the job fails, the rank
+    that failed first is named, with its traceback, and its exit status is that of the job.
+    """
+    ranks = Ranks(
+        nproc, nnodes, node_rank, master_addr, master_port, rdzv_endpoint, rdzv_id,
+        max_restarts, log_dir, local_ranks_filter, progress, peak_tflops,
+    )  # fmt: skip
+    try:
+        if not nproc and ranks != Ranks(""):
+            raise JobError("the options of ranks need --nproc N: how many there are on each node")
+        job = Job(
+            program or [],
+            device=device,
+            driver=driver,
+            ranks=ranks if nproc else None,
+            quiet=quiet,
+            patch=patch,
+            provide=provide,
+            megatron=megatron,
+        )
+        if explain:
+            from isthmus.migrate.explain import explanation
+
+            print(explanation())
+        else:
+            job.start()
+    except JobError as error:
+        raise _fail(str(error), 2) from None
+    except RuntimeError as error:
+        raise _fail(str(error)) from None
+
+
+def _fail(message: str, code: int = 1) -> typer.Exit:
+    print(f"isthmus: {message}", file=sys.stderr)
+    return typer.Exit(code)

@@ -1,0 +1,138 @@
+"""torchrun's agent, with files of our own names for what ranks write, and told of by two callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
+from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousParameters
+from torch.distributed.elastic.rendezvous import registry as rendezvous
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from torch.distributed.launcher.api import LaunchConfig
+from torch.distributed.run import config_from_args, parse_args
+
+from isthmus.launch.watch import Rank
+
+__all__ = ["Agent", "SignalException"]
+
+_PATIENCE = 30  # seconds that ranks have to end by themselves, torchrun's
+
+Started = Callable[[list[Rank], int], None]
+Failed = Callable[[dict[int, Any], int], None]
+
+
+class RankLogs(LogsSpecs):
+    """``rank-<rank>.attempt-<attempt>.out`` and ``.err`` in one folder, mode 0640."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.folder = folder
+        self.attempt = -1
+        self.ranks: list[Rank] = []
+
+    @property
+    def root_log_dir(self) -> str:
+        """The folder."""
+        return str(self.folder)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Files of the ranks that are about to start, by local rank."""
+        self.attempt += 1
+        self.ranks = [self._rank(local, envs[local]) for local in sorted(envs)]
+        for rank in self.ranks:
+            envs[rank.local_rank]["TORCHELASTIC_ERROR_FILE"] = str(rank.error)
+        return LogsDest(
+            stdouts={rank.local_rank: str(rank.stdout) for rank in self.ranks},
+            stderrs={rank.local_rank: str(rank.stderr) for rank in self.ranks},
+            error_files={rank.local_rank: str(rank.error) for rank in self.ranks},
+        )
+
+    def _rank(self, local_rank: int, environment: dict[str, str]) -> Rank:
+        number = int(environment["RANK"])
+        stem = self.folder / f"rank-{number}.attempt-{self.attempt}"
+        rank = Rank(number, local_rank, int(environment["WORLD_SIZE"]), self.attempt, stem)
+        for path in (rank.stdout, rank.stderr):
+            path.touch(mode=0o640)
+            path.chmod(0o640)  # whatever the umask
+        return rank
+
+
+class Agent(LocalElasticAgent):
+    """Starts and restarts the ranks of this node, and says so."""
+
+    def __init__(self, arguments: list[str], folder: Path, started: Started, failed: Failed) -> None:
+        config, entrypoint, program = config_from_args(parse_args(arguments))
+        self._logs = RankLogs(folder)
+        self._told_of_start, self._told_of_failure = started, failed
+        super().__init__(
+            spec=_spec(config, entrypoint, program),
+            logs_specs=self._logs,
+            start_method=config.start_method,
+            shutdown_timeout=config.shutdown_timeout or _PATIENCE,
+        )
+
+    def run_ranks(self) -> None:
+        """Run until the ranks have ended, for good.
+
+        Raises:
+            SignalException: this process has got a signal that ends the job; the ranks have ended.
+            RuntimeError: the nodes cannot meet.
+        """
+        meets_again = False
+        try:
+            self.run()
+        except SignalException:
+            meets_again = True  # the nodes that are left, as with torchrun
+            raise
+        except (RendezvousError, OSError) as error:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        finally:
+            if not meets_again:
+                self._worker_group.spec.rdzv_handler.shutdown()
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        processes: dict[int, Any] = super()._start_workers(worker_group)
+        for rank in self._logs.ranks:
+            rank.pid = processes[rank.local_rank]
+        self._told_of_start(self._logs.ranks, self._logs.attempt)
+        return processes
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result: RunResult = super()._monitor_workers(worker_group)
+        if result.state == WorkerState.FAILED:
+            by_local_rank = {failure.local_rank: failure for failure in result.failures.values()}
+            self._told_of_failure(by_local_rank, self._remaining_restarts)
+        return result
+
+
+def _spec(config: LaunchConfig, entrypoint: Any, program: list[str]) -> WorkerSpec:
+    endpoint = config.rdzv_endpoint
+    parameters = RendezvousParameters(
+        backend=config.rdzv_backend,
+        endpoint=endpoint,
+        run_id=config.run_id,
+        min_nodes=config.min_nodes,
+        max_nodes=config.max_nodes,
+        local_addr=config.local_addr,
+        **config.rdzv_configs,
+    )
+    address: tuple[str | None, int | None] = (None, None)
+    if config.rdzv_backend == "static":
+        address = parse_rendezvous_endpoint(endpoint, default_port=-1)
+    return WorkerSpec(
+        role=config.role,
+        local_world_size=config.nproc_per_node,
+        entrypoint=entrypoint,
+        args=tuple(program),
+        rdzv_handler=rendezvous.get_rendezvous_handler(parameters),
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        master_addr=address[0],
+        master_port=address[1],
+        local_addr=config.local_addr,
+        numa_options=config.numa_options,
+    )

@@ -1,0 +1,245 @@
+"""Which rank of a job failed first, and what there is to say of it. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.launch.watch import Rank
+
+_TAIL = 1 << 16  # bytes of a file that are looked at
+_LINES = 24
+_OTHERS = 8
+_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)", re.MULTILINE)  # torch.distributed puts it before tracebacks
+_TRACEBACK = "Traceback (most recent call last):"
+
+# What collectives say of a rank that is missing: by its process, which is sure, or by its number in the group.
+_ENDED = re.compile(r"rank \d+ \(process (\d+)\) (?:has ended|destroyed its communicator)")
+_ABSENT = re.compile(
+    r"\brank (\d+) (?:did not arrive|is silent|has enqueued nothing)"
+    r"|ranks did not come: ([\d, ]*\d)"
+    r"|Ranks? ([\d, ]*\d) failed to pass monitoredBarrier"
+)
+# And what they, and the store, say where they know no more than that somebody is.
+_LOST = re.compile(
+    r"Connection (?:closed|reset|refused) by peer|Connection reset|Broken pipe|remote process exited|"
+    r"store does not answer|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
+    r"collective operation timeout|was aborted|has ended|destroyed its communicator"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a rank ended.
+
+    Attributes:
+        rank: the rank.
+        exit_code: its exit status, or minus the number of a signal.
+        ended_at: seconds since the epoch; infinite if that was not seen.
+        lines: its traceback, or else the last lines that it wrote.
+        absent: numbers of ranks that it says were missing.
+        ended: processes of ranks that it says have ended.
+        lost: it says that some rank is missing.
+    """
+
+    rank: Rank
+    exit_code: int
+    ended_at: float = math.inf
+    lines: tuple[str, ...] = ()
+    absent: frozenset[int] = frozenset()
+    ended: frozenset[int] = frozenset()
+    lost: bool = False
+
+    @classmethod
+    def read(cls, rank: Rank, failure: Any, ended_at: float | None) -> Failure:
+        """From torchrun's failure, which is None if the rank ended well, and from the files of the rank."""
+        lines = _last_lines(rank)
+        text = "\n".join(lines)
+        absent = {
+            int(number)
+            for found in _ABSENT.findall(text)
+            for number in re.findall(r"\d+", " ".join(filter(None, found)))
+        }
+        return cls(
+            rank,
+            0 if failure is None else failure.exitcode,
+            math.inf if ended_at is None else ended_at,
+            tuple(lines),
+            frozenset(absent - {rank.rank}),
+            frozenset(int(process) for process in _ENDED.findall(text)),
+            bool(_LOST.search(text)),
+        )
+
+    @property
+    def is_consequence(self) -> bool:
+        """It failed because another rank was missing, by its own account."""
+        return bool(self.absent or self.ended or self.lost) and self.exit_code not in (0, -signal.SIGKILL)
+
+    @property
+    def how(self) -> str:
+        """``SIGKILL`` or ``exit status 3``."""
+        if self.exit_code >= 0:
+            return f"exit status {self.exit_code}"
+        try:
+            return signal.Signals(-self.exit_code).name
+        except ValueError:
+            return f"signal {-self.exit_code}"
+
+    @property
+    def message(self) -> str:
+        """The last line of the traceback, if there is one."""
+        if not self.lines or not self.lines[0].startswith(_TRACEBACK):
+            return ""
+        return next((line for line in self.lines[1:] if not line.startswith(" ")), "")
+
+
+def _last_lines(rank: Rank) -> list[str]:
+    """The last traceback of a rank, or else the last lines of its standard error, or else of its output."""
+    errors = _PREFIX.sub("", _tail(rank.stderr))
+    start = errors.rfind(_TRACEBACK)
+    if start >= 0:
+        lines = errors[start:].splitlines()
+        end = next((i for i, line in enumerate(lines[1:], 2) if not line.startswith((" ", "\t"))), len(lines))
+        # A message may have more than one line; what follows it is most likely said at exit.
+        return _shortened(lines[: end + 2])
+    recorded = _recorded(rank.error)
+    return _shortened(recorded or errors.splitlines() or _tail(rank.stdout).splitlines(), last=True)
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _recorded(path: Path) -> list[str]:
+    """The traceback that a program that uses torchrun's ``record`` has left."""
+    try:
+        message = json.loads(path.read_bytes())["message"]
+        text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
+        return str(text).splitlines()
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _shortened(lines: list[str], last: bool = False) -> list[str]:
+    if len(lines) <= _LINES:
+        return lines
+    return lines[-_LINES:] if last else [*lines[:2], "  ...", *lines[3 - _LINES :]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The rank that failed first: one of this node, or the number of one that is not, or of none."""
+
+    failure: Failure | None
+    elsewhere: int | None = None
+
+
+def judge(failures: list[Failure]) -> Verdict:
+    """Find the rank that failed first among those of this node, of which at least one has failed."""
+    by_number = {each.rank.rank: each for each in failures}
+    accused = _accused(failures)
+    failed = [each for each in failures if each.exit_code]
+    # The launcher ends all ranks by SIGTERM as soon as one has failed.
+    own = [each for each in failed if each.exit_code != -signal.SIGTERM] or failed
+    causes = [each for each in own if not each.is_consequence]
+    if causes:
+        return Verdict(min(causes, key=lambda each: (each.rank.rank not in accused, each.ended_at)))
+    for number, _ in accused.most_common():
+        named = by_number.get(number)
+        if named is None:
+            return Verdict(None, number)
+        if not named.is_consequence or named.exit_code == -signal.SIGTERM:
+            return Verdict(named)
+    return Verdict(min(own, key=lambda each: each.ended_at))
+
+
+def _accused(failures: list[Failure]) -> Counter[int]:
+    """How many ranks name a rank as missing."""
+    processes = {each.rank.pid: each.rank.rank for each in failures}
+    counted: Counter[int] = Counter()
+    for each in failures:
+        if each.exit_code:
+            counted.update(processes[pid] for pid in each.ended if pid in processes)
+            counted.update(each.absent)
+    return counted
+
+
+def summary(failures: list[Failure], iteration: int | None, seconds: float) -> tuple[str, int]:
+    """What to print, and the exit status of the job.
+
+    Args:
+        failures: how each rank of this node ended.
+        iteration: the last that was reported.
+        seconds: how long the job has run.
+    """
+    verdict = judge(failures)
+    guilty = verdict.failure
+    others = [each for each in failures if each is not guilty and each.exit_code]
+    status = next((each.exit_code for each in [guilty, *others] if each and _is_own(each)), 1)
+    at = "" if iteration is None else f", at iteration {iteration}"
+    head = f"{_what(verdict, failures)} after {seconds:.0f} s{at}"
+    shown = guilty or others[0]
+    rank = shown.rank
+    lines = [
+        f"{head} (attempt {rank.attempt}, host {socket.gethostname()})",
+        *(f"  {hint}" for hint in _hints(verdict, shown)),
+        *(f"  | {line}" for line in shown.lines),
+        f"  all that it wrote: {rank.stderr}, {rank.stdout.name}",
+        *_consequences([each for each in others if each is not shown]),
+    ]
+    return "\n".join(lines), 128 - status if status < 0 else status
+
+
+def _is_own(failure: Failure) -> bool:
+    """It ended in an error of its own, not because the launcher ended it."""
+    return failure.exit_code not in (0, -signal.SIGTERM)
+
+
+def _what(verdict: Verdict, failures: list[Failure]) -> str:
+    guilty = verdict.failure
+    if guilty is None:
+        return f"rank {verdict.elsewhere}, on another node, failed first, as its peers say;"
+    name = f"rank {guilty.rank.rank} (process {guilty.rank.pid})"
+    if guilty.exit_code == 0:
+        return f"{name} ended while others still waited for it; exit status 0, the others failed"
+    if guilty.exit_code == -signal.SIGTERM and any(map(_is_own, failures)):
+        return f"{name} did not come to a collective in time, as the others say; they failed"
+    return f"rank {guilty.rank.rank} failed first: {guilty.how} (process {guilty.rank.pid})"
+
+
+def _hints(verdict: Verdict, shown: Failure) -> list[str]:
+    found = []
+    if verdict.failure is None:
+        found.append(f"what rank {shown.rank.rank}, of this node, says of it:")
+    elif shown.exit_code == -signal.SIGKILL:
+        found.append(
+            "SIGKILL comes from outside: perhaps the kernel ran out of memory; `dmesg | grep -i oom` would say so"
+        )
+    elif shown.is_consequence and shown.exit_code != -signal.SIGTERM:
+        found.append("its own error says that another rank was missing; see what ranks of other nodes say")
+    return found
+
+
+def _consequences(others: list[Failure]) -> list[str]:
+    if not others:
+        return []
+    lines = ["  because of that:"]
+    for each in others[:_OTHERS]:
+        told = each.exit_code == -signal.SIGTERM
+        how = "ended by the launcher" if told else f"{each.how} {each.message[:160]}".rstrip()
+        lines.append(f"    rank {each.rank.rank}: {how}")
+    if len(others) > _OTHERS:
+        lines.append(f"    and {len(others) - _OTHERS} others")
+    return lines

@@ -1,0 +1,70 @@
+"""What the arguments of a training program say of its model, by the names of Megatron-LM and ModelLink."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from isthmus.launch.iteration_lines import IterationRecord
+from isthmus.launch.metrics import ModelShape, flops_per_iteration
+
+# Megatron pads the vocabulary to a multiple of this, times the tensor parallel size.
+_VOCABULARY_STEP = 128
+_PADDED = re.compile(r"padded vocab \(size: \d+\).*\(new size: (\d+)\)")
+
+
+@dataclass
+class ModelArguments:
+    """Sizes that are known; None is unknown."""
+
+    hidden_size: int | None = None
+    num_layers: int | None = None
+    vocab_size: int | None = None
+    seq_length: int | None = None
+    global_batch_size: int | None = None
+
+    @classmethod
+    def read(cls, program: list[str]) -> ModelArguments:
+        """From a command line: ``--hidden-size 1024``, ``--hidden-size=1024`` or ``--hidden_size 1024``."""
+        values: dict[str, str] = {}
+        for option, following in zip(program, [*program[1:], ""], strict=True):
+            if option.startswith("--"):
+                name, equals, value = option[2:].partition("=")
+                values[name.replace("_", "-")] = value if equals else following
+
+        def number(name: str) -> int | None:
+            return int(values[name]) if values.get(name, "").isdecimal() else None
+
+        vocabulary = number("vocab-size")
+        if vocabulary is not None:
+            step = (number("make-vocab-size-divisible-by") or _VOCABULARY_STEP) * (
+                number("tensor-model-parallel-size") or 1
+            )
+            vocabulary = -(-vocabulary // step) * step
+        return cls(
+            number("hidden-size"),
+            number("num-layers"),
+            number("padded-vocab-size") or vocabulary,
+            number("seq-length"),
+            number("global-batch-size"),
+        )
+
+    def read_line(self, line: str) -> None:
+        """From a line that Megatron prints before it trains: the size to which the vocabulary is padded."""
+        if match := _PADDED.search(line):
+            self.vocab_size = int(match[1])
+
+    def tokens(self, record: IterationRecord) -> float | None:
+        """Tokens of an iteration on all devices."""
+        batch = record.global_batch_size or self.global_batch_size
+        length = record.seq_length or self.seq_length
+        return batch * length if batch and length else None
+
+    def flops(self, record: IterationRecord) -> float | None:
+        """Operations of an iteration on all devices, without those of a recompute."""
+        batch = record.global_batch_size or self.global_batch_size
+        length = record.seq_length or self.seq_length
+        if not (self.hidden_size and self.num_layers and self.vocab_size and batch and length):
+            return None
+        shape = ModelShape(self.hidden_size, self.num_layers, self.vocab_size, length)
+        return flops_per_iteration(shape, batch)

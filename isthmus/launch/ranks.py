@@ -1,0 +1,157 @@
+"""The ranks of a job: how many on how many nodes, where these meet, and where what they write goes."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+AGENT = "isthmus.launch.agent"
+LOG_FOLDER = "runs/logs"
+
+
+class JobError(ValueError):
+    """The job cannot be started; the message says why, in one line."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How a program is run as several processes, each a rank.
+
+    Attributes:
+        nproc: ranks on each node: a number, or ``auto`` for as many as there are devices.
+        nnodes: nodes, or ``min:max`` of them.
+        node_rank: number of this node, with ``master_addr``.
+        master_addr, master_port: where rank 0 listens, for nodes that are numbered by hand.
+        rdzv_endpoint: ``host:port`` where the nodes meet and number themselves.
+        rdzv_id: name of the job at that endpoint.
+        max_restarts: how often all ranks are started again after one has failed.
+        log_dir: folder in which the job makes one for its logs.
+        shown: local ranks whose output the terminal shows, ``0,1`` or ``all``; "" is rank 0.
+        progress: print the progress line where the output is no terminal, too.
+        peak_tflops: peak of a device, in 10^12 operations per second, for the MFU; 0 is unknown.
+    """
+
+    nproc: str
+    nnodes: str = "1"
+    node_rank: int | None = None
+    master_addr: str = ""
+    master_port: int | None = None
+    rdzv_endpoint: str = ""
+    rdzv_id: str = ""
+    max_restarts: int = 0
+    log_dir: str = LOG_FOLDER
+    shown: str = ""
+    progress: bool = False
+    peak_tflops: float = 0.0
+
+    @property
+    def number(self) -> int | None:
+        """Ranks on this node; None if that is for the devices to say."""
+        return int(self.nproc) if self.nproc.isdecimal() else None
+
+    def check(self) -> None:
+        """Check that the options make sense together.
+
+        Raises:
+            JobError: they do not.
+        """
+        if self.nproc != "auto" and not re.fullmatch(r"[1-9]\d*", self.nproc):
+            raise JobError(f"--nproc {self.nproc}: give 1 or more, or auto")
+        if self.shown not in ("", "all") and not re.fullmatch(r"\d+(,\d+)*", self.shown):
+            raise JobError(f"--local-ranks-filter {self.shown}: give local ranks, such as 0,1, or all")
+        if self.max_restarts < 0:
+            raise JobError(f"--max-restarts {self.max_restarts}: give 0 or more")
+        if not self.peak_tflops >= 0:
+            raise JobError(f"--peak-tflops {self.peak_tflops}: give the peak of a device, above 0")
+        self._check_nodes()
+
+    def _check_nodes(self) -> None:
+        least, most = self._nodes()
+        if self.rdzv_endpoint:
+            if self.node_rank is not None or self.master_addr or self.master_port is not None:
+                raise JobError(
+                    "--rdzv-endpoint: the nodes number themselves; leave out --node-rank and --master-*"
+                )
+        elif least != most:
+            raise JobError(f"--nnodes {self.nnodes}: nodes that come and go need --rdzv-endpoint host:port")
+        elif most > 1 and (self.node_rank is None or not self.master_addr):
+            raise JobError(
+                f"--nnodes {self.nnodes}: say where the nodes meet: --rdzv-endpoint host:port, the same on all, or "
+                "--node-rank R --master-addr host"
+            )
+        elif self.node_rank is not None and not 0 <= self.node_rank < most:
+            raise JobError(f"--node-rank {self.node_rank}: nodes are numbered from 0 to {most - 1}")
+
+    def _nodes(self) -> tuple[int, int]:
+        match = re.fullmatch(r"(\d+)(?::(\d+))?", self.nnodes)
+        least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 0 < least <= most:
+            raise JobError(f"--nnodes {self.nnodes}: give a number of nodes, or min:max")
+        return least, most
+
+    def torchrun(self) -> list[str]:
+        """Options of torchrun; ``--nproc-per-node`` is added by who knows the number."""
+        options = [f"--nnodes={self.nnodes}", f"--max-restarts={self.max_restarts}"]
+        if self.rdzv_endpoint:
+            return [
+                *options,
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint={self.rdzv_endpoint}",
+                f"--rdzv-id={self.rdzv_id or 'isthmus'}",
+            ]
+        if self.master_addr or self.master_port is not None:
+            return [
+                *options,
+                f"--node-rank={self.node_rank or 0}",
+                f"--master-addr={self.master_addr or '127.0.0.1'}",
+                f"--master-port={29500 if self.master_port is None else self.master_port}",
+            ]
+        # What --standalone stands for.
+        return [
+            *options,
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=localhost:0",
+            f"--rdzv-id={uuid.uuid4()}",
+        ]
+
+    def make_folder(self, name: str) -> Path:
+        """A new folder for the logs of a job of that name: ``<log_dir>/<time>-<name>``, mode 0750.
+
+        Raises:
+            JobError: it cannot be made.
+        """
+        safe = re.sub(r"[^\w.-]", "_", name)
+        stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}"
+        base, attempt = Path(self.log_dir), 1
+        while True:
+            folder = base / (stem if attempt == 1 else f"{stem}-{attempt}")
+            try:
+                _make_parents(base)
+                folder.mkdir(mode=0o750)
+                folder.chmod(0o750)
+            except FileExistsError:
+                if not base.is_dir():
+                    raise JobError(f"--log-dir {self.log_dir}: it is no folder; give another") from None
+                attempt += 1
+            except OSError as error:
+                raise JobError(
+                    f"--log-dir {self.log_dir}: {error.strerror}; give a folder that you may write"
+                ) from None
+            else:
+                return folder
+
+
+def _make_parents(folder: Path) -> None:
+    for each in reversed([folder, *folder.parents]):
+        if not each.exists():
+            each.mkdir(mode=0o750, exist_ok=True)
+            each.chmod(0o750)
+
+
+def threads(ranks: int) -> str:
+    """OMP_NUM_THREADS of each of so many ranks on this node: an equal share of its cores."""
+    return str(max(1, len(os.sched_getaffinity(0)) // ranks))

@@ -1,0 +1,72 @@
+"""What a job shows on the terminal: the lines of its ranks, and below them one that is kept up to date."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from typing import TextIO
+
+
+class Terminal:
+    """Standard output and standard error of the job, and the status line.
+
+    On a terminal the status line stands below what the ranks write and is refreshed in place. Elsewhere there is
+    none, or, if `prints_status`, each new one is a line of standard error.
+    """
+
+    def __init__(self, prints_status: bool, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out, self._err = out or sys.stdout, err or sys.stderr
+        self.is_live = self._err.isatty()
+        self.prints_status = prints_status and not self.is_live
+        self._status = ""
+        self._lock = threading.RLock()
+
+    def line(self, is_error: bool, text: str) -> None:
+        """A line of a rank, on the stream on which the rank wrote it."""
+        stream = self._err if is_error else self._out
+        with self._lock:
+            self._erase()
+            stream.write(text if text.endswith("\n") else f"{text}\n")
+            stream.flush()
+            self._draw()
+
+    def tell(self, text: str) -> None:
+        """A line of the launcher's own."""
+        self.line(True, f"isthmus: {text}")
+
+    def block(self, text: str) -> None:
+        """Lines of the launcher's own, which replace the status line."""
+        with self._lock:
+            self.end()
+            self.line(True, f"isthmus: {text}")
+
+    def status(self, text: str, is_new: bool) -> None:
+        """Refresh the status line; where there is no terminal it is printed only if there is something new."""
+        with self._lock:
+            if self.is_live and text != self._status:
+                self._erase()
+                self._status = text
+                self._draw()
+            elif self.prints_status and is_new and text:
+                self.tell(text)
+
+    def end(self) -> None:
+        """Leave the last status line where it is: what is written next comes below."""
+        with self._lock:
+            if self._status:
+                self._err.write("\n")
+                self._err.flush()
+                self._status = ""
+
+    def _erase(self) -> None:
+        if self._status:
+            self._err.write("\r\x1b[K")
+            self._err.flush()
+
+    def _draw(self) -> None:
+        if self._status:
+            width = shutil.get_terminal_size().columns
+            text = f"isthmus: {self._status}"
+            self._err.write(text if len(text) < width else f"{text[: width - 2]}…")
+            self._err.flush()
