@@ -26,6 +26,7 @@ SETS = (
         PIPELINE,
         CONTEXT,
         f"{CONTEXT} --cp-comm-type all_gather",
+        f"{CONTEXT} --cp-comm-type a2a",
         "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
         "--recompute-granularity selective",

@@ -106,7 +106,7 @@ def test_context_parallelism_refuses_what_it_does_not_compute():
         from isthmus.megatron.context_parallel import check
         config = types.SimpleNamespace(window_size=None)
         check(config, None, 0.0)
-        for kind, dropout, window in (("a2a", 0.0, None), ("p2p", 0.1, None), ("p2p", 0.0, (8, 0))):
+        for kind, dropout, window in (("a2a+p2p", 0.0, None), ("p2p", 0.1, None), ("p2p", 0.0, (8, 0))):
             config.window_size = window
             try:
                 check(config, kind, dropout)
@@ -114,7 +114,7 @@ def test_context_parallelism_refuses_what_it_does_not_compute():
                 print(error)
         """
     ).split("\n") == [
-        "--cp-comm-type a2a: context parallelism is by p2p or all_gather",
+        "--cp-comm-type a2a+p2p: context parallelism is by p2p, all_gather, a2a",
         "context parallelism has no dropout of attention; set --attention-dropout 0, not 0.1",
         "context parallelism has no sliding window; leave --window-size out",
     ]

@@ -32,7 +32,7 @@ def _parallelism(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pipeline-model-parallel-size", type=int, default=1)
     group.add_argument("--virtual-pipeline-model-parallel-size", type=int, default=None)
     group.add_argument("--context-parallel-size", type=int, default=1)
-    group.add_argument("--cp-comm-type", choices=("p2p", "all_gather"), default="p2p")
+    group.add_argument("--cp-comm-type", choices=("p2p", "all_gather", "a2a"), default="p2p")
     group.add_argument("--expert-model-parallel-size", type=int, default=1)
     group.add_argument("--sequence-parallel", action="store_true")
     group.add_argument("--use-distributed-optimizer", action="store_true")

@@ -116,7 +116,7 @@ def _here(
 
 
 def _over_ranks(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    compute = context_parallel.ring if module.isthmus_cp_comm_type == "p2p" else context_parallel.gathered
+    compute = context_parallel.COMPUTED_BY[module.isthmus_cp_comm_type]
     return compute(query, key, value, module.isthmus_cp_group, _scale(module)).flatten(2).contiguous()
 
 

@@ -1,7 +1,8 @@
 """Causal attention whose sequence is split over ranks in zigzag: rank r of n has chunks r and 2n - 1 - r of 2n.
 
-Two ways to bring queries and keys together: a ring in which keys and values travel (Liu et al., Ring Attention,
-2023), and gathering the keys and values of all ranks. Both compute every pair once and are balanced.
+Three ways to bring queries and keys together: a ring in which keys and values travel (Liu et al., Ring Attention,
+2023), gathering the keys and values of all ranks, and exchanging tokens for heads, so that every rank has the whole
+sequence of some heads (Jacobs et al., DeepSpeed Ulysses, 2023). All compute every pair once and are balanced.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from isthmus.ops import attention
 from isthmus.ops.attention import attend
 
-KINDS = ("p2p", "all_gather")
+KINDS = ("p2p", "all_gather", "a2a")
 
 
 def check(config: Any, kind: str | None, dropout: float) -> None:
@@ -25,7 +26,7 @@ def check(config: Any, kind: str | None, dropout: float) -> None:
         ValueError: another kind of communication, dropout of attention, or a sliding window.
     """
     if kind not in (None, *KINDS):
-        raise ValueError(f"--cp-comm-type {kind}: context parallelism is by {' or '.join(KINDS)}")
+        raise ValueError(f"--cp-comm-type {kind}: context parallelism is by {', '.join(KINDS)}")
     if dropout:
         raise ValueError(
             f"context parallelism has no dropout of attention; set --attention-dropout 0, not {dropout}"
@@ -206,7 +207,17 @@ def _in_order(whole: torch.Tensor, size: int) -> torch.Tensor:
     """Tokens of all ranks, rank after rank, in the order of the sequence."""
     last = 2 * size - 1
     places = [2 * chunk if chunk < size else 2 * (last - chunk) + 1 for chunk in range(2 * size)]
-    chunks = whole.unflatten(0, (2 * size, -1))
+    return _chunks(whole, places)
+
+
+def _by_rank(whole: torch.Tensor, size: int) -> torch.Tensor:
+    """Tokens in the order of the sequence as those of one rank after the other."""
+    last = 2 * size - 1
+    return _chunks(whole, [chunk for rank in range(size) for chunk in (rank, last - rank)])
+
+
+def _chunks(whole: torch.Tensor, places: list[int]) -> torch.Tensor:
+    chunks = whole.unflatten(0, (len(places), -1))
     return chunks.index_select(0, torch.tensor(places, device=whole.device)).flatten(0, 1)
 
 
@@ -223,3 +234,54 @@ def gathered(
         out, _ = attend(q, k, v, scale=scale, right=0)  # the last query is beside the last key
         parts.append(out.transpose(0, 1))
     return torch.cat(parts)
+
+
+class _Exchange(torch.autograd.Function):
+    """[ranks, ...]: part i goes to rank i, and part i of the result is from there; so does the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group, parts = group, parts.contiguous()
+        out = torch.empty_like(parts)
+        dist.all_to_all_single(out, parts, group=group)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        grad = grad.contiguous()
+        out = torch.empty_like(grad)
+        dist.all_to_all_single(out, grad, group=ctx.group)
+        return out, None
+
+
+def _whole_sequence(tensor: torch.Tensor, group: Any) -> torch.Tensor:
+    """[tokens, batch, heads, features] of each rank to [all tokens, batch, heads / ranks, features]."""
+    size = dist.get_world_size(group)
+    parts = tensor.unflatten(2, (size, -1)).movedim(2, 0)
+    return _in_order(_Exchange.apply(parts, group).flatten(0, 1), size)
+
+
+def exchanged(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
+) -> torch.Tensor:
+    """Every rank computes the whole sequence of some heads; arguments and result are those of :func:`ring`.
+
+    Raises:
+        ValueError: heads cannot be shared out among the ranks.
+    """
+    size, heads, key_heads = dist.get_world_size(group), query.shape[2], key.shape[2]
+    if key_heads % size and size % key_heads == 0:
+        key, value = (each.repeat_interleave(size // key_heads, 2) for each in (key, value))
+    if heads % size or key.shape[2] % size:
+        raise ValueError(
+            f"--cp-comm-type a2a shares heads out among {size} ranks, and a rank has {heads} of queries and "
+            f"{key_heads} of keys; take p2p or all_gather"
+        )
+    q, k, v = (_whole_sequence(each, group).transpose(0, 1) for each in (query, key, value))
+    out = attend(q, k, v, scale=scale, right=0)[0].transpose(0, 1)
+    parts = _by_rank(out, size).unflatten(0, (size, -1))
+    return _Exchange.apply(parts, group).movedim(0, 2).flatten(2, 3)
+
+
+COMPUTED_BY = {"p2p": ring, "all_gather": gathered, "a2a": exchanged}

@@ -38,7 +38,7 @@ class DotProductAttention(TransformerEngineBaseModule):
         cp_group: ranks that tokens are split over, in zigzag.
         cp_global_ranks: of no effect.
         cp_stream: of no effect.
-        cp_comm_type: ``"p2p"`` or ``"all_gather"``.
+        cp_comm_type: ``"p2p"``, ``"all_gather"`` or ``"a2a"``.
         softmax_scale: None is ``1 / sqrt(features)``.
 
     Raises:
@@ -163,7 +163,7 @@ class DotProductAttention(TransformerEngineBaseModule):
                 f"context parallelism is for causal attention over whole sequences, not for a mask {kind!r}, "
                 f"sequences in the form {form!r} or attention bias"
             )
-        compute = context_parallel.gathered if self.cp_comm_type == "all_gather" else context_parallel.ring
+        compute = context_parallel.COMPUTED_BY[self.cp_comm_type or "p2p"]
         turned = form == "bshd"
         q, k, v = (each.transpose(0, 1) if turned else each for each in (query, key, value))
         out = compute(q, k, v, self.cp_group, self.softmax_scale)
