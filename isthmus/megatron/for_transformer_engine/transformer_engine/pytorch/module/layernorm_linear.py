@@ -50,7 +50,7 @@ class LayerNormLinear(Linear):
         self.layer_norm_bias = None
         if self.normalization == "LayerNorm":
             self.layer_norm_bias = nn.Parameter(torch.zeros(self.in_features, **where))
-        for each in filter(None, (self.layer_norm_weight, self.layer_norm_bias)):
+        for each in self.parameters():
             each.sequence_parallel = self.sequence_parallel  # type: ignore[attr-defined]
 
     def forward(
