@@ -61,14 +61,22 @@ def _forward(
 ) -> tuple[DTensor, DTensor]:
     from torch.distributed.tensor.experimental._context_parallel._attention import _templated_ring_attention
 
-    query, key, value, *rest = arguments
-    dropout, is_causal = (*rest, *(0.0, False)[len(rest) :])
+    whole, rest = arguments[:3], arguments[3:]
+    dropout = rest[0] if rest else 0.0
     _check(dropout, options)
-    group, parts = _parts(query, key, value)
+    group, (query, key, value) = _parts(*whole)
     output, logsumexp = _templated_ring_attention(
-        group, SEQUENCE, operator, *parts, is_causal=is_causal, dropout_p=dropout, scale=options.get("scale")
+        group,
+        SEQUENCE,
+        operator,
+        query,
+        key,
+        value,
+        is_causal=len(rest) > 1 and rest[1],
+        dropout_p=dropout,
+        scale=options.get("scale"),
     )
-    return _whole(output, query), _whole(logsumexp, query)
+    return _whole(output, whole[0]), _whole(logsumexp, whole[0])
 
 
 def _backward(operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]) -> tuple[DTensor, ...]:

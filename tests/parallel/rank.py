@@ -1,4 +1,4 @@
-"""One rank of a subject: ``python -m tests.parallel.rank SUBJECT RANK SIZE FOLDER [CHECK...]``.
+"""One rank of a subject: ``python -m tests.parallel.rank SUBJECT RANK SIZE FOLDER STORE [CHECK...]``.
 
 Runs the checks of ``tests/parallel/<subject>.py``, or those named, in order, and prints one line of JSON for each:
 ``{"check": name, "difference": from one process, "error": traceback or null}``. The first error ends the run, for
@@ -90,12 +90,12 @@ def run(function: Check, rank: Rank) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    subject, number, size, folder, *names = arguments
+    subject, number, size, folder, store, *names = arguments
     rank = Rank(int(number), int(size), Path(folder))
     torch.set_num_threads(1)
     torch.chip.set_device(rank.device)
     dist.init_process_group(
-        init_method=f"file://{rank.folder}/store-{subject}-{size}",
+        init_method=f"file://{store}",
         rank=rank.number,
         world_size=rank.size,
         timeout=TIMEOUT,

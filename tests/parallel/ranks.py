@@ -25,11 +25,12 @@ class Ranks:
 
     def __init__(self, subject: str, size: int, folder: Path, *names: str, **environment: str) -> None:
         settings = {"ISTHMUS_HOST_DEVICES": str(size), "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+        store = Path(tempfile.mkdtemp(dir=folder)) / "store"  # not that of a former job
         processes = [
             subprocess.Popen(
                 [
                     *(sys.executable, "-W", "ignore", "-m", "tests.parallel.rank"),
-                    *(subject, str(number), str(size), str(folder), *names),
+                    *(subject, str(number), str(size), str(folder), str(store), *names),
                 ],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
