@@ -96,7 +96,7 @@ class Node:
 
         os.environ["ISTHMUS_SHIM"] = "1"
         self._log_to_file()
-        self.agent = elastic.Agent(torchrun, self.folder, self._started, self._failed)
+        self.agent = elastic.Agent(torchrun, self.folder, self._started, self.watch.before_end, self._failed)
         received = None
         with self.watch:
             try:
@@ -135,7 +135,9 @@ class Node:
         """Called with torchrun's failures, by local rank, when an attempt has failed."""
         self.watch.drain()
         found = [
-            Failure.read(rank, failures.get(rank.local_rank), self.watch.ended_at(rank))
+            Failure.read(
+                rank, failures.get(rank.local_rank), self.watch.ended_at(rank), self.watch.was_stopped(rank)
+            )
             for rank in self.watch.ranks
         ]
         self.watch.end_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,26 @@ class RankLogs(LogsSpecs):
 class Agent(LocalElasticAgent):
     """Starts and restarts the ranks of this node, and says so."""
 
-    def __init__(self, arguments: list[str], folder: Path, started: Started, failed: Failed) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        folder: Path,
+        started: Started,
+        before_end: Callable[[], None],
+        failed: Failed,
+    ) -> None:
+        """Prepare to run.
+
+        Args:
+            arguments: torchrun's options, the program and its arguments.
+            folder: where the files go.
+            started: called with the ranks and the number of the attempt.
+            before_end: called when a rank has failed, before the others are ended.
+            failed: called with torchrun's failures by local rank, and the number of restarts that are left.
+        """
         config, entrypoint, program = config_from_args(parse_args(arguments))
         self._logs = RankLogs(folder)
-        self._told_of_start, self._told_of_failure = started, failed
+        self._told_of_start, self._told_before_end, self._told_of_failure = started, before_end, failed
         super().__init__(
             spec=_spec(config, entrypoint, program),
             logs_specs=self._logs,
@@ -102,11 +119,22 @@ class Agent(LocalElasticAgent):
         return processes
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if any(map(_has_failed, self._logs.ranks)):  # the others are ended by what follows
+            self._told_before_end()
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state == WorkerState.FAILED:
             by_local_rank = {failure.local_rank: failure for failure in result.failures.values()}
             self._told_of_failure(by_local_rank, self._remaining_restarts)
         return result
+
+
+def _has_failed(rank: Rank) -> bool:
+    """Whether it has ended, not well, and torchrun does not yet know."""
+    try:
+        found = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return found is not None and found.si_status != 0
 
 
 def _spec(config: LaunchConfig, entrypoint: Any, program: list[str]) -> WorkerSpec:

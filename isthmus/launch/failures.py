@@ -16,12 +16,13 @@ from isthmus.launch.watch import Rank
 
 _TAIL = 1 << 16  # bytes of a file that are looked at
 _LINES = 24
+_AT_ONCE = 5.0  # seconds
 _OTHERS = 8
 _PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)", re.MULTILINE)  # torch.distributed puts it before tracebacks
 _TRACEBACK = "Traceback (most recent call last):"
 
 # What collectives say of a rank that is missing: by its process, which is sure, or by its number in the group.
-_ENDED = re.compile(r"rank \d+ \(process (\d+)\) (?:has ended|destroyed its communicator)")
+_ENDED = re.compile(r"rank (\d+) \(process (\d+)\) (?:has ended|destroyed its communicator)")
 _ABSENT = re.compile(
     r"\brank (\d+) (?:did not arrive|is silent|has enqueued nothing)"
     r"|ranks did not come: ([\d, ]*\d)"
@@ -45,8 +46,9 @@ class Failure:
         ended_at: seconds since the epoch; infinite if that was not seen.
         lines: its traceback, or else the last lines that it wrote.
         absent: numbers of ranks that it says were missing.
-        ended: processes of ranks that it says have ended.
+        ended: ranks and their processes that it says have ended.
         lost: it says that some rank is missing.
+        was_stopped: it was stopped, as by SIGSTOP, when another rank failed.
     """
 
     rank: Rank
@@ -54,11 +56,12 @@ class Failure:
     ended_at: float = math.inf
     lines: tuple[str, ...] = ()
     absent: frozenset[int] = frozenset()
-    ended: frozenset[int] = frozenset()
+    ended: frozenset[tuple[int, int]] = frozenset()
     lost: bool = False
+    was_stopped: bool = False
 
     @classmethod
-    def read(cls, rank: Rank, failure: Any, ended_at: float | None) -> Failure:
+    def read(cls, rank: Rank, failure: Any, ended_at: float | None, was_stopped: bool) -> Failure:
         """From torchrun's failure, which is None if the rank ended well, and from the files of the rank."""
         lines = _last_lines(rank)
         text = "\n".join(lines)
@@ -73,8 +76,9 @@ class Failure:
             math.inf if ended_at is None else ended_at,
             tuple(lines),
             frozenset(absent - {rank.rank}),
-            frozenset(int(process) for process in _ENDED.findall(text)),
+            frozenset((int(number), int(process)) for number, process in _ENDED.findall(text)),
             bool(_LOST.search(text)),
+            was_stopped,
         )
 
     @property
@@ -107,8 +111,7 @@ def _last_lines(rank: Rank) -> list[str]:
     if start >= 0:
         lines = errors[start:].splitlines()
         end = next((i for i, line in enumerate(lines[1:], 2) if not line.startswith((" ", "\t"))), len(lines))
-        # A message may have more than one line; what follows it is most likely said at exit.
-        return _shortened(lines[: end + 2])
+        return _shortened(lines[:end])
     recorded = _recorded(rank.error)
     return _shortened(recorded or errors.splitlines() or _tail(rank.stdout).splitlines(), last=True)
 
@@ -150,9 +153,7 @@ def judge(failures: list[Failure]) -> Verdict:
     """Find the rank that failed first among those of this node, of which at least one has failed."""
     by_number = {each.rank.rank: each for each in failures}
     accused = _accused(failures)
-    failed = [each for each in failures if each.exit_code]
-    # The launcher ends all ranks by SIGTERM as soon as one has failed.
-    own = [each for each in failed if each.exit_code != -signal.SIGTERM] or failed
+    own = [each for each in failures if _is_own(each, failures)]
     causes = [each for each in own if not each.is_consequence]
     if causes:
         return Verdict(min(causes, key=lambda each: (each.rank.rank not in accused, each.ended_at)))
@@ -160,19 +161,34 @@ def judge(failures: list[Failure]) -> Verdict:
         named = by_number.get(number)
         if named is None:
             return Verdict(None, number)
-        if not named.is_consequence or named.exit_code == -signal.SIGTERM:
+        if named not in own:
             return Verdict(named)
-    return Verdict(min(own, key=lambda each: each.ended_at))
+    failed = own or [each for each in failures if each.exit_code]
+    return Verdict(min(failed, key=lambda each: each.ended_at))
+
+
+def _is_own(failure: Failure, failures: list[Failure]) -> bool:
+    """It failed by itself: the launcher has not ended it, which it does as soon as another rank has failed."""
+    first = min((each.ended_at for each in failures if each.exit_code), default=math.inf)
+    if failure.exit_code == -signal.SIGKILL:  # the launcher's comes late, after SIGTERM has had no effect
+        return not failure.ended_at > first + _AT_ONCE
+    if failure.exit_code == -signal.SIGTERM:
+        return failure.ended_at == first < math.inf
+    return failure.exit_code != 0
 
 
 def _accused(failures: list[Failure]) -> Counter[int]:
     """How many ranks name a rank as missing."""
     processes = {each.rank.pid: each.rank.rank for each in failures}
+    numbers = set(processes.values())
     counted: Counter[int] = Counter()
     for each in failures:
         if each.exit_code:
-            counted.update(processes[pid] for pid in each.ended if pid in processes)
             counted.update(each.absent)
+            for number, process in each.ended:
+                # A number may be one within a group of some ranks; a process is sure, but may be another node's.
+                if process in processes or number not in numbers:
+                    counted[processes.get(process, number)] += 1
     return counted
 
 
@@ -187,43 +203,43 @@ def summary(failures: list[Failure], iteration: int | None, seconds: float) -> t
     verdict = judge(failures)
     guilty = verdict.failure
     others = [each for each in failures if each is not guilty and each.exit_code]
-    status = next((each.exit_code for each in [guilty, *others] if each and _is_own(each)), 1)
-    at = "" if iteration is None else f", at iteration {iteration}"
-    head = f"{_what(verdict, failures)} after {seconds:.0f} s{at}"
+    status = next((each.exit_code for each in [guilty, *others] if each and _is_own(each, failures)), 1)
     shown = guilty or others[0]
     rank = shown.rank
+    place = [
+        f"process {rank.pid} on {socket.gethostname()}",
+        f"attempt {rank.attempt}",
+        f"after {seconds:.0f} s",
+    ]
+    place += [] if iteration is None else [f"at iteration {iteration}"]
     lines = [
-        f"{head} (attempt {rank.attempt}, host {socket.gethostname()})",
+        f"{_what(verdict, failures)} ({', '.join(place)})",
         *(f"  {hint}" for hint in _hints(verdict, shown)),
         *(f"  | {line}" for line in shown.lines),
         f"  all that it wrote: {rank.stderr}, {rank.stdout.name}",
-        *_consequences([each for each in others if each is not shown]),
+        *_consequences([each for each in others if each is not shown], failures),
     ]
     return "\n".join(lines), 128 - status if status < 0 else status
-
-
-def _is_own(failure: Failure) -> bool:
-    """It ended in an error of its own, not because the launcher ended it."""
-    return failure.exit_code not in (0, -signal.SIGTERM)
 
 
 def _what(verdict: Verdict, failures: list[Failure]) -> str:
     guilty = verdict.failure
     if guilty is None:
-        return f"rank {verdict.elsewhere}, on another node, failed first, as its peers say;"
-    name = f"rank {guilty.rank.rank} (process {guilty.rank.pid})"
+        return f"rank {verdict.elsewhere}, on another node, failed first, as ranks of this node say"
+    name = f"rank {guilty.rank.rank}"
     if guilty.exit_code == 0:
-        return f"{name} ended while others still waited for it; exit status 0, the others failed"
-    if guilty.exit_code == -signal.SIGTERM and any(map(_is_own, failures)):
-        return f"{name} did not come to a collective in time, as the others say; they failed"
-    return f"rank {guilty.rank.rank} failed first: {guilty.how} (process {guilty.rank.pid})"
+        return f"{name} ended, with exit status 0, while others waited for it"
+    if not _is_own(guilty, failures) and any(_is_own(each, failures) for each in failures):
+        why = "was stopped" if guilty.was_stopped else "was elsewhere"
+        return f"{name} did not come to a collective in time: it {why} when the others gave up"
+    return f"{name} failed first: {guilty.how}"
 
 
 def _hints(verdict: Verdict, shown: Failure) -> list[str]:
     found = []
     if verdict.failure is None:
-        found.append(f"what rank {shown.rank.rank}, of this node, says of it:")
-    elif shown.exit_code == -signal.SIGKILL:
+        found.append(f"rank {shown.rank.rank}, of this node:")
+    elif shown.exit_code == -signal.SIGKILL and not shown.was_stopped:
         found.append(
             "SIGKILL comes from outside: perhaps the kernel ran out of memory; `dmesg | grep -i oom` would say so"
         )
@@ -232,14 +248,13 @@ def _hints(verdict: Verdict, shown: Failure) -> list[str]:
     return found
 
 
-def _consequences(others: list[Failure]) -> list[str]:
+def _consequences(others: list[Failure], failures: list[Failure]) -> list[str]:
     if not others:
         return []
     lines = ["  because of that:"]
     for each in others[:_OTHERS]:
-        told = each.exit_code == -signal.SIGTERM
-        how = "ended by the launcher" if told else f"{each.how} {each.message[:160]}".rstrip()
-        lines.append(f"    rank {each.rank.rank}: {how}")
+        how = each.how if _is_own(each, failures) else "ended by the launcher"
+        lines.append(f"    rank {each.rank.rank}: {how} {each.message[:160]}".rstrip())
     if len(others) > _OTHERS:
         lines.append(f"    and {len(others) - _OTHERS} others")
     return lines

@@ -100,6 +100,7 @@ class Watch:
     _running: dict[int, Rank] = field(default_factory=dict)  # by the file descriptor of the process
     _ended: dict[int, float] = field(default_factory=dict)  # rank: seconds since the epoch
     _late: set[int] = field(default_factory=set)
+    _stopped: set[int] = field(default_factory=set)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -144,6 +145,18 @@ class Watch:
         """The last iteration that was reported."""
         return self.progress.iteration
 
+    def was_stopped(self, rank: Rank) -> bool:
+        """Whether it was stopped, as by SIGSTOP, when another rank failed."""
+        return rank.rank in self._stopped
+
+    def before_end(self) -> None:
+        """A rank has failed, and the others are about to be ended: let those that are stopped take notice."""
+        for rank in self.ranks:
+            if _is_stopped(rank.pid):
+                self._stopped.add(rank.rank)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(rank.pid, signal.SIGCONT)
+
     def end_all(self) -> None:
         """End what is left of the ranks and of the processes that they have started."""
         now = time.time()
@@ -158,7 +171,7 @@ class Watch:
             tail.file.close()
         for descriptor in self._running:
             os.close(descriptor)
-        self._tails, self._running, self._ended = [], {}, {}
+        self._tails, self._running, self._ended, self._stopped = [], {}, {}, set()
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -1,0 +1,273 @@
+"""``isthmus run --nproc``: which rank failed first, the progress line, what ranks write, and the options."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from isthmus.cli import app
+from isthmus.launch.failures import Failure, judge, summary
+from isthmus.launch.model_arguments import ModelArguments
+from isthmus.launch.progress import Progress
+from isthmus.launch.ranks import JobError, Ranks
+from isthmus.launch.run import VALUE_OPTIONS
+from isthmus.launch.terminal import Terminal
+from isthmus.launch.trainer_lines import parse_bar, parse_trainer
+from isthmus.launch.watch import Rank, Tail
+
+KILL, TERM, ABORT = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT
+MINE = (
+    "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'x'\n[rank1]: ValueError: my mistake\nbye\n"
+)
+GONE = (
+    "Traceback (most recent call last):\n  File 'x'\nDistBackendError: group '0', rank 0: all_reduce (operation 3) "
+    "of Float [5] failed: rank 1 (process 101) has ended and will not take part\n"
+)
+ABSENT = (
+    "Traceback (most recent call last):\n  File 'x'\nDistBackendError: all_reduce (operation 3) failed: timed out "
+    "after 3000 ms; rank 1 did not arrive: its last is broadcast (operation 2)\n"
+)
+GLOO = (
+    "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Connection closed by peer [127.0.0.1]:5\n"
+)
+
+
+def ended(folder: Path, number: int, code: int, wrote: str = "", at: float = 0.0) -> Failure:
+    """How a rank ended whose process is 100 + its number."""
+    rank = Rank(number, number, 4, 0, folder / f"rank-{number}.attempt-0", 100 + number)
+    rank.stderr.write_text(wrote)
+    rank.stdout.write_text("")
+    return Failure.read(rank, SimpleNamespace(exitcode=code) if code else None, at, was_stopped=False)
+
+
+# ---- the guilty rank -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("ranks", "guilty", "status", "words"),
+    [
+        # Those that a killed rank leaves alone fail before it is noticed, or are ended.
+        ([(1, GONE, 0.0), (KILL, "", 1.0), (TERM, "", 2.0)], 1, 137, "rank 1 failed first: SIGKILL"),
+        ([(1, GONE, 0.0), (1, MINE, 0.1), (TERM, GONE, 1.0)], 1, 1, "ValueError: my mistake"),
+        ([(1, GLOO, 0.0), (3, "", 0.1), (1, GLOO, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
+        ([(ABORT, ABSENT, 0.0), (TERM, "", 0.1), (1, ABSENT, 0.0)], 1, 134, "rank 1 did not come to a"),
+        # One that takes no notice of SIGTERM is killed half a minute later.
+        ([(1, ABSENT, 0.0), (KILL, "", 30.0), (1, ABSENT, 0.0)], 1, 1, "rank 1 did not come to a"),
+        ([(1, GONE, 0.0), (0, "", -1.0), (TERM, "", 0.1)], 1, 1, "rank 1 ended, with exit status 0, while"),
+        ([(1, GONE, 0.1), (TERM, "", 0.0), (TERM, "", 0.2)], 1, 143, "rank 1 failed first: SIGTERM"),
+        ([(1, MINE, 5.0), (1, MINE, 4.0), (TERM, "", 9.0)], 1, 1, "rank 1 failed first: exit status 1"),
+        ([(TERM, "", 5.0), (TERM, "", 4.0), (TERM, "", 9.0)], 1, 143, "rank 1 failed first: SIGTERM"),
+        ([(1, GONE.replace("rank 1", "rank 7").replace("101", "999"), 1.0)], None, 1, "rank 7, on another node"),
+        ([(1, GLOO, 2.0), (1, GLOO, 1.0)], 1, 1, "its own error says that another rank was missing"),
+        # A number within a group of some ranks says less than the number of a process.
+        ([(1, MINE, 0.0), (1, GONE.replace("rank 1 (process 101)", "rank 1 (process 100)"), 0.0)], 0, 1, "rank 0"),
+    ],
+)  # fmt: skip
+def test_the_guilty_rank(tmp_path, ranks, guilty, status, words):
+    failures = [ended(tmp_path, number, *each) for number, each in enumerate(ranks)]
+    found = judge(failures).failure
+    assert (None if found is None else found.rank.rank) == guilty
+    text, code = summary(failures, 12, 3.4)
+    assert code == status and words in text, text
+    assert "attempt 0, after 3 s, at iteration 12)" in text.splitlines()[0]
+    assert str(tmp_path / f"rank-{guilty or 0}.attempt-0.err") in text
+
+
+def test_a_summary_is_short_and_says_what_followed(tmp_path):
+    frames = "".join(f"  File 'x', line {line}\n" for line in range(500))
+    wrote = f"noise\nTraceback (most recent call last):\n{frames}ValueError: deep\nat exit\n"
+    failures = [ended(tmp_path, 0, 1, wrote), *(ended(tmp_path, n, 1, GLOO, at=1.0) for n in range(1, 20))]
+    text, _ = summary(failures, None, 1.0)
+    assert "| ValueError: deep\n" in text and "noise" not in text and "at exit" not in text
+    assert "rank 8: exit status 1 RuntimeError: Connection closed by peer" in text
+    assert "and 11 others" in text and len(text.splitlines()) < 40
+
+
+def test_a_failure_that_torchruns_record_has_written(tmp_path):
+    rank = Rank(0, 0, 1, 0, tmp_path / "rank-0.attempt-0", 100)
+    rank.error.write_text('{"message": {"extraInfo": {"py_callstack": "Traceback\\nKeyError: 1"}}}')
+    found = Failure.read(rank, SimpleNamespace(exitcode=1), None, was_stopped=False)
+    assert found.lines == ("Traceback", "KeyError: 1") and found.ended_at == math.inf
+    rank.error.write_text("not JSON")
+    assert Failure.read(rank, SimpleNamespace(exitcode=1), None, was_stopped=False).lines == ()
+
+
+# ---- progress ------------------------------------------------------------------------------------------------
+def megatron(iteration: int, extra: str = "") -> str:
+    return (
+        f" iteration {iteration:8d}/     100 | elapsed time per iteration (ms): 500.0 | global batch size:     8 | "
+        f"lm loss: 3.412345E+00 |{extra}"
+    )
+
+
+ARGUMENTS = (
+    "--seq-length 128 --hidden_size=256 --num-layers 2 --vocab-size 1000 --tensor-model-parallel-size 2"
+)
+
+
+def test_progress_computes_what_the_line_does_not_say():
+    progress = Progress(ModelArguments.read(["train.py", *ARGUMENTS.split()]), peak_tflops=0.1)
+    progress.start(2, [0, 1])
+    assert progress.text(0.0, 2, {}) == ""
+    assert progress.line(1, megatron(1), 0.0) == (True, True)
+    # 8 x 128 tokens in 0.5 s on 2 devices; Megatron's formula, with the vocabulary padded to 1024:
+    flops = 24 * 3 * 8 * 128 * 2 * 256**2 * (1 + 128 / (6 * 256) + 1024 / (16 * 2 * 256))
+    assert progress.throughput.tflops == pytest.approx(flops / 0.5 / 2 / 1e12)
+    assert progress.text(1.0, 2, {}) == (
+        "iteration 1/100 · loss 3.412 · 500 ms · tgs 1024 · 0.012 TFLOPs · MFU 12% · 2 of 2 ranks"
+    )
+
+
+def test_progress_takes_what_the_line_says():
+    progress = Progress(ModelArguments(seq_length=1), peak_tflops=200.0)
+    progress.start(1, [0])
+    progress.line(0, megatron(7, " TFLOPs: 148.25 | tgs (tokens/gpu/second): 353.02"), 0.0)
+    assert progress.text(0.0, 1, {}).startswith(
+        "iteration 7/100 · loss 3.412 · 500 ms · tgs 353 · 148.2 TFLOPs · MFU 74%"
+    )
+    progress.line(0, " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)", 0.0)
+    assert progress.model.vocab_size == 50304
+
+
+def test_progress_listens_to_one_of_the_ranks_that_report():
+    progress = Progress(ModelArguments())
+    progress.start(2, [0, 1])
+    assert progress.line(1, megatron(1), 0.0).is_new
+    assert progress.line(0, megatron(1), 0.0).is_new
+    assert progress.line(1, megatron(2), 0.0) == (True, False)
+    assert progress.line(0, "something else", 0.0) == (False, False)
+
+
+def test_progress_of_the_hugging_face_trainer():
+    progress = Progress(ModelArguments())
+    progress.start(1, [0])
+    progress.bar(0, "  7%|7         | 7/60 [00:05<00:09,  1.2it/s]", 0.0)
+    assert progress.text(0.0, 1, {}) == "7%|7         | 7/60 [00:05<00:09,  1.2it/s]"
+    progress.line(0, "{'loss': '4.5', 'grad_norm': '2', 'learning_rate': '1e-4', 'epoch': '0.1'}", 10.0)
+    progress.bar(0, " 20%|##        | 12/60 [00:05<00:09,  1.2it/s]", 15.0)
+    progress.line(0, "{'loss': 3.41, 'grad_norm': 2.0, 'epoch': 0.2}", 15.0)
+    assert progress.text(15.0, 1, {}) == "iteration 12/60 · loss 3.41 · 1000 ms · 1 of 1 ranks"
+    record = parse_trainer("{'loss': 2.0, 'epoch': 0.5, 'num_input_tokens_seen': 4096}")
+    assert record is not None and (record.iteration, record.epoch, record.consumed_tokens) == (0, 0.5, 4096)
+    for line in ("{'loss': 'nothing'}", "{'loss'", "{'loss': [1]}", "{'train_loss': 1.0}", "{'loss': 1} x"):
+        assert parse_trainer(line) is None
+    assert parse_bar("Map: 100%|####| 5/5 [00:01<00:00]") is None
+
+
+def test_ranks_that_are_late_are_named():
+    progress = Progress(ModelArguments())
+    progress.start(3, [0, 1, 2])
+    for iteration in range(1, 4):
+        for rank in range(3):
+            progress.line(rank, megatron(iteration), 10.0 * iteration)
+    progress.line(0, megatron(4), 40.0)
+    assert progress.late(59.0) == {}
+    assert list(progress.late(61.0)) == [1, 2]
+    progress.line(2, megatron(4), 61.0)
+    text = progress.text(61.0, 3, progress.late(61.0))
+    assert text.endswith("3 of 3 ranks · rank 1 is late: at iteration 3, others at 4")
+    assert "nothing new for 45 s" in progress.text(85.0, 3, {})
+
+
+# ---- files and terminal --------------------------------------------------------------------------------------
+def test_lines_of_a_file_that_is_written_to(tmp_path):
+    path = tmp_path / "out"
+    with path.open("wb") as file, path.open("rb") as reader:
+        tail = Tail(Rank(0, 0, 1, 0, path), False, reader)
+
+        def after(data: bytes, is_last: bool = False) -> list[str]:
+            file.write(data)
+            file.flush()
+            return tail.lines(is_last)
+
+        assert after(b"") == [] and after(b"one\ntw") == ["one"] and after(b"o\r\n\nthree") == ["two", ""]
+        assert after(b"", is_last=True) == ["three"] and after(b"", is_last=True) == []
+        assert after(b" 1%|\r 2%|") == [] and tail.pending == " 2%|"
+        assert after(b"\r 3%|\n\xff") == [" 3%|"] and after(b"", is_last=True) == ["\ufffd"]
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_status_line_stands_below_the_output(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    out, screen = io.StringIO(), Screen()
+    terminal = Terminal(False, out, screen)
+    terminal.status("iteration 1", is_new=True)
+    terminal.line(False, "a line")
+    terminal.status("iteration 2 and more than fits", is_new=True)
+    terminal.block("it failed")
+    assert out.getvalue() == "a line\n"
+    first, second = "isthmus: iteration 1", "isthmus: iteration 2 and mor…"
+    assert screen.getvalue() == f"{first}\r\x1b[K{first}\r\x1b[K{second}\nisthmus: it failed\n"
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_the_status_line_where_there_is_no_terminal(progress):
+    err = io.StringIO()
+    terminal = Terminal(progress, io.StringIO(), err)
+    for is_new in (True, False):
+        terminal.status("iteration 1", is_new)
+    assert err.getvalue() == "isthmus: iteration 1\n" * progress
+
+
+# ---- options -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nproc": "0"}, "--nproc 0: give 1 or more, or auto"),
+        ({"nnodes": "0"}, "--nnodes 0: give a number of nodes, or min:max"),
+        ({"nnodes": "2"}, "--nnodes 2: say where the nodes meet"),
+        ({"nnodes": "1:2"}, "--nnodes 1:2: nodes that come and go need --rdzv-endpoint"),
+        ({"nnodes": "2", "node_rank": 2, "master_addr": "a"}, "--node-rank 2: nodes are numbered from 0 to 1"),
+        ({"rdzv_endpoint": "a:1", "node_rank": 0}, "--rdzv-endpoint: the nodes number themselves"),
+        ({"shown": "x"}, "--local-ranks-filter x: give local ranks"),
+        ({"max_restarts": -1}, "--max-restarts -1: give 0 or more"),
+        ({"peak_tflops": -1.0}, "--peak-tflops -1.0: give the peak"),
+    ],
+)  # fmt: skip
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(JobError) as raised:
+        Ranks(**{"nproc": "2", **options}).check()
+    assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
+
+
+def test_options_of_torchrun():
+    assert "--rdzv-endpoint=localhost:0" in Ranks("2").torchrun()
+    assert Ranks("2", "2", 1, "node0").torchrun() == [
+        *("--nnodes=2", "--max-restarts=0", "--node-rank=1", "--master-addr=node0", "--master-port=29500"),
+    ]
+    assert Ranks("2", "1:4", rdzv_endpoint="node0:29500", max_restarts=3).torchrun() == [
+        *("--nnodes=1:4", "--max-restarts=3"),
+        *("--rdzv-backend=c10d", "--rdzv-endpoint=node0:29500", "--rdzv-id=isthmus"),
+    ]
+
+
+def test_every_option_with_a_value_is_known_where_options_are_told_from_the_program():
+    command = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    with_value = {
+        name for each in command.params for name in each.opts if name.startswith("--") and not each.is_flag
+    }
+    assert with_value == set(VALUE_OPTIONS)
+
+
+def test_log_folders_are_new_and_private(tmp_path):
+    ranks = Ranks("2", log_dir=str(tmp_path / "a" / "b"))
+    former = os.umask(0)
+    try:
+        folders = {ranks.make_folder("train x") for _ in range(2)}
+    finally:
+        os.umask(former)
+    assert len(folders) == 2 and all("train_x" in folder.name for folder in folders)
+    for folder in (tmp_path / "a", tmp_path / "a" / "b", *folders):
+        assert folder.stat().st_mode & 0o777 == 0o750
+    (tmp_path / "file").touch()
+    with pytest.raises(JobError, match=r"--log-dir .*file: "):
+        Ranks("2", log_dir=str(tmp_path / "file")).make_folder("x")
