@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from isthmus.megatron.options import add_options
+
 
 def _model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
@@ -54,7 +56,6 @@ def _training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--recompute-granularity", choices=("full", "selective"), default=None)
     group.add_argument("--recompute-method", choices=("uniform", "block"), default=None)
     group.add_argument("--recompute-num-layers", type=int, default=None)
-    group.add_argument("--optimize-recomp-communication-level", type=int, choices=(0, 1, 2), default=0)
     group.add_argument("--no-rope-fusion", action="store_true")
     group.add_argument("--no-gradient-accumulation-fusion", action="store_true")
     group.add_argument(
@@ -67,4 +68,4 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Pretrain a GPT of megatron-core on synthetic tokens.")
     for add in (_model, _parallelism, _training):
         add(parser)
-    return parser.parse_args(arguments)
+    return add_options(parser).parse_args(arguments)

@@ -10,7 +10,6 @@ are the same at every level.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -41,36 +40,6 @@ def set_level(level: int) -> None:
 def level() -> int:
     """What :func:`set_level` chose; 0 is Megatron's own way."""
     return _level
-
-
-class _SetLevel(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        set_level(values)
-        setattr(namespace, self.dest, values)
-
-
-def add_option(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Let a parser of Megatron's take the option, under the name that AscendSpeed gave it."""
-    group = parser.add_argument_group("isthmus")
-    group.add_argument(
-        OPTION,
-        type=int,
-        choices=LEVELS,
-        default=0,
-        action=_SetLevel,
-        help="collectives that recomputing a layer repeats: 0: two, 1: one, 2: none (one activation more)",
-    )
-    return parser
-
-
-def with_option(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``add_megatron_arguments`` with the option."""
-
-    @functools.wraps(original)
-    def add_megatron_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-        return add_option(original(parser))
-
-    return add_megatron_arguments
 
 
 def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:

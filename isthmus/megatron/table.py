@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typing_extensions
 
-from isthmus.megatron import attention, helpers, norm, prefetch, recompute, rotary
+from isthmus.megatron import attention, helpers, norm, options, prefetch, recompute, rotary
 
 
 class Replacement(NamedTuple):
@@ -142,8 +142,8 @@ REPLACEMENTS = (
     Replacement(
         "megatron.training.arguments",
         "add_megatron_arguments",
-        recompute.with_option,
-        "Megatron-LM takes --optimize-recomp-communication-level",
+        options.with_options,
+        "Megatron-LM takes --optimize-recomp-communication-level and other options of AscendSpeed",
         ("8aa4240c52bb",),
         is_optional=True,
     ),

@@ -1,0 +1,183 @@
+"""AscendSpeed's command-line options, for Megatron's parser: what they do here, that they do nothing, or why not.
+
+An option that only saves time or memory on an Ascend chip is taken, and a line says that it has no effect; one that
+changes what is computed, and is not available, ends the job with a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from isthmus.megatron import recompute
+
+CONTEXT_PARALLEL = {"megatron_cp_algo": "p2p", "kvallgather_cp_algo": "all_gather", "ulysses_cp_algo": "a2a"}
+
+_ALWAYS = "it is always so"
+_TUNING = "it is tuning of another chip"
+_WINDOW = "give a sliding window by --window-size"
+_MEMORY = "the memory that it would save is not saved"
+_RECOMPUTE = "take --recompute-granularity selective --recompute-modules"
+
+
+class Option(NamedTuple):
+    """An option without effect here, or one that is not available.
+
+    Attributes:
+        name: with its dashes.
+        why: it has no effect.
+        takes: type of its value; None for a switch.
+        without_effect: the values that are taken; None for all of them, () for none.
+        remedy: what to do where it is not.
+    """
+
+    name: str
+    why: str
+    takes: type | None = None
+    without_effect: tuple[Any, ...] | None = None
+    remedy: str = "leave it out"
+
+
+def _all(names: str, why: str, takes: type | None = None) -> tuple[Option, ...]:
+    return tuple(Option(f"--{name}", why, takes) for name in names.split())
+
+
+def _none(names: str, remedy: str, takes: type | None = None) -> tuple[Option, ...]:
+    return tuple(Option(f"--{name}", "", takes, (), remedy) for name in names.split())
+
+
+OPTIONS = (
+    *_all(
+        "use-flash-attn use-fusion-attn-v2 use-fused-rmsnorm use-fused-rotary-pos-emb",
+        _ALWAYS,
+    ),
+    *_all("use-rotary-position-embeddings use-mcore-models gemm-gradient-accumulation-fusion", _ALWAYS),
+    *_all("use-cp-send-recv-overlap use-fused-ring-attention-update disable-gloo-group", _ALWAYS),
+    *_all("use-fused-swiglu", "Megatron has its own, which --no-bias-swiglu-fusion turns off"),
+    *_all("jit-compile use-ascend-mc2 use-ascend-coc coc-fused-kernel megatron-cp-in-bnsd", _TUNING),
+    *_all("attention-mask-on-cpu optimize-send-recv-comm optimize-vpp-send-recv-comm", _TUNING),
+    *_all("async-log-allreduce hccl-group-buffer-adaptive use-nd-matmul", _TUNING),
+    *_all("moe-permutation-async-comm moe-allgather-overlap-comm moe-alltoall-overlap-comm", _TUNING),
+    *_all("use-fused-moe-token-permute-and-unpermute", _TUNING),
+    *_all("optimization-level coc-parallel-num coc-mode cp-window-size hccl-slice-size", _TUNING, int),
+    *_all("shape-order hccl-group-buffer", _TUNING, str),
+    *_all("reuse-fp32-param swap-attention swap-optimizer smart-swap", _MEMORY),
+    *_all("adaptive-recompute-device-swap adaptive-memory-optimization recompute-in-bubble", _MEMORY),
+    *_all("recompute-in-advance enable-recompute-layers-per-pp-rank", _MEMORY),
+    *_all("adaptive-recompute-device-size adaptive-recompute-profiling-step", _MEMORY, int),
+    *_all("recompute-activation-function-num-layers recompute-norm-num-layers", _MEMORY, int),
+    *_all("swap-optimizer-times", _MEMORY, int),
+    *_all("swap-modules moe-zero-memory", _MEMORY, str),
+    *_all("recompute-activation-function", f"{_MEMORY}; {_RECOMPUTE} mlp"),
+    *_all("recompute-norm", f"{_MEMORY}; {_RECOMPUTE} layernorm"),
+    *_all("op-cal-tflops", "isthmus run prints TFLOPs and MFU"),
+    Option("--optimizer-selection", _ALWAYS, str, ("fused_adamw", "fused_torch_adamw")),
+    Option("--moe-model-type", _ALWAYS, str, ("megatron_moe",)),
+    Option("--attention-mask-type", _ALWAYS, str, ("causal",), "context parallelism is causal"),
+    Option("--sparse-mode", _TUNING, int, (0, 2, 3), _WINDOW),
+    Option("--pre-tockens", _ALWAYS, int, (65536,), _WINDOW),
+    Option("--next-tockens", _ALWAYS, int, (0,), _WINDOW),
+    *_none("use-unpad variable-seq-lengths", "pack sequences in the data loader"),
+    *_none(
+        "square-alibi-mask fill-neg-inf use-ema layerzero enable-zero3 tp-2d use-pipe-experts", "leave it out"
+    ),
+    *_none("moe-tp-extend-ep use-nanopipe use-multiparameter-pipeline-model-parallel", "leave it out"),
+    *_none("ulysses-degree-in-cp ampipe-degree", "leave it out", int),
+    *_none("noop-layers", "give --pipeline-model-parallel-layout", str),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Let a parser take AscendSpeed's options, as far as it has none of that name.
+
+    A switch or value is stored under the option's name, for scripts that look at it.
+    """
+    group = parser.add_argument_group("isthmus", "options of AscendSpeed")
+    group.add_argument(
+        recompute.OPTION,
+        type=int,
+        choices=recompute.LEVELS,
+        default=0,
+        action=_SetLevel,
+        help="collectives that recomputing a layer repeats: 0: two, 1: one, 2: none (one activation more)",
+    )
+    group.add_argument(
+        "--context-parallel-algo",
+        action=_SetContextParallel,
+        help=f"{', '.join(CONTEXT_PARALLEL)}: other names of --cp-comm-type {', '.join(CONTEXT_PARALLEL.values())}",
+    )
+    group.add_argument(
+        "--npu-deterministic", action=_SetDeterministic, nargs=0, default=False, help="same bits in every run"
+    )
+    for option in OPTIONS:
+        if option.name not in parser._option_string_actions:
+            values: dict[str, Any] = (
+                {"type": option.takes} if option.takes else {"nargs": 0, "default": False}
+            )
+            group.add_argument(option.name, action=_Reported, option=option, help=argparse.SUPPRESS, **values)
+    return parser
+
+
+def with_options(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``add_megatron_arguments`` with the options."""
+
+    @functools.wraps(original)
+    def add_megatron_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        return add_options(original(parser))
+
+    return add_megatron_arguments
+
+
+class _SetLevel(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        recompute.set_level(values)
+        setattr(namespace, self.dest, values)
+
+
+class _SetContextParallel(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if values not in CONTEXT_PARALLEL:
+            _refuse(parser, f"{option_string} {values}", f"take {', '.join(CONTEXT_PARALLEL)}")
+        kind = CONTEXT_PARALLEL[values]
+        # Megatron-LM's option takes a kind for each layer.
+        namespace.cp_comm_type = [kind] if isinstance(parser.get_default("cp_comm_type"), list) else kind
+        setattr(namespace, self.dest, values)
+
+
+class _SetDeterministic(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        torch.use_deterministic_algorithms(True)
+        setattr(namespace, self.dest, True)
+
+
+class _Reported(argparse.Action):
+    """Stores what is given, after a line about it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, option: Option, **settings: Any) -> None:
+        super().__init__(option_strings, dest, **settings)
+        self.option = option
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        _, why, takes, without_effect, remedy = self.option
+        given = f"{option_string} {values}" if takes else str(option_string)
+        if without_effect is not None and values not in without_effect:
+            _refuse(parser, given, remedy)
+        if os.environ.get("RANK", "0") == "0":
+            _say(f"isthmus: {given} has no effect here: {why}")
+        setattr(namespace, self.dest, values if takes else True)
+
+
+@functools.cache  # Megatron parses its arguments several times
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _refuse(parser: argparse.ArgumentParser, given: str, remedy: str) -> None:
+    """End with a line; what argparse prints of itself begins with hundreds of others."""
+    parser.exit(2, f"isthmus: {given} is not available: {remedy}\n")
