@@ -99,11 +99,11 @@ class Linear(TransformerEngineBaseModule):
     def _reduced(self, partial: torch.Tensor) -> torch.Tensor:
         if self.tp_size == 1:
             return partial
-        from megatron.core import tensor_parallel
+        from megatron.core.tensor_parallel import layers
 
         if self.sequence_parallel:
-            return tensor_parallel.reduce_scatter_to_sequence_parallel_region(partial, group=self.tp_group)
-        return tensor_parallel.reduce_from_tensor_model_parallel_region(partial, group=self.tp_group)
+            return layers.reduce_scatter_to_sequence_parallel_region(partial, group=self.tp_group)
+        return layers.reduce_from_tensor_model_parallel_region(partial, group=self.tp_group)
 
 
 def multiply(layer: Any, inp: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
