@@ -89,7 +89,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow tests/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead kernel_route train_step compile_step llm_operators collectives; do \
+	@for name in autoload overhead kernel_route train_step compile_step llm_operators collectives parallel_step; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 megatron: setup

@@ -42,25 +42,33 @@ UNFAIR = (
 )
 
 
+def llama() -> Any:
+    """The model, on CPU, with the weights of seed 0."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=HIDDEN,
+            intermediate_size=INTERMEDIATE,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=8,
+            num_key_value_heads=8,
+            vocab_size=VOCABULARY,
+            max_position_embeddings=SEQUENCE,
+        )
+    )
+
+
 def worker(device: str, way: str) -> None:
     """Build the model, then do one step for every line read, answering with seconds, loss and peak bytes."""
     import resource
 
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)
     torch.set_flush_denormal(True)
-    config = LlamaConfig(
-        hidden_size=HIDDEN,
-        intermediate_size=INTERMEDIATE,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=SEQUENCE,
-    )
-    model = LlamaForCausalLM(config).to(device)
+    model = llama().to(device)
     adamw: Any = torch.optim.AdamW
     if way == "operators":
         from isthmus import ops
