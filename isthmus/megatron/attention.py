@@ -71,11 +71,16 @@ def fused(original: Callable[..., Any]) -> Callable[..., Any]:
         if self.config.context_parallel_size > 1:
             _refuse(self, attention_mask, attention_bias, packed_seq_params)
             return _over_ranks(self, query, key, value)
-        if packed_seq_params is not None or attention_bias is not None or self.softmax_offset is not None:
-            return original(
-                self, query, key, value, attention_mask, attn_mask_type, attention_bias, packed_seq_params
-            )
-        return _here(self, query, key, value, attention_mask)
+        is_packed = packed_seq_params is not None and packed_seq_params.qkv_format == "thd"
+        if attention_bias is None and self.softmax_offset is None:
+            if is_packed:
+                return _packed(self, query, key, value, attention_mask, packed_seq_params)
+            return _here(self, query, key, value, attention_mask)
+        if is_packed:
+            raise ValueError("packed sequences have no attention bias and no softmax offset")
+        return original(
+            self, query, key, value, attention_mask, attn_mask_type, attention_bias, packed_seq_params
+        )
 
     return forward
 
@@ -93,26 +98,61 @@ def _here(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """[tokens, batch, heads, features] of one rank to [tokens, batch, heads * features]."""
-    window = module.scale_mask_softmax.window_size
-    settings: dict[str, Any] = {}
-    if window is not None:  # takes the place of any mask, as in Megatron
-        settings = {"left": window[0], "right": window[1]}
-    elif mask is not None:
+    settings = _window(module)
+    if not settings and mask is not None:
         settings = {"mask": mask}
-    elif _is_causal(module) and query.shape[0] > 1:
+    elif not settings and _is_causal(module) and query.shape[0] > 1:
         settings = {"right": 0}
-    if module.training and module.attention_dropout.p:
-        settings["dropout_p"] = module.attention_dropout.p
     q, k, v = (each.transpose(0, 1) for each in (query, key, value))
-    scale = _scale(module)
-    if "dropout_p" in settings and not module.config.sequence_parallel:
-        from megatron.core import tensor_parallel
+    return _attend(module, q, k, v, settings).transpose(0, 1).flatten(2).contiguous()
 
-        with tensor_parallel.get_cuda_rng_tracker().fork():
-            out, _ = attend(q, k, v, scale=scale, **settings)
-    else:
-        out, _ = attend(q, k, v, scale=scale, **settings)
-    return out.transpose(0, 1).flatten(2).contiguous()
+
+def _packed(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, packed: Any
+) -> torch.Tensor:
+    """[tokens of all sequences, heads, features] to [tokens, heads * features]; no sequence sees another."""
+    if mask is not None:
+        raise ValueError(
+            "packed sequences take no attention mask; give --no-create-attention-mask-in-dataloader"
+        )
+    settings = _window(module)
+    if not settings and _is_causal(module):
+        settings = {"right": 0}
+    ends = _ends(packed.cu_seqlens_q_padded, packed.cu_seqlens_q, settings)
+    key_ends = _ends(packed.cu_seqlens_kv_padded, packed.cu_seqlens_kv, settings)
+    longest = (
+        int(cumulative.diff().max()) if given is None else int(given)
+        for cumulative, given in ((ends, packed.max_seqlen_q), (key_ends, packed.max_seqlen_kv))
+    )
+    settings["lengths"] = (ends, key_ends, *longest)
+    return _attend(module, query, key, value, settings).flatten(1)
+
+
+def _ends(padded: torch.Tensor | None, plain: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
+    """Where sequences end in memory; what pads a sequence comes last, so that causal attention does not see it."""
+    if padded is not None and settings.get("right") != 0:
+        raise ValueError("packed sequences with padding between them are for causal attention")
+    return plain if padded is None else padded
+
+
+def _window(module: Any) -> dict[str, Any]:
+    """A sliding window, which takes the place of any mask, as in Megatron."""
+    window = module.scale_mask_softmax.window_size
+    return {} if window is None else {"left": window[0], "right": window[1]}
+
+
+def _attend(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, settings: dict[str, Any]
+) -> torch.Tensor:
+    scale, dropout = _scale(module), module.attention_dropout.p
+    if not module.training or not dropout:
+        return attend(query, key, value, scale=scale, **settings)[0]
+    if module.config.sequence_parallel:
+        return attend(query, key, value, scale=scale, dropout_p=dropout, **settings)[0]
+    from megatron.core import tensor_parallel
+
+    with tensor_parallel.get_cuda_rng_tracker().fork():
+        return attend(query, key, value, scale=scale, dropout_p=dropout, **settings)[0]
 
 
 def _over_ranks(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
