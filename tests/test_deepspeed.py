@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from children import output, run
+from reports import report
 
-pytest.importorskip("deepspeed")
+if not find_spec("deepspeed"):  # not imported here: it has an effect on the process
+    pytest.skip("no deepspeed", allow_module_level=True)
 
 SCRIPT = Path(__file__).parent / "scripts" / "deepspeed_training.py"
 ISTHMUS_RUN = ("-m", "isthmus", "run", "--nproc", "2")
@@ -22,25 +21,9 @@ FLOAT32 = ("0", "1", "2", "3", "2 torch")
 HALF = ("1 bf16", "2 fp16", "3 bf16", "3 fp16")
 
 
-def train(launch: tuple[str, ...], folder: Path, *configurations: str, **environment: str) -> dict[str, Any]:
-    """What the script reports for each configuration; all in one job, for the imports take seconds."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
-    settings = {"ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run(
-        [sys.executable, *launch, str(SCRIPT), str(folder), *configurations],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**kept, **settings},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-
-
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return train(ISTHMUS_RUN, tmp_path_factory.mktemp("deepspeed"), "plain", *FLOAT32, *HALF)
+    return report(*ISTHMUS_RUN, SCRIPT, tmp_path_factory.mktemp("deepspeed"), "plain", *FLOAT32, *HALF)
 
 
 @pytest.mark.parametrize("configuration", FLOAT32)
@@ -68,13 +51,13 @@ def test_checkpoint_continues_bit_for_bit(reports, configuration):
 
 
 def test_deepspeeds_own_launcher(reports, tmp_path):
-    found = train(LAUNCHER, tmp_path, "3")["3"]
+    found = report(*LAUNCHER, SCRIPT, tmp_path, "3")["3"]
     assert found["losses"] == reports["3"]["losses"]
     assert found["device"] == "cuda:0"
 
 
 def test_without_the_shim(reports, tmp_path):
-    found = train(TORCHRUN, tmp_path, "2", DS_ACCELERATOR="chip")["2"]
+    found = report(*TORCHRUN, SCRIPT, tmp_path, "2", DS_ACCELERATOR="chip")["2"]
     assert found["losses"] == reports["2"]["losses"]
     assert found["device"] == "chip:0"
 
@@ -82,7 +65,7 @@ def test_without_the_shim(reports, tmp_path):
 @pytest.mark.slow  # DeepSpeed compiles its CPU optimizer: a minute the first time
 def test_optimizer_on_the_host(reports, tmp_path):
     """DeepSpeed's CPU kernel multiplies up the powers of beta in float32: 3e-5 of ``1 - beta ** 2``."""
-    for name, found in train(ISTHMUS_RUN, tmp_path, "2 offload", "3 offload").items():
+    for name, found in report(*ISTHMUS_RUN, SCRIPT, tmp_path, "2 offload", "3 offload").items():
         assert found["optimizer"] == "DeepSpeedCPUAdam", name
         assert found["losses"] == pytest.approx(reports["plain"]["losses"], rel=1e-5)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from children import output
+from reports import report
 
 pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
@@ -19,22 +15,6 @@ SCRIPTS = Path(__file__).parent / "scripts"
 RUN = ("-m", "isthmus", "run")
 RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 VARIABLE = {"ACCELERATE_TORCH_DEVICE": "chip"}
-
-
-def report(*arguments: object, **environment: str) -> dict[str, Any]:
-    """What a script prints last, run by this Python with the arguments."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
-    settings = {"ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment}
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**kept, **settings},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])

@@ -13,6 +13,9 @@ parser.add_argument("--steps", type=int, default=4)
 parser.add_argument("--bf16", action="store_true")
 parser.add_argument("--fp16", action="store_true")
 parser.add_argument("--resume", action="store_true")
+parser.add_argument("--batch", type=int, default=4)
+parser.add_argument("--deepspeed")
+parser.add_argument("--fsdp", action="store_true")
 options = parser.parse_args()
 
 
@@ -34,7 +37,7 @@ trainer = Trainer(
     args=TrainingArguments(
         output_dir=options.output,
         max_steps=options.steps,
-        per_device_train_batch_size=4,
+        per_device_train_batch_size=options.batch,
         gradient_accumulation_steps=2,
         gradient_checkpointing=True,
         learning_rate=1e-2,
@@ -47,6 +50,9 @@ trainer = Trainer(
         eval_steps=2,
         report_to=[],
         disable_tqdm=True,
+        deepspeed=options.deepspeed,
+        fsdp=options.fsdp or None,
+        fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]} if options.fsdp else None,
     ),
     train_dataset=Words(),
     eval_dataset=Words(),
