@@ -14,17 +14,18 @@ from tests.parallel import elastic
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "tests" / "parallel" / "elastic.py"
-TORCHRUN = ("-m", "torch.distributed.run")
-LAUNCHERS = {"torchrun": TORCHRUN, "isthmus_run": ("-m", "isthmus", "run", "torchrun")}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--monitor-interval=0.1")
+ISTHMUS = ("-m", "isthmus", "run", "--nproc", "2", "--log-dir", "{folder}/logs")
+LAUNCHERS = {"torchrun": TORCHRUN, "isthmus_run": ISTHMUS}
 KILLED = 3
 
 
 def run(folder: Path, launcher: tuple[str, ...], killed: int) -> subprocess.CompletedProcess[str]:
     folder.mkdir()
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "256MiB", "PYTHONWARNINGS": "ignore"}
-    options = ("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.1")
+    command = [word.format(folder=folder) for word in launcher]
     done = subprocess.run(
-        [sys.executable, *launcher, *options, str(SCRIPT), str(folder), str(killed)],
+        [sys.executable, *command, "--max-restarts=1", str(SCRIPT), str(folder), str(killed)],
         env={**os.environ, "OMP_NUM_THREADS": "1", **settings},
         cwd=ROOT,
         capture_output=True,

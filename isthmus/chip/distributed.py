@@ -13,8 +13,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus import _C
-from isthmus.chip import context_parallel, dtensor_random, elastic
+from isthmus import _C, restarts
+from isthmus.chip import context_parallel, dtensor_random
 from isthmus.patches import Scope
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def register() -> None:
         )
     dtensor_random.install()
     context_parallel.install()
-    elastic.install()
+    restarts.install()
 
 
 def dump_flight_recorder(include_collectives: bool = True, only_active: bool = False) -> bytes:

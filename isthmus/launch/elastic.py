@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,17 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, parse_args
 
+from isthmus import restarts
 from isthmus.launch.watch import Rank
 
 __all__ = ["Agent", "SignalException"]
 
+_FAILED = "isthmus/failed"  # key of the job's store
+_LOOK = 1.0  # seconds
 _PATIENCE = 30  # seconds that ranks have to end by themselves, torchrun's
 
 Started = Callable[[list[Rank], int], None]
-Failed = Callable[[dict[int, Any], int], None]
+Failed = Callable[[dict[int, Any], int], str]
 
 
 class RankLogs(LogsSpecs):
@@ -72,6 +77,7 @@ class Agent(LocalElasticAgent):
         started: Started,
         before_end: Callable[[], None],
         failed: Failed,
+        failed_elsewhere: Callable[[str], None],
     ) -> None:
         """Prepare to run.
 
@@ -80,11 +86,16 @@ class Agent(LocalElasticAgent):
             folder: where the files go.
             started: called with the ranks and the number of the attempt.
             before_end: called when a rank has failed, before the others are ended.
-            failed: called with torchrun's failures by local rank, and the number of restarts that are left.
+            failed: called with torchrun's failures by local rank, and the number of restarts that are left;
+                returns one line, which the other nodes are told if there are none.
+            failed_elsewhere: called with such a line of another node, before the ranks of this one are ended.
         """
         config, entrypoint, program = config_from_args(parse_args(arguments))
         self._logs = RankLogs(folder)
-        self._told_of_start, self._told_before_end, self._told_of_failure = started, before_end, failed
+        self._told_of_start, self._told_before_end = started, before_end
+        self._told_of_failure, self._told_of_failure_elsewhere = failed, failed_elsewhere
+        self._looks_at = 0.0
+        self.meeting = config.rdzv_endpoint
         super().__init__(
             spec=_spec(config, entrypoint, program),
             logs_specs=self._logs,
@@ -97,7 +108,7 @@ class Agent(LocalElasticAgent):
 
         Raises:
             SignalException: this process has got a signal that ends the job; the ranks have ended.
-            RuntimeError: the nodes cannot meet.
+            RuntimeError: the nodes do not meet, or have lost each other.
         """
         meets_again = False
         try:
@@ -105,8 +116,16 @@ class Agent(LocalElasticAgent):
         except SignalException:
             meets_again = True  # the nodes that are left, as with torchrun
             raise
-        except (RendezvousError, OSError) as error:
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        except (RendezvousError, OSError, RuntimeError) as error:
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            if self._logs.attempt >= 0:
+                raise RuntimeError(
+                    f"the connection to the other nodes is lost ({said}); see what they say"
+                ) from error
+            raise RuntimeError(
+                f"the nodes do not meet at {self.meeting}: {said}; start the same command on each of them, and see that "
+                "they reach that address and port"
+            ) from error
         finally:
             if not meets_again:
                 self._worker_group.spec.rdzv_handler.shutdown()
@@ -124,8 +143,33 @@ class Agent(LocalElasticAgent):
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state == WorkerState.FAILED:
             by_local_rank = {failure.local_rank: failure for failure in result.failures.values()}
-            self._told_of_failure(by_local_rank, self._remaining_restarts)
+            said = self._told_of_failure(by_local_rank, self._remaining_restarts)
+            if not self._remaining_restarts:
+                self._tell_nodes(worker_group, said)
+        elif result.state == WorkerState.HEALTHY and (said := self._heard_from_nodes(worker_group)):
+            self._told_before_end()
+            self._told_of_failure_elsewhere(said)
+            self._remaining_restarts = 0
+            return RunResult(WorkerState.FAILED)
         return result
+
+    def _tell_nodes(self, worker_group: WorkerGroup, said: str) -> None:
+        """Tell the other nodes that the job has failed, where they would else wait for what this one does not do."""
+        if worker_group.group_world_size > 1 and worker_group.store is not None:
+            with contextlib.suppress(RuntimeError):  # the store was another node's, which has ended
+                worker_group.store.set(_FAILED, said)
+                time.sleep(2 * _LOOK)  # the store is perhaps this process's
+
+    def _heard_from_nodes(self, worker_group: WorkerGroup) -> str:
+        """What another node has said of the failure of the job, or ""."""
+        now = time.monotonic()
+        if worker_group.group_world_size < 2 or worker_group.store is None or now < self._looks_at:
+            return ""
+        self._looks_at = now + _LOOK
+        with contextlib.suppress(RuntimeError):
+            if worker_group.store.check([_FAILED]):
+                return str(worker_group.store.get(_FAILED).decode())
+        return ""
 
 
 def _has_failed(rank: Rank) -> bool:
@@ -138,6 +182,7 @@ def _has_failed(rank: Rank) -> bool:
 
 
 def _spec(config: LaunchConfig, entrypoint: Any, program: list[str]) -> WorkerSpec:
+    restarts.install()
     endpoint = config.rdzv_endpoint
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,

@@ -1,4 +1,4 @@
-"""Restarts of workers by torchrun: each attempt meets at a store of its own."""
+"""Workers that torchrun starts again meet at a new store, on whatever accelerator."""
 
 from __future__ import annotations
 
