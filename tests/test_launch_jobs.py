@@ -133,8 +133,10 @@ def test_two_nodes(tmp_path):
     (*_, first), (*_, second) = [finish(node) for node in nodes]
     said = first + second
     assert "isthmus: rank 0 of 2: output in" in said and "isthmus: rank 1 of 2: output in" in said
-    assert "isthmus: rank 1 failed first: SIGKILL" in said
-    assert all(node.returncode for node in nodes)
+    assert said.count("isthmus: rank 1 failed first: SIGKILL") == 2, "one of the two has been told"
+    assert said.count("; the ranks of this node are ended\n") == 1
+    assert sorted(node.returncode for node in nodes) == [1, 137]
+    assert processes_of(tmp_path) == []
 
 
 def test_as_many_ranks_as_devices(tmp_path, monkeypatch):

@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> int:
         return Node(options, ranks, program).run([f"--nproc-per-node={ranks}", *torchrun, *program])
     except KeyboardInterrupt:  # before the ranks were started
         return _end_by(signal.SIGINT)
-    except (RuntimeError, ValueError) as error:  # of the meeting of the nodes
-        print(f"isthmus: the ranks cannot be started: {str(error).splitlines()[0]}", file=sys.stderr)
+    except (RuntimeError, ValueError) as error:
+        print(f"isthmus: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
 
 
@@ -96,7 +96,11 @@ class Node:
 
         os.environ["ISTHMUS_SHIM"] = "1"
         self._log_to_file()
-        self.agent = elastic.Agent(torchrun, self.folder, self._started, self.watch.before_end, self._failed)
+        self.agent = elastic.Agent(
+            torchrun, self.folder, self._started, self.watch.before_end, self._failed, self._failed_elsewhere
+        )
+        if not self.quiet and "--nnodes=1" not in torchrun:
+            self.terminal.tell(f"waiting for the other nodes at {self.agent.meeting}")
         received = None
         with self.watch:
             try:
@@ -131,7 +135,7 @@ class Node:
             )
             self.terminal.tell(f"{numbers} of {ranks[0].world_size}{again}: output in {self.folder}")
 
-    def _failed(self, failures: dict[int, Any], restarts: int) -> None:
+    def _failed(self, failures: dict[int, Any], restarts: int) -> str:
         """Called with torchrun's failures, by local rank, when an attempt has failed."""
         self.watch.drain()
         found = [
@@ -145,6 +149,13 @@ class Node:
         self.terminal.block(text)
         if restarts:
             self.terminal.tell(f"all ranks start again; {restarts} restart{'s' * (restarts > 1)} left")
+        return text.splitlines()[0]
+
+    def _failed_elsewhere(self, said: str) -> None:
+        """Called with what another node says of the failure of the job."""
+        self.watch.drain()
+        self.status = 1
+        self.terminal.block(f"{said}; the ranks of this node are ended")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import DistError
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
@@ -116,15 +117,15 @@ class Agent(LocalElasticAgent):
         except SignalException:
             meets_again = True  # the nodes that are left, as with torchrun
             raise
-        except (RendezvousError, OSError, RuntimeError) as error:
+        except (RendezvousError, DistError, OSError) as error:
             said = (str(error) or type(error).__name__).splitlines()[0]
             if self._logs.attempt >= 0:
                 raise RuntimeError(
                     f"the connection to the other nodes is lost ({said}); see what they say"
                 ) from error
             raise RuntimeError(
-                f"the nodes do not meet at {self.meeting}: {said}; start the same command on each of them, and see that "
-                "they reach that address and port"
+                f"the nodes do not meet at {self.meeting}: {said}; start the same command on each of them, and see "
+                "that they reach that address and port"
             ) from error
         finally:
             if not meets_again:
@@ -155,18 +156,18 @@ class Agent(LocalElasticAgent):
 
     def _tell_nodes(self, worker_group: WorkerGroup, said: str) -> None:
         """Tell the other nodes that the job has failed, where they would else wait for what this one does not do."""
-        if worker_group.group_world_size > 1 and worker_group.store is not None:
-            with contextlib.suppress(RuntimeError):  # the store was another node's, which has ended
+        if (worker_group.group_world_size or 1) > 1 and worker_group.store is not None:
+            with contextlib.suppress(DistError):  # the store was another node's, which has ended
                 worker_group.store.set(_FAILED, said)
                 time.sleep(2 * _LOOK)  # the store is perhaps this process's
 
     def _heard_from_nodes(self, worker_group: WorkerGroup) -> str:
         """What another node has said of the failure of the job, or ""."""
         now = time.monotonic()
-        if worker_group.group_world_size < 2 or worker_group.store is None or now < self._looks_at:
+        if (worker_group.group_world_size or 1) < 2 or worker_group.store is None or now < self._looks_at:
             return ""
         self._looks_at = now + _LOOK
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(DistError):
             if worker_group.store.check([_FAILED]):
                 return str(worker_group.store.get(_FAILED).decode())
         return ""
