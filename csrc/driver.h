@@ -1,4 +1,4 @@
-/* Isthmus driver interface, version 1.
+/* Isthmus driver interface, version 1.1.
  *
  * What a chip's maker implements so that PyTorch runs on the chip. A driver is a shared library that
  * exports one symbol, isthmus_driver_get(), which returns one table of function pointers. Nothing here
@@ -34,7 +34,7 @@ extern "C" {
 #endif
 
 #define ISTHMUS_DRIVER_VERSION_MAJOR 1u
-#define ISTHMUS_DRIVER_VERSION_MINOR 0u
+#define ISTHMUS_DRIVER_VERSION_MINOR 1u
 #define ISTHMUS_DRIVER_VERSION ((ISTHMUS_DRIVER_VERSION_MAJOR << 16) | ISTHMUS_DRIVER_VERSION_MINOR)
 
 /* ---- Types ------------------------------------------------------------------------------------------ */
@@ -410,6 +410,13 @@ typedef struct isthmus_driver {
   /* Cheap enough for once a second; works while the device is hung. Without it: unknown.
    * dcmi: dcmi_get_device_*. nvml: nvmlDeviceGet*. */
   isthmus_status (*telemetry)(int32_t device, isthmus_telemetry* telemetry);
+
+  /* ---- Since version 1.1 ---- */
+  /* [O] Whether this process, with its current device, can be a rank of the communicator of id;
+   * ISTHMUS_UNSUPPORTED, with the reason, if it cannot. Waits for nobody. The core asks on every rank before any
+   * calls comm_create(), so that none waits there for a rank that cannot come. Without it: comm_create() tells.
+   * Hccl and nccl: none; they connect whatever has a network in between. */
+  isthmus_status (*comm_reachable)(const isthmus_unique_id* id);
 } isthmus_driver;
 
 /* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that cannot serve

@@ -168,6 +168,9 @@ class Settings(BaseSettings):
     flight_recorder_folder: str = _option(
         "", "torch.distributed", "where each rank writes its flight record when an operation fails or is late"
     )
+    flight_recorder_stacks: Switch = _option(
+        False, "torch.distributed", "the flight recorder also keeps the Python stack of each operation"
+    )
     build_debug: Switch = _option(False, "setup.py", "build the C++ core with -O0 -g")
 
 

@@ -5,6 +5,7 @@ Prints one line of JSON: what the rank was told and after how many seconds, and 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -93,6 +94,54 @@ def aborted(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     work = dist.all_reduce(tensor, group=group, async_op=True)
     work.wait()
     tensor.sum().item()
+
+
+@case
+def full_shared_memory(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Every operation goes on, of chip tensors and of CPU tensors."""
+    try:
+        Path("/dev/shm/more").write_bytes(bytes(1 << 20))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    else:
+        raise AssertionError("/dev/shm is not full")
+    everything(rank, tensor, group)
+
+
+@case
+def dies_with_its_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """All ranks are killed, with collectives under way and a third of their device's memory in use."""
+    try:
+        kept = torch.ones(320 << 18, device=tensor.device)
+        dist.barrier(group=group)
+        dist.all_reduce(kept, group=group, async_op=True)
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@case
+def follows_a_dead_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """The same groups and as much memory as the job that died."""
+    kept = torch.ones(320 << 18, device=tensor.device)
+    everything(rank, tensor, group)
+    assert kept[:5].sum().item() == 5
+
+
+def everything(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    size = dist.get_world_size(group)
+    tensor.fill_(1)
+    for elements in (10, tensor.numel()):
+        part = tensor[:elements]
+        dist.all_reduce(part, group=group)
+        assert part.unique().tolist() == [size]
+        part.fill_(rank)
+        whole = part.new_empty(size * elements)
+        dist.all_gather_into_tensor(whole, part, group=group)
+        assert whole.unique().tolist() == list(range(size))
+        part.fill_(1)
+    cpu = torch.ones(1 << 20)
+    dist.all_reduce(cpu, group=group)
+    assert cpu.unique().tolist() == [size]
 
 
 @case

@@ -1,17 +1,11 @@
-"""One rank of the collective matrix: ``python -m tests.matrix_cases RANK SIZE STORE``.
+"""The collective matrix: each operation of ``torch.distributed`` on chip tensors, for each dtype and ReduceOp.
 
-Each operation of ``torch.distributed`` on chip tensors, for each dtype and ReduceOp, over all ranks, over halves of
-them and alone, against a computation on the CPU from inputs that every rank can make. Prints one line of JSON: the
-cases that differ, and how many ran.
+Against a computation on the CPU from inputs that every rank can make; matrix_rank.py runs these.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -236,38 +230,20 @@ def cases(team: Team) -> Iterator[tuple[str, Callable[[], None]]]:
     for dtype in (torch.float32, torch.int64, torch.bfloat16):
         yield f"unequal_reduce_scatter {dtype}", lambda a=dtype: unequal_reduce_scatter(team, a)
         yield f"coalesced {dtype}", lambda a=dtype: coalesced(team, a, 7)
+    yield "refusals", lambda: refusals(team)
 
 
-def teams(device: torch.device) -> Iterator[Team]:
-    rank, size = dist.get_rank(), dist.get_world_size()
-    assert dist.group.WORLD is not None
-    yield Team(dist.group.WORLD, device)
-    if size > 2:
-        halves = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
-        yield Team(halves[rank % 2], device)
-
-
-def main() -> int:
-    rank, size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    torch.set_num_threads(1)
-    device = torch.device("chip", rank % torch.chip.device_count())
-    torch.chip.set_device(device)
-    dist.init_process_group(
-        "chip", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=30)
-    )
-    wrong, ran = {}, 0
-    for team in teams(device):
-        for name, case in cases(team):
-            ran += 1
+def refusals(team: Team) -> None:
+    """Pairs of dtype and ReduceOp without a meaning; nothing is enqueued, so the ranks stay together."""
+    for name, (op, dtypes) in REDUCE_OPS.items():
+        for dtype in (*FLOATS, *INTEGERS, *COMPLEX, torch.bool):
+            tensor = team.on_chip(values(team.rank, 3, dtype))
+            if dtype in dtypes:
+                continue
             try:
-                case()
-            except AssertionError:
-                wrong[f"{name}, {team.size} ranks"] = traceback.format_exc(limit=-1)
-    dist.barrier()
-    dist.destroy_process_group()
-    print(json.dumps({"ran": ran, "wrong": wrong}), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                dist.all_reduce(tensor, op, group=team.group)
+            except (TypeError, ValueError, NotImplementedError) as error:
+                assert str(error), (name, dtype)
+            else:
+                raise AssertionError(f"all_reduce of {name} and {dtype} did not raise")
+            equal(tensor, values(team.rank, 3, dtype))

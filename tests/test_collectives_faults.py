@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,12 +17,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 90.0  # seconds for a job: a hang fails the test
+# Runs a command that has a /dev/shm of its own, full.
+FULL_SHM = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o size=64k full /dev/shm && { cat /dev/zero > /dev/shm/full 2> /dev/null || exec "$0" "$@"; }',
+)
 
 
-def start(rank: int, size: int, port: int, name: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+def start(
+    rank: int, size: int, port: int, name: str, environment: dict[str, str], within: tuple[str, ...]
+) -> subprocess.Popen[str]:
+    module = ("-W", "ignore", "-m", "tests.fault_cases")
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.fault_cases", str(rank), str(size), str(port), name],
+        [*within, sys.executable, *module, str(rank), str(size), str(port), name],
         cwd=ROOT,
         env={**os.environ, **settings},
         stdin=subprocess.PIPE,
@@ -31,11 +43,17 @@ def start(rank: int, size: int, port: int, name: str, environment: dict[str, str
     )
 
 
-def run(name: str, size: int = 3, **environment: str) -> list[dict[str, Any]]:
-    """What each rank was told; nothing from one that was killed. Nothing may be left in /dev/shm."""
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    processes = [start(rank, size, port, name, environment) for rank in range(size)]
+        return int(free.getsockname()[1])
+
+
+def run(
+    name: str, size: int = 3, port: int = 0, within: tuple[str, ...] = (), **environment: str
+) -> list[dict[str, Any]]:
+    """What each rank was told; nothing from one that was killed. Nothing may be left in /dev/shm."""
+    port = port or free_port()
+    processes = [start(rank, size, port, name, environment, within) for rank in range(size)]
     told: list[dict[str, Any]] = [{} for _ in processes]
     try:
         for rank in (
@@ -81,7 +99,8 @@ def test_a_stopped_rank_is_named_within_the_timeout() -> None:
 
 
 def test_a_rank_that_is_elsewhere_is_named(tmp_path: Path) -> None:
-    told = run("late", ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path / "flight"))
+    settings = {"FOLDER": str(tmp_path / "flight"), "STACKS": "1"}
+    told = run("late", **{f"ISTHMUS_FLIGHT_RECORDER_{name}": value for name, value in settings.items()})
     for rank in (0, 2):
         assert "rank 1 did not arrive: its last is broadcast (operation 2)" in told[rank]["error"], told
     assert "timed out after 3000 ms" in told[1]["error"], told  # it comes to a group that has failed
@@ -97,12 +116,15 @@ def check_flight_records(folder: Path) -> None:
     assert names[:3] == ["nccl:all_reduce", "nccl:broadcast", "nccl:all_reduce"]
     assert [entry["state"] for entry in record["entries"]][:2] == ["completed", "completed"]
     assert record["entries"][2]["input_sizes"] == [[100_000]]
+    frames = [(frame["name"], Path(frame["filename"]).name) for frame in record["entries"][2]["frames"]]
+    assert ("late", "fault_cases.py") in frames, frames
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert result.returncode == 0, result.stderr
     said = result.stdout + result.stderr
     assert "Not all ranks joining collective, sequence number: 3" in said, said
     assert "collective: nccl:all_reduce" in said and "missing ranks: {1}" in said, said
+    assert "collective stack trace" in said and "late" in said.split("collective stack trace")[1], said
 
 
 @pytest.mark.parametrize(
@@ -134,6 +156,21 @@ def test_abort_ends_what_is_outstanding() -> None:
     told = run("aborted", size=2)
     assert "was aborted" in told[0]["error"], told
     assert "aborted" in told[1]["error"], told
+
+
+def test_a_full_shared_memory_does_not_matter() -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a /dev/shm of one's own takes root and the program unshare (package util-linux)")
+    for found in run("full_shared_memory", within=FULL_SHM):
+        assert found["error"] == found["again"] == "", found
+
+
+def test_a_dead_job_leaves_nothing_to_the_next() -> None:
+    """No segment, no id in the store, none of the devices' memory, of which it held more than half."""
+    port = free_port()
+    assert run("dies_with_its_job", port=port) == [{}, {}, {}]
+    for found in run("follows_a_dead_job", port=port):
+        assert found["error"] == found["again"] == "", found
 
 
 def test_debug_mode_names_the_shapes() -> None:

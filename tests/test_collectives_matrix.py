@@ -23,7 +23,7 @@ def run(size: int, folder: Path, **environment: str) -> int:
     processes = [
         subprocess.Popen(
             [
-                *(sys.executable, "-W", "ignore", "-m", "tests.matrix_cases"),
+                *(sys.executable, "-W", "ignore", "-m", "tests.matrix_rank"),
                 *(str(rank), str(size), str(folder / "store")),
             ],
             cwd=ROOT,

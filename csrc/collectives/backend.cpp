@@ -1,5 +1,6 @@
 #include "collectives/backend.h"
 
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -98,13 +99,19 @@ void ChipBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 c10::intrusive_ptr<c10d::Backend> ChipBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                                      const OptionsPtr& options) {
-  // c10d splits once per device type with one store: each needs names of its own.
+  // c10d splits once per device type, with one store: the part serves them all, as its parent does.
+  if (last_split_ && last_split_->store == store && last_split_->ranks == ranks)
+    return last_split_->backend.lock();
   const auto prefix = "chip/" + std::to_string(splits_++) + "/";
-  const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
-  if (mine == ranks.end()) return nullptr;
-  return c10::make_intrusive<ChipBackend>(c10::make_intrusive<c10d::PrefixStore>(prefix, store),
-                                          static_cast<int>(mine - ranks.begin()),
-                                          static_cast<int>(ranks.size()), options, make_transport_);
+  c10::intrusive_ptr<ChipBackend> part;
+  if (const auto mine = std::find(ranks.begin(), ranks.end(), getRank()); mine != ranks.end())
+    part = c10::make_intrusive<ChipBackend>(c10::make_intrusive<c10d::PrefixStore>(prefix, store),
+                                            static_cast<int>(mine - ranks.begin()),
+                                            static_cast<int>(ranks.size()), options, make_transport_);
+  group_->split(part ? part->group_.get() : nullptr, ranks);
+  const c10::intrusive_ptr<c10d::Backend> backend = part;
+  last_split_ = Split{store, ranks, c10::weak_intrusive_ptr<c10d::Backend>(backend)};
+  return part;
 }
 
 uint64_t ChipBackend::getSequenceNumberForGroup() {
@@ -125,24 +132,32 @@ void ChipBackend::startCoalescing() {
 ChipBackend::WorkPtr ChipBackend::endCoalescing() {
   TORCH_CHECK(coalescing_, "the chip backend is not coalescing.");
   coalescing_ = false;
-  if (WorkPtr work = driver_.end_coalescing()) {
-    if (coalesced_.empty()) return work;
-    coalesced_.push_back(std::move(work));
+  std::vector<Launch> left;
+  WorkPtr work = driver_.end_coalescing(&left);
+  if (work && left.empty() && coalesced_.empty()) return work;
+  if (work) coalesced_.push_back(std::move(work));
+  for (Launch& launch : left) {
+    const Description& message = launch.description();
+    const at::Tensor& tensor = (message.inputs.empty() ? message.outputs : message.inputs)[0];
+    coalesced_.push_back(by_transport(launch.type(), tensor, message.peer, 0));
   }
   return c10::make_intrusive<CoalescedWork>(std::exchange(coalesced_, {}));
 }
 
-ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews&& views) {
-  WorkPtr work = std::move(inner);
+ChipBackend::WorkPtr ChipBackend::wrap(OpType type, WorkPtr inner, HostViews&& views) {
   views.launched(getSize());
-  if (views.on_chip()) {
-    if (c10d::isP2POp(type))
-      work = c10::make_intrusive<PointToPointWork>(type, std::move(work), std::move(views));
-    else
-      work = CollectiveWork::follow(type, std::move(work), std::move(views));
-  }
+  if (!views.on_chip()) return inner;
+  if (!c10d::isP2POp(type)) return CollectiveWork::follow(type, std::move(inner), std::move(views));
+  return c10::make_intrusive<PointToPointWork>(type, std::move(inner), std::move(views));
+}
+
+ChipBackend::WorkPtr ChipBackend::keep(WorkPtr work) {
   if (coalescing_) coalesced_.push_back(work);
   return work;
+}
+
+ChipBackend::WorkPtr ChipBackend::follow(OpType type, WorkPtr inner, HostViews&& views) {
+  return keep(wrap(type, std::move(inner), std::move(views)));
 }
 
 ChipBackend::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -312,18 +327,46 @@ ChipBackend::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
-  // The driver does not know tags.
-  if (tag == 0 && driver_.serves(tensors.at(0), destination)) return driver_.send(tensors[0], destination);
-  HostViews views("send", Elements::kMoved);
-  auto hosts = views.map(tensors, Access::kRead);
-  return follow(OpType::SEND, transport().send(hosts, destination, tag), std::move(views));
+  return message(OpType::SEND, tensors.at(0), destination, tag);
 }
 
 ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
-  if (tag == 0 && driver_.serves(tensors.at(0), source)) return driver_.receive(tensors[0], source);
-  HostViews views("recv", Elements::kMoved);
-  auto hosts = views.map(tensors, Access::kWrite);
-  return follow(OpType::RECV, transport().recv(hosts, source, tag), std::move(views));
+  return message(OpType::RECV, tensors.at(0), source, tag);
+}
+
+// The driver does not know tags.
+ChipBackend::WorkPtr ChipBackend::message(OpType type, const at::Tensor& tensor, int peer, int tag) {
+  if (tag != 0) return keep(by_transport(type, tensor, peer, tag));
+  if (driver_.waits_for(tensor, peer)) return later(type, tensor, peer);
+  if (!driver_.serves(tensor, peer)) return keep(by_transport(type, tensor, peer, tag));
+  return type == OpType::SEND ? driver_.send(tensor, peer) : driver_.receive(tensor, peer);
+}
+
+ChipBackend::WorkPtr ChipBackend::by_transport(OpType type, const at::Tensor& tensor, int peer, int tag) {
+  const bool sends = type == OpType::SEND;
+  HostViews views(sends ? "send" : "recv", Elements::kMoved);
+  Tensors hosts = {views.map(tensor, sends ? Access::kRead : Access::kWrite)};
+  return wrap(type, sends ? transport().send(hosts, peer, tag) : transport().recv(hosts, peer, tag),
+              std::move(views));
+}
+
+// On the stream of such messages, which waits for what was enqueued before this call and for nothing after
+// it.
+ChipBackend::WorkPtr ChipBackend::later(OpType type, const at::Tensor& tensor, int peer) {
+  const c10::DeviceIndex device = tensor.device().index();
+  const auto lane = type == OpType::SEND ? Group::Lane::kSend : Group::Lane::kReceive;
+  const c10::Stream stream = group_->stream(device, lane, peer);
+  Moment now;
+  now.record(current_stream(device));
+  now.hold_up(stream);
+  const auto work = c10::make_intrusive<DeferredWork>(getRank(), peer, type);
+  const auto self = c10::intrusive_ptr<ChipBackend>::reclaim_copy(this);
+  group_->held_messages().push({device, peer}, work, [self, type, tensor = detached(tensor), peer, stream] {
+    const c10::StreamGuard guard(stream);
+    WorkPtr launched = self->driver_.launch_held(type, tensor, peer);
+    return launched != nullptr ? launched : self->by_transport(type, tensor, peer, 0);
+  });
+  return work;
 }
 
 ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {

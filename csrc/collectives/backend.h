@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "collectives/driver_collectives.h"
@@ -84,7 +85,12 @@ class ChipBackend final : public c10d::Backend {
   WorkPtr reduce_scatter_part(c10d::OpType type, const char* collective, const at::Tensor& output,
                               const Tensors& inputs, int64_t start,
                               const c10d::ReduceScatterOptions& options);
+  WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
+  WorkPtr by_transport(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
+  WorkPtr later(c10d::OpType type, const at::Tensor& tensor, int peer);
+  WorkPtr wrap(c10d::OpType type, WorkPtr inner, HostViews&& views);
   WorkPtr follow(c10d::OpType type, WorkPtr inner, HostViews&& views);
+  WorkPtr keep(WorkPtr work);
   c10d::Backend& transport() const;  // throws after shutdown()
   void end_transport();
 
@@ -93,6 +99,12 @@ class ChipBackend final : public c10d::Backend {
   DriverCollectives driver_;
   MakeTransport make_transport_;
   c10::intrusive_ptr<c10d::Backend> transport_;
+  struct Split {
+    StorePtr store;
+    std::vector<int> ranks;
+    c10::weak_intrusive_ptr<c10d::Backend> backend;
+  };
+  std::optional<Split> last_split_;
   int splits_ = 0;
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLook = 20ms;  // between two looks at the store
+constexpr auto kLook = 20ms, kFirstLook = 1ms;  // between two looks at the store
 
 // Streams that wait for work of communicators, until the host has seen them idle.
 struct Waiting {
@@ -59,19 +60,21 @@ void stream_was_awaited(c10::Stream stream) {
   TORCH_CHECK_WITH(DistBackendError, message.empty(), message);
 }
 
-// What a rank leaves in the store instead of the id, or for those that wait for it.
-enum class Note : uint8_t { kId = 'i', kUnsupported = 'u', kError = 'e' };
+// What a rank leaves in the store: the id or that all can begin, or why they cannot.
+enum class Note : uint8_t { kGo = 'g', kUnsupported = 'u', kError = 'e' };
 
 void leave(c10d::Store& store, const std::string& key, Note note, const void* bytes, size_t count) {
   std::vector<uint8_t> value(count + 1);
   value[0] = static_cast<uint8_t>(note);
-  std::memcpy(value.data() + 1, bytes, count);
+  if (count != 0) std::memcpy(value.data() + 1, bytes, count);
   store.set(key, value);
 }
 
-// comm_create() on a thread of its own: it may wait for a rank that cannot come, and nobody can end that.
+// comm_create() or comm_split() on a thread of its own: it may wait for a rank that cannot come, and nobody
+// can end that.
 struct Attempt {
-  isthmus_unique_id id{};
+  using Make = std::function<isthmus_status(const isthmus_comm_options&, isthmus_comm*)>;
+
   std::mutex mutex;
   std::condition_variable ended;
   bool is_done = false, is_abandoned = false;
@@ -79,12 +82,18 @@ struct Attempt {
   std::string message;
   isthmus_comm handle = nullptr;
 
-  void run(const Communicator::Place& place) {
+  static std::shared_ptr<Attempt> start(const Communicator::Place& place, Make make) {
+    const auto attempt = std::make_shared<Attempt>();
+    std::thread([attempt, place, make = std::move(make)] { attempt->run(place, make); }).detach();
+    return attempt;
+  }
+
+  void run(const Communicator::Place& place, const Make& make) {
     const isthmus_comm_options options{sizeof(options), place.rank, place.size, 0, place.name.c_str()};
     const isthmus_driver& table = *driver_table();
     isthmus_comm made = nullptr;
     isthmus_status result = table.device_set(place.device);
-    if (result == ISTHMUS_OK) result = table.comm_create(&id, &options, &made);
+    if (result == ISTHMUS_OK) result = make(options, &made);
     const std::lock_guard<std::mutex> lock(mutex);
     if (is_abandoned && made != nullptr) {
       static_cast<void>(table.comm_destroy(made));
@@ -109,11 +118,10 @@ class Meeting {
     if (place_.rank == 0) {
       const isthmus_status status = driver().comm_unique_id(id);
       if (status != ISTHMUS_OK) return give_up(status, driver().last_error(), "id");
-      leave(store_, key_ + "id", Note::kId, id->bytes, sizeof(id->bytes));
+      leave(store_, key_ + "id", Note::kGo, id->bytes, sizeof(id->bytes));
       return true;
     }
-    while (!store_.check({key_ + "id"})) pause({0});
-    const std::vector<uint8_t> value = store_.get(key_ + "id");
+    const std::vector<uint8_t> value = await("id", [this] { fail_late({0}); });
     if (!accept(value)) return false;
     TORCH_CHECK(value.size() == sizeof(id->bytes) + 1, "the store's id of ", place_.name, " has ",
                 value.size(), " bytes; all ranks must run the same version of Isthmus.");
@@ -121,11 +129,22 @@ class Meeting {
     return true;
   }
 
-  isthmus_comm create(const isthmus_unique_id& id) {
+  // Whether all ranks can join. One that cannot says so at once, and the others do not wait for the rest.
+  bool agree(const isthmus_unique_id& id) {
     store_.set(key_ + "rank" + std::to_string(place_.rank), "");
-    const auto attempt = std::make_shared<Attempt>();
-    attempt->id = id;
-    std::thread([attempt, place = place_] { attempt->run(place); }).detach();
+    if (!ISTHMUS_HAS(driver(), comm_reachable)) return true;  // comm_create() tells
+    use_device(place_.device);
+    const isthmus_status status = driver().comm_reachable(&id);
+    if (status != ISTHMUS_OK) return give_up(status, driver().last_error(), "start");
+    if (store_.add(key_ + "ready", 1) == place_.size) leave(store_, key_ + "start", Note::kGo, nullptr, 0);
+    return accept(await("start", [this] { fail_late(); }));
+  }
+
+  isthmus_comm create(const isthmus_unique_id& id) {
+    const auto attempt =
+        Attempt::start(place_, [id](const isthmus_comm_options& options, isthmus_comm* made) {
+          return driver_table()->comm_create(&id, &options, made);
+        });
     std::unique_lock<std::mutex> lock(attempt->mutex);
     while (!attempt->ended.wait_for(lock, kLook, [&] { return attempt->is_done; })) {
       try {
@@ -160,16 +179,20 @@ class Meeting {
     const auto note = static_cast<Note>(value.at(0));
     TORCH_CHECK(note != Note::kError, place_.name, ": another rank could not join: ", text);
     if (note == Note::kUnsupported) refusal_ = text;
-    return note == Note::kId;
+    return note == Note::kGo;
   }
 
-  void pause(const std::vector<int>& awaited) {
-    if (Clock::now() >= end_) fail_late(awaited);
-    std::this_thread::sleep_for(awaited_.empty() ? 1ms : kLook);
-    awaited_ = awaited;
+  // What a rank leaves under the key.
+  template <typename FailLate>
+  std::vector<uint8_t> await(const std::string& key, FailLate fail_late) {
+    for (auto pause = kFirstLook; !store_.check({key_ + key}); pause = std::min(2 * pause, kLook)) {
+      if (Clock::now() >= end_) fail_late();
+      std::this_thread::sleep_for(pause);
+    }
+    return store_.get(key_ + key);
   }
 
-  void fail_late() {
+  [[noreturn]] void fail_late() {
     std::vector<int> late;
     for (int rank = 0; rank < place_.size; ++rank)
       if (!store_.check({key_ + "rank" + std::to_string(rank)})) late.push_back(rank);
@@ -190,7 +213,6 @@ class Meeting {
   const Communicator::Place place_;
   const std::chrono::milliseconds timeout_;
   const Clock::time_point end_;
-  std::vector<int> awaited_;
   std::string refusal_;
 };
 
@@ -235,10 +257,28 @@ std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key
                                       std::string* refusal) {
   Meeting meeting(store, key, place, timeout);
   isthmus_unique_id id{};
-  const isthmus_comm handle = meeting.id(&id) ? meeting.create(id) : nullptr;
+  const isthmus_comm handle = meeting.id(&id) && meeting.agree(id) ? meeting.create(id) : nullptr;
   if (handle != nullptr) return std::make_shared<Communicator>(handle, place);
   *refusal = meeting.refusal();
   return nullptr;
+}
+
+std::shared_ptr<Communicator> split(const Communicator& parent, int color, int key,
+                                    const Communicator::Place& place, std::chrono::milliseconds timeout) {
+  const auto attempt = Attempt::start(
+      place, [handle = parent.handle(), color, key](const isthmus_comm_options& options, isthmus_comm* made) {
+        return driver_table()->comm_split(handle, color, key, &options, made);
+      });
+  std::unique_lock<std::mutex> lock(attempt->mutex);
+  if (!attempt->ended.wait_for(lock, timeout, [&] { return attempt->is_done; })) {
+    attempt->is_abandoned = true;
+    TORCH_CHECK_WITH(DistBackendError, false, parent.place().name, ": rank ", parent.place().rank, " waited ",
+                     timeout.count(), " ms for the others to split the group; all of its ",
+                     parent.place().size, " ranks must call split_group().");
+  }
+  TORCH_CHECK_WITH(DistBackendError, attempt->status == ISTHMUS_OK, parent.place().name,
+                   ": the driver cannot split it: ", attempt->message);
+  return attempt->handle == nullptr ? nullptr : std::make_shared<Communicator>(attempt->handle, place);
 }
 
 }  // namespace isthmus

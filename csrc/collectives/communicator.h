@@ -53,4 +53,9 @@ std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key
                                       const Communicator::Place& place, std::chrono::milliseconds timeout,
                                       std::string* refusal);
 
+// Ranks of one color become a communicator of their own, in the order of their keys; null for a color below
+// 0. All ranks of parent call it. Throws after the timeout, and where the driver cannot.
+std::shared_ptr<Communicator> split(const Communicator& parent, int color, int key,
+                                    const Communicator::Place& place, std::chrono::milliseconds timeout);
+
 }  // namespace isthmus

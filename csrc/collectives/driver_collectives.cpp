@@ -23,6 +23,13 @@ bool DriverCollectives::serves(const at::Tensor& tensor, int peer) {
   return group_->with(tensor.device().index(), peer) != nullptr;
 }
 
+bool DriverCollectives::waits_for(const at::Tensor& tensor, int peer) {
+  if (!tensor.is_privateuseone() || !Group::driver_serves() || is_coalescing()) return false;
+  group_->require_alive();
+  const c10::DeviceIndex device = tensor.device().index();
+  return group_->held_messages().has({device, peer}) || group_->is_to_meet(device, peer);
+}
+
 DriverCollectives::WorkPtr DriverCollectives::broadcast(const at::Tensor& tensor,
                                                         const c10d::BroadcastOptions& given) {
   Launch launch(OpType::BROADCAST, "broadcast", "broadcast");
@@ -120,7 +127,9 @@ DriverCollectives::WorkPtr DriverCollectives::all_gather_coalesced(const Lists& 
   if (!is_nested) start_coalescing();
   WorkPtr work;
   for (size_t i = 0; i < inputs.size(); ++i) work = all_gather(outputs[i], inputs[i], given);
-  return is_nested ? work : end_coalescing();
+  if (is_nested) return work;
+  std::vector<Launch> no_messages;
+  return end_coalescing(&no_messages);
 }
 
 DriverCollectives::WorkPtr DriverCollectives::all_gather_into(const Tensors& outputs, const Tensors& inputs,

@@ -20,6 +20,8 @@ class DriverCollectives {
   // meet.
   bool serves(const at::Tensor& tensor);
   bool serves(const at::Tensor& tensor, int peer);
+  // Whether that would wait for the peer, now or behind other messages.
+  bool waits_for(const at::Tensor& tensor, int peer);
   Group& group() const { return *group_; }
 
   WorkPtr broadcast(const at::Tensor& tensor, const c10d::BroadcastOptions& options);
@@ -45,11 +47,15 @@ class DriverCollectives {
   WorkPtr all_to_all(const Tensors& outputs, const Tensors& inputs, const c10d::AllToAllOptions& options);
   WorkPtr send(const at::Tensor& tensor, int peer);
   WorkPtr receive(const at::Tensor& tensor, int peer);
+  // The same, of a held message: from any thread, with no regard to coalescing; null if the driver cannot
+  // connect the two.
+  WorkPtr launch_held(c10d::OpType type, const at::Tensor& tensor, int peer);
   WorkPtr barrier(c10::DeviceIndex device, const c10d::BarrierOptions& options);
 
-  // Operations in between become one work; null if there were none.
+  // Operations in between become one work; null if there were none. Messages between ranks that the driver
+  // cannot connect are left for another transport.
   void start_coalescing();
-  WorkPtr end_coalescing();
+  WorkPtr end_coalescing(std::vector<Launch>* left);
   bool is_coalescing() const { return block_ != nullptr; }
 
  private:
@@ -63,9 +69,12 @@ class DriverCollectives {
   int size() const { return group_->identity().size; }
   Launch::Options options(std::chrono::milliseconds timeout, bool is_async) const;
   WorkPtr launch(Launch&& launch, const Launch::Options& options);
-  WorkPtr launch_message(Launch&& launch, Group::Lane lane);
+  Launch message(c10d::OpType type, const at::Tensor& tensor, int peer) const;
+  WorkPtr launch_message(Launch&& launch);
+  WorkPtr launch_alone(Launch&& launch, std::shared_ptr<Communicator> communicator);
   WorkPtr hold(Launch&& launch, const Launch::Options& options);
-  std::vector<std::shared_ptr<Communicator>> connect(const std::vector<Launch>& launches);
+  std::vector<std::shared_ptr<Communicator>> connect(std::vector<Launch>* launches,
+                                                     std::vector<Launch>* left);
 
   const std::shared_ptr<Group> group_;
   std::unique_ptr<Block> block_;

@@ -116,24 +116,34 @@ DriverCollectives::WorkPtr DriverCollectives::all_to_all(const Tensors& outputs,
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::send(const at::Tensor& tensor, int peer) {
-  Launch launch(OpType::SEND, "send", "send " + std::to_string(rank()) + "->" + std::to_string(peer));
+Launch DriverCollectives::message(OpType type, const at::Tensor& tensor, int peer) const {
+  const bool sends = type == OpType::SEND;
+  const std::string ranks = std::to_string(rank()) + (sends ? "->" : "<-") + std::to_string(peer);
+  Launch launch(type, sends ? "send" : "recv", (sends ? "send " : "recv ") + ranks);
   launch.description().peer = peer;
-  const at::Tensor plain = launch.read(tensor);
-  launch.enqueue([plain, peer, group = group_](isthmus_comm comm, isthmus_stream stream) {
-    send_to(group->rank_in(comm, peer), plain.const_data_ptr(), moved(plain), comm, stream);
+  const at::Tensor plain = sends ? launch.read(tensor) : launch.write(tensor);
+  launch.enqueue([plain, peer, sends, group = group_](isthmus_comm comm, isthmus_stream stream) {
+    const int number = group->rank_in(comm, peer);
+    if (sends)
+      send_to(number, plain.const_data_ptr(), moved(plain), comm, stream);
+    else
+      receive_from(number, plain.mutable_data_ptr(), moved(plain), comm, stream);
   });
-  return launch_message(std::move(launch), Group::Lane::kSend);
+  return launch;
+}
+
+DriverCollectives::WorkPtr DriverCollectives::send(const at::Tensor& tensor, int peer) {
+  return launch_message(message(OpType::SEND, tensor, peer));
 }
 
 DriverCollectives::WorkPtr DriverCollectives::receive(const at::Tensor& tensor, int peer) {
-  Launch launch(OpType::RECV, "recv", "recv " + std::to_string(rank()) + "<-" + std::to_string(peer));
-  launch.description().peer = peer;
-  const at::Tensor plain = launch.write(tensor);
-  launch.enqueue([plain, peer, group = group_](isthmus_comm comm, isthmus_stream stream) {
-    receive_from(group->rank_in(comm, peer), plain.mutable_data_ptr(), moved(plain), comm, stream);
-  });
-  return launch_message(std::move(launch), Group::Lane::kReceive);
+  return launch_message(message(OpType::RECV, tensor, peer));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::launch_held(OpType type, const at::Tensor& tensor, int peer) {
+  auto communicator = group_->with(tensor.device().index(), peer);
+  if (communicator == nullptr) return nullptr;
+  return launch_alone(message(type, tensor, peer), std::move(communicator));
 }
 
 DriverCollectives::WorkPtr DriverCollectives::barrier(c10::DeviceIndex device,
@@ -154,11 +164,12 @@ DriverCollectives::WorkPtr DriverCollectives::barrier(c10::DeviceIndex device,
 
 void DriverCollectives::start_coalescing() { block_ = std::make_unique<Block>(); }
 
-DriverCollectives::WorkPtr DriverCollectives::end_coalescing() {
+DriverCollectives::WorkPtr DriverCollectives::end_coalescing(std::vector<Launch>* left) {
   const std::unique_ptr<Block> block = std::move(block_);
   if (block == nullptr || block->launches.empty()) return nullptr;
   std::vector<Launch>& launches = block->launches;
-  const auto communicators = connect(launches);
+  const auto communicators = connect(&launches, left);
+  if (launches.empty()) return nullptr;
   const bool has_collective = std::any_of(launches.begin(), launches.end(),
                                           [](const Launch& launch) { return !c10d::isP2POp(launch.type()); });
   Description description = launches[0].description();
@@ -182,20 +193,26 @@ DriverCollectives::WorkPtr DriverCollectives::end_coalescing() {
 }
 
 // Ranks meet in an order that all have in common, so that none waits for one that waits for another.
-std::vector<std::shared_ptr<Communicator>> DriverCollectives::connect(const std::vector<Launch>& launches) {
+std::vector<std::shared_ptr<Communicator>> DriverCollectives::connect(std::vector<Launch>* launches,
+                                                                      std::vector<Launch>* left) {
   std::set<std::tuple<int, int, c10::DeviceIndex, int>> pairs;
-  for (const Launch& launch : launches) {
+  for (const Launch& launch : *launches) {
     const int peer = launch.peer();
     if (peer >= 0) pairs.emplace(std::min(peer, rank()), std::max(peer, rank()), launch.device(), peer);
   }
-  for (const auto& [low, high, device, peer] : pairs)
-    TORCH_CHECK_NOT_IMPLEMENTED(group_->with(device, peer) != nullptr, group_->title(),
-                                ": the driver cannot connect rank ", low, " and rank ", high,
-                                " for a batch of messages; set ISTHMUS_COLLECTIVES=gloo.");
+  for (const auto& [low, high, device, peer] : pairs) {
+    group_->held_messages().await({device, peer});
+    group_->with(device, peer);
+  }
+  std::vector<Launch> connected;
   std::vector<std::shared_ptr<Communicator>> communicators;
-  for (const Launch& launch : launches)
-    communicators.push_back(launch.peer() >= 0 ? group_->with(launch.device(), launch.peer())
-                                               : group_->all(launch.device()));
+  for (Launch& launch : *launches) {
+    const bool is_message = launch.peer() >= 0;
+    auto found = is_message ? group_->with(launch.device(), launch.peer()) : group_->all(launch.device());
+    (found != nullptr ? connected : *left).push_back(std::move(launch));
+    if (found != nullptr) communicators.push_back(std::move(found));
+  }
+  *launches = std::move(connected);
   return communicators;
 }
 
@@ -230,18 +247,23 @@ DriverCollectives::WorkPtr DriverCollectives::launch(Launch&& launch, const Laun
   return work;
 }
 
-DriverCollectives::WorkPtr DriverCollectives::launch_message(Launch&& launch, Group::Lane lane) {
-  const Launch::Options chosen = options(c10d::kUnsetTimeout, true);
-  if (is_coalescing()) return hold(std::move(launch), chosen);
+DriverCollectives::WorkPtr DriverCollectives::launch_message(Launch&& launch) {
+  if (is_coalescing()) return hold(std::move(launch), options(c10d::kUnsetTimeout, true));
+  auto communicator = group_->with(launch.device(), launch.peer());
+  return launch_alone(std::move(launch), std::move(communicator));
+}
+
+DriverCollectives::WorkPtr DriverCollectives::launch_alone(Launch&& launch,
+                                                           std::shared_ptr<Communicator> communicator) {
   const auto work = c10::make_intrusive<DriverWork>(group_, launch.type());
-  const c10::DeviceIndex device = launch.device();
-  const int peer = launch.peer();
+  const auto lane = launch.type() == OpType::SEND ? Group::Lane::kSend : Group::Lane::kReceive;
+  const c10::Stream stream = group_->stream(launch.device(), lane, launch.peer());
   Description description = std::move(launch.description());
   description.message = group_->next_message();
   std::vector<Launch> launches;
   launches.push_back(std::move(launch));
-  Launch::run(launches, *work, *group_, {group_->with(device, peer)}, group_->stream(device, lane, peer),
-              chosen, std::move(description));
+  Launch::run(launches, *work, *group_, {std::move(communicator)}, stream, options(c10d::kUnsetTimeout, true),
+              std::move(description));
   return work;
 }
 

@@ -51,6 +51,12 @@ ReduceOp for_dtype(const ReduceOp& op, at::ScalarType dtype) {
   return op;
 }
 
+at::Tensor detached(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return at::Tensor(
+      impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
+}
+
 ElementCount moved(const at::Tensor& tensor) {
   const int code = dtype_code(tensor.scalar_type());
   if (code < 0) return {ISTHMUS_UINT8, tensor.nbytes()};

@@ -1,4 +1,4 @@
-// How the driver counts and reduces the elements of a tensor.
+// The elements of a tensor: kept for other threads, counted and reduced by the driver.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,10 @@ struct ElementCount {
   isthmus_dtype dtype;
   size_t count;
 };
+
+// The same tensor without autograd and its Python object, whose release would make another thread take the
+// interpreter's lock, and end the process if that happened while Python exits.
+at::Tensor detached(const at::Tensor& tensor);
 
 // Elements that are only moved: those of a dtype that the driver has no name for go as bytes.
 ElementCount moved(const at::Tensor& tensor);

@@ -1,5 +1,7 @@
 #include "collectives/group.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +14,13 @@
 #include "memory/device_memory.h"
 
 namespace isthmus {
+
+namespace {
+
+// Set by a rank that will meet the other of the pair.
+std::string asked_key(const std::string& pair) { return "chip/pair/" + pair + "/asked"; }
+
+}  // namespace
 
 Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
              std::chrono::milliseconds timeout)
@@ -39,10 +48,18 @@ std::shared_ptr<Communicator> Group::find(const Key& key, bool* is_known) const 
 
 std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& name,
                                           Communicator::Place place) {
-  const std::lock_guard<std::mutex> connecting(connecting_);
-  bool is_known = false;
-  if (auto communicator = find(key, &is_known); is_known) return communicator;
-  require_alive();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    met_.wait(lock, [&] { return meeting_.count(key) == 0; });
+    if (const auto found = communicators_.find(key); found != communicators_.end()) return found->second;
+    TORCH_CHECK_WITH(DistBackendError, failure_.empty(), failure_);
+    meeting_.insert(key);
+  }
+  const auto leave = c10::make_scope_exit([&] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    meeting_.erase(key);
+    met_.notify_all();
+  });
   driver();  // initialises it
   std::string refusal;
   std::shared_ptr<Communicator> made;
@@ -52,7 +69,8 @@ std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& nam
     fail(error.what_without_backtrace());
     throw;
   }
-  if (made == nullptr) TORCH_WARN("isthmus: ", place.name, " goes through gloo: ", refusal);
+  if (made == nullptr && !warned_.exchange(true))
+    TORCH_WARN("isthmus: ", place.name, " goes through gloo: ", refusal);
   const std::lock_guard<std::mutex> lock(mutex_);
   communicators_[key] = made;
   return made;
@@ -77,12 +95,55 @@ std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
                     identity_.size, ".");
   bool is_known = false;
   if (auto communicator = find({device, peer}, &is_known); is_known) return communicator;
-  if (auto communicator = find({device, kEverybody}, &is_known); communicator != nullptr) return communicator;
   if (peer == identity_.rank || identity_.size == 2) return all(device);
-  const int low = std::min(peer, identity_.rank), high = std::max(peer, identity_.rank);
-  const std::string pair = std::to_string(low) + ":" + std::to_string(high);
+  if (auto communicator = find({device, kEverybody}, &is_known);
+      communicator != nullptr && !is_pair_agreed(peer)) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return communicators_[{device, peer}] = communicator;
+  }
+  const std::string pair = pair_with(peer);
+  store_->set(asked_key(pair), "");
   return make({device, peer}, "pair/" + pair,
-              {identity_.rank == low ? 0 : 1, 2, device, title_ + ", ranks " + pair});
+              {identity_.rank < peer ? 0 : 1, 2, device, title_ + ", ranks " + pair});
+}
+
+bool Group::is_to_meet(c10::DeviceIndex device, int peer) {
+  if (peer < 0 || peer >= identity_.size || peer == identity_.rank || identity_.size == 2) return false;
+  bool is_known = false;
+  if (find({device, peer}, &is_known); is_known) return false;
+  // Where all have met, the peer has come before, if it asked at all.
+  if (find({device, kEverybody}, &is_known) != nullptr) return false;
+  store_->set(asked_key(pair_with(peer)), "");
+  return true;
+}
+
+std::string Group::pair_with(int peer) const {
+  return std::to_string(std::min(peer, identity_.rank)) + ":" +
+         std::to_string(std::max(peer, identity_.rank));
+}
+
+// Messages go by the communicator of all ranks once there is one, unless a rank of the two sent or received
+// before that: it asked before it met all, so the other sees that now.
+bool Group::is_pair_agreed(int peer) { return store_->check({asked_key(pair_with(peer))}); }
+
+void Group::split(Group* part, const std::vector<int>& ranks) {
+  const auto device = meeting_place();
+  if (!device || !ISTHMUS_HAS(driver(), comm_split)) return;
+  require_alive();
+  const std::shared_ptr<Communicator> parent = all(*device);
+  Communicator::Place place{0, 1, *device, title_};
+  if (part != nullptr) place = {part->identity_.rank, part->identity_.size, *device, part->title_};
+  std::shared_ptr<Communicator> made;
+  try {
+    made = isthmus::split(*parent, part == nullptr ? -1 : ranks.at(0), place.rank, place, timeout());
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+    throw;
+  }
+  if (part == nullptr) return;
+  const std::lock_guard<std::mutex> lock(part->mutex_);
+  part->communicators_[{*device, kEverybody}] = std::move(made);
+  part->met_on_.push_back(*device);
 }
 
 int Group::rank_in(isthmus_comm communicator, int rank) const {

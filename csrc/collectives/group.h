@@ -3,16 +3,19 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "collectives/board.h"
 #include "collectives/communicator.h"
+#include "collectives/message_queue.h"
 
 namespace isthmus {
 
@@ -43,10 +46,18 @@ class Group {
   // All ranks, each on a device; made at the first call, which waits for the other ranks. Null if the driver
   // cannot connect them.
   std::shared_ptr<Communicator> all(c10::DeviceIndex device);
-  // At least this rank and the peer. The first message to a peer waits for the peer only.
+  // At least this rank and the peer: all, or the two, which both ranks know alike. Where the two are still to
+  // meet, waits for the peer.
   std::shared_ptr<Communicator> with(c10::DeviceIndex device, int peer);
+  // Whether with() would wait; then says to the peer that this rank will come.
+  bool is_to_meet(c10::DeviceIndex device, int peer);
+  // Messages that such a wait holds up.
+  MessageQueue& held_messages() { return held_messages_; }
   // The rank, in that communicator of the group, of a rank of the group.
   int rank_in(isthmus_comm communicator, int rank) const;
+  // All ranks of this group call it, also those that are in no part. Where they have met and the driver
+  // splits, the ranks of a part need not meet again.
+  void split(Group* part, const std::vector<int>& ranks);
   // The first device on which all ranks have met; all of them know it alike.
   std::optional<c10::DeviceIndex> meeting_place() const;
 
@@ -75,6 +86,8 @@ class Group {
 
   std::shared_ptr<Communicator> find(const Key& key, bool* is_known) const;
   std::shared_ptr<Communicator> make(const Key& key, const std::string& name, Communicator::Place place);
+  std::string pair_with(int peer) const;
+  bool is_pair_agreed(int peer);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const Identity identity_;
@@ -82,8 +95,11 @@ class Group {
   const std::shared_ptr<Board> board_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> collectives_{0}, messages_{0}, operations_{0};
-  std::mutex connecting_;                                       // held while ranks meet
-  mutable std::mutex mutex_;                                    // guards what follows
+  std::atomic<bool> warned_{false};  // that gloo takes the driver's place
+  MessageQueue held_messages_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable met_;
+  std::set<Key> meeting_;
   std::map<Key, std::shared_ptr<Communicator>> communicators_;  // null: gloo
   std::map<std::tuple<c10::DeviceIndex, Lane, int>, c10::Stream> streams_;
   std::vector<c10::DeviceIndex> met_on_;  // devices on which all ranks have met, in that order

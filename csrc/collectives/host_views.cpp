@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "collectives/elements.h"
 #include "core/runtime.h"
 #include "core/stream.h"
 #include "memory/memory.h"
@@ -34,14 +35,6 @@ bool gloo_has(at::ScalarType dtype) {
 bool can_alias(const at::Tensor& tensor) {
   return ISTHMUS_HAS(driver(), host_window) && tensor.is_contiguous() && !tensor.is_conj() &&
          !tensor.is_neg() && !tensor._is_zerotensor();
-}
-
-// Without autograd and the Python object of the tensor, whose release would make the transport's thread take
-// the interpreter's lock, and end the process if that happened while Python exits.
-at::Tensor detached(const at::Tensor& tensor) {
-  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  return at::Tensor(
-      impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
 }
 
 // A contiguous CPU tensor over bytes that keep lives for.

@@ -9,13 +9,6 @@
 namespace isthmus {
 namespace {
 
-// Without autograd and the Python object of the tensor, whose release would take the interpreter's lock.
-at::Tensor detached(const at::Tensor& tensor) {
-  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  return at::Tensor(
-      impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
-}
-
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
 }

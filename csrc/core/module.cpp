@@ -48,6 +48,7 @@ const Member kOptional[] = {
     ISTHMUS_OPTIONAL(stream_host_function),
     ISTHMUS_OPTIONAL(activity_start),
     ISTHMUS_OPTIONAL(telemetry),
+    ISTHMUS_OPTIONAL(comm_reachable),
 };
 #undef ISTHMUS_OPTIONAL
 

@@ -68,6 +68,14 @@ isthmus_status comm_create(const isthmus_unique_id* id, const isthmus_comm_optio
   });
 }
 
+isthmus_status comm_reachable(const isthmus_unique_id* id) {
+  return call([&] {
+    require_not_null(id, "comm_reachable", "id");
+    require_reachable(*id);
+    return ISTHMUS_OK;
+  });
+}
+
 // What ranks tell each other when they split.
 struct Choice {
   int32_t color, key, rank;
@@ -186,6 +194,7 @@ std::shared_ptr<Communicator> communicator_of(isthmus_comm handle, const char* f
 void add_communicator_functions(isthmus_driver& table) {
   table.comm_unique_id = comm_unique_id;
   table.comm_create = comm_create;
+  table.comm_reachable = comm_reachable;
   table.comm_split = comm_split;
   table.comm_destroy = comm_destroy;
   table.comm_abort = comm_abort;

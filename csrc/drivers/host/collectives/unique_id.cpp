@@ -61,7 +61,7 @@ Contents contents_of(const isthmus_unique_id& id) {
   std::memcpy(&contents, id.bytes, sizeof(contents));
   if (std::memcmp(contents.magic, kMagic, sizeof(kMagic)) != 0) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "comm_create: these bytes are no id of the host chip; pass what comm_unique_id() gave on one rank");
+         "these bytes are no id of the host chip; pass what comm_unique_id() gave on one rank");
   }
   return contents;
 }
@@ -81,13 +81,16 @@ isthmus_unique_id make_id() {
   return id;
 }
 
+void require_reachable(const isthmus_unique_id& id) {
+  if (is_same(contents_of(id).machine, this_machine())) return;
+  fail(ISTHMUS_UNSUPPORTED,
+       "the id was made on another machine or in another container, and the host chip shares memory on one "
+       "machine only; use gloo between machines");
+}
+
 std::shared_ptr<Control> open_id(const isthmus_unique_id& id, int32_t world_size) {
+  require_reachable(id);
   const Contents contents = contents_of(id);
-  if (!is_same(contents.machine, this_machine())) {
-    fail(ISTHMUS_UNSUPPORTED,
-         "comm_create: the id was made on another machine or in another container, and the host chip shares "
-         "memory on one machine only; use gloo between machines");
-  }
   try {
     SharedPart part;
     const File file = open_handle(contents.file, SharedPart::kCommunicator, &part);
