@@ -108,7 +108,10 @@ def run(
         ),
     ] = False,
     peak_tflops: Annotated[
-        float, typer.Option(help="Peak of one device, in TFLOPs per second, for the MFU.", show_default=False)
+        float,
+        typer.Option(
+            help="Peak of one device, in 10^12 operations per second, for the MFU.", show_default=False
+        ),
     ] = 0.0,
 ) -> None:
     """Run a program written for CUDA on the accelerator that is here, without changing it.
