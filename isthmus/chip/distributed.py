@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from isthmus import _C, restarts
-from isthmus.chip import context_parallel, dtensor_random
+from isthmus.chip import context_parallel, dtensor_attention, dtensor_random
 from isthmus.patches import Scope
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def register() -> None:
             "it refuses the hooks that compress to bfloat16 by their names, where there is no CUDA",
             expects=("self", "hook"),
         )
+    dtensor_attention.install()
     dtensor_random.install()
     context_parallel.install()
     restarts.install()

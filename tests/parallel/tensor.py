@@ -206,6 +206,31 @@ def random_numbers(rank: Rank) -> float:
     return difference(others, [copies] * rank.size)
 
 
+@within(0)
+def attention_of_shards(rank: Rank) -> float:
+    """Each rank has one head, or one row of the batch, forward and backward, with and without a mask."""
+    mesh = init_device_mesh("chip", (rank.size,))
+    generator = torch.Generator().manual_seed(0)
+    shape = (rank.size, rank.size, 8, 8)  # batch, heads, sequence, features
+    whole = [torch.randn(shape, generator=generator).to(rank.device) for _ in range(4)]
+    mask = torch.randn(8, 8, generator=generator).to(rank.device)
+    worst = 0.0
+    for place, of_mask in itertools.product((Shard(0), Shard(1)), (None, mask)):
+        parts = [distribute_tensor(each, mesh, [place]) for each in whole]
+        spread = None if of_mask is None else distribute_tensor(of_mask, mesh, [Replicate()])
+        found, expected = _attended(parts, spread), _attended(whole, of_mask)
+        worst = max(worst, difference((each.full_tensor() for each in found), expected))
+    return worst
+
+
+def _attended(tensors: list[Tensor], mask: Tensor | None) -> list[Tensor]:
+    """Output and the gradients of query, key and value."""
+    *leaves, gradient = (each.detach().requires_grad_() for each in tensors)
+    output = functional.scaled_dot_product_attention(*leaves, attn_mask=mask)
+    output.backward(gradient.detach())
+    return [output, *(leaf.grad for leaf in leaves)]
+
+
 @within(2e-6)
 def tensor_parallelism(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (rank.size,))
