@@ -81,6 +81,35 @@ def test_a_changed_signature_is_reported_and_left_alone():
     assert "there is no such function in this version" in second
 
 
+def test_modules_that_are_gone_or_broken_are_reported():
+    said = output(
+        """
+        import importlib.abc, sys, warnings; warnings.simplefilter("ignore")
+        import isthmus.megatron
+        from isthmus.megatron.explain import explanation
+        GONE, BROKEN = "megatron.core.datasets.utils", "megatron.core.transformer.torch_norm"
+        class Finder(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name == GONE:
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+                if name == BROKEN:
+                    raise ModuleNotFoundError("No module named 'six'", name="six")
+        import megatron.core
+        for name in (GONE, BROKEN):
+            sys.modules.pop(name, None)
+        sys.meta_path.insert(0, Finder())
+        text, fits = explanation()
+        print(fits, *text.rpartition("written for:\\n")[2].splitlines(), sep="\\n")
+        """
+    )
+    assert said.splitlines() == [
+        "False",
+        "  megatron.core.transformer.torch_norm.WrappedTorchNorm.__new__: "
+        "its module cannot be imported: No module named 'six'",
+        "  megatron.core.datasets.utils.compile_helpers: there is no such module in this version",
+    ]
+
+
 def test_megatron_before_the_adaptor_is_refused():
     done = run("import megatron.core\nimport isthmus.megatron")
     assert done.returncode == 1

@@ -21,9 +21,10 @@ def explain() -> None:
         from isthmus.megatron.explain import explanation
 
         text, fits = explanation()
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if (error.name or "").partition(".")[0] != "megatron":
-            raise
+            print(f"isthmus: megatron.core cannot be imported: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
         remedy = "pip install 'isthmus[megatron]', or put a checkout of Megatron-LM on PYTHONPATH"
         print(f"isthmus: Megatron is not installed ({error}); {remedy}", file=sys.stderr)
         raise typer.Exit(1) from None

@@ -44,7 +44,6 @@ def adopt() -> None:
     _shim = shim()
     _provide_apex()
     transformer_engine.provide(_scope)
-    transformer_engine.provide(_scope)
     _rewrite_installed()
     for each in table.REPLACEMENTS:
         import_hook.when_imported(_scope, each.module, functools.partial(_apply, each))
@@ -63,11 +62,11 @@ def left() -> dict[str, str]:
     return dict(_left)
 
 
-def report_missing(module: str) -> None:
-    """Note that this Megatron has no such module, so that nothing in it is patched."""
+def report_missing(module: str, why: str) -> None:
+    """Note that a module is not there or cannot be imported, so that nothing in it is patched."""
     for each in table.REPLACEMENTS:
-        if each.module == module and not each.is_optional:
-            _left[each.target] = "there is no such module in this version"
+        if each.module == module:
+            _left[each.target] = why
 
 
 def _apply(each: Replacement) -> None:

@@ -13,7 +13,7 @@ def explanation() -> tuple[str, bool]:
     """What the adaptor did and what it could not do, and whether there was nothing of the latter.
 
     Raises:
-        ModuleNotFoundError: Megatron, or what it needs, is not installed.
+        ImportError: megatron.core, or what it needs, is not installed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Megatron's own, about what is not installed
@@ -36,10 +36,12 @@ def explanation() -> tuple[str, bool]:
 
 
 def _import(module: str) -> None:
-    """Import a module that a patch belongs to; if there is none, the patch reports itself as not applied."""
+    """Import a module that a patch belongs to; if that fails, the patch is reported as not applied."""
     try:
         importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
-            raise
-        adaptor.report_missing(module)
+    except ImportError as error:
+        is_absent = error.name is not None and f"{module}.".startswith(f"{error.name}.")
+        if is_absent and any(each.is_optional for each in table.REPLACEMENTS if each.module == module):
+            return
+        absent = "there is no such module in this version"
+        adaptor.report_missing(module, absent if is_absent else f"its module cannot be imported: {error}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +105,7 @@ def interleaved_as_well(original: Callable[[Any], None]) -> Callable[[Any], None
 @functools.cache
 def _packed_is_told() -> bool:
     """Whether the fused function for packed sequences is told which the pairs are; that of 0.16 is not."""
-    from megatron.core.models.common.embeddings import rope_utils
+    import megatron.core
+    from packaging.version import Version
 
-    return "mla_rotary_interleaved" in inspect.signature(rope_utils.apply_rotary_pos_emb).parameters
+    return Version(megatron.core.__version__) >= Version("0.17")

@@ -18,7 +18,7 @@ class Replacement(NamedTuple):
         name: what is replaced, from the module on.
         make: builds the replacement from the original.
         reason: one line: what does not work without it.
-        signatures: hashes of the original's signature (megatron-core 0.16.1, 0.20.0); () for what is no function.
+        signatures: hashes of the original's signature (megatron-core 0.16 to 0.20); () for what is no function.
         only_if_missing: leave it where the module has it and it is not None.
         is_optional: the module is Megatron-LM's, which megatron-core does without.
         checked: the function whose signature counts, where it is not the target.
@@ -84,7 +84,7 @@ REPLACEMENTS = (
         "fused_apply_rotary_pos_emb",
         rotary.fused,
         "--apply-rope-fusion, the default, asks for Transformer Engine",
-        ("ced8b0560c9b", "e5f7bc98a4f0"),
+        ("ced8b0560c9b", "beb7e72a4a20", "e5f7bc98a4f0"),
         only_if_missing=True,
         checked="apply_rotary_pos_emb",
     ),
@@ -93,7 +93,7 @@ REPLACEMENTS = (
         "fused_apply_rotary_pos_emb_thd",
         rotary.fused_packed,
         "the same for packed sequences",
-        ("ced8b0560c9b", "e5f7bc98a4f0"),
+        ("ced8b0560c9b", "beb7e72a4a20", "e5f7bc98a4f0"),
         only_if_missing=True,
         checked="apply_rotary_pos_emb",
     ),
