@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo megatron mutate sanitize clean
+.PHONY: help setup build train test conform bench lint format opinfo megatron internevo mutate sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,7 @@ help:
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
 	@echo "make megatron MEGATRON=path  Megatron-LM's own pretrain_gpt.py in every parallelism (minutes)"
+	@echo "make internevo  InternEvo's training loop, with its wheel in a folder of its own (a minute)"
 	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
 	@echo "make sanitize random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)"
 	@echo "make clean    forget the build (not .venv)"
@@ -91,6 +92,16 @@ conform: setup
 bench: setup
 	@for name in autoload overhead kernel_route train_step compile_step llm_operators collectives parallel_step; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# The newest whose wheel has all of its modules; it pins an old transformers and brings a package `tests`: kept apart.
+$(STAMPS)/internevo: $(STAMPS)/packages
+	@$(PIP) requests tensorboard
+	@$(PIP) --no-deps --target build/internevo InternEvo==0.4.9
+	@touch $@
+
+internevo: setup $(STAMPS)/internevo
+	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run tests/scripts/internevo_training.py
+	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run --nproc 2 tests/scripts/internevo_training.py
 
 megatron: setup
 	@$(BIN)/python -m tests.megatron_checkout $(MEGATRON)
