@@ -1,9 +1,9 @@
-"""Runs test files of a checkout of Megatron-LM on some ranks: ``isthmus run --megatron THIS CHECKOUT RANKS RESULTS``.
+"""Runs test files of a checkout of Megatron-LM on some ranks, started by :mod:`tests.megatron_unit_tests`.
 
-The names of the files come by standard input, one in a line; for each a line of JSON is appended to RESULTS. Megatron
-is imported once; each file is collected in a fork of this process, and its tests run in forks of that, one per rank.
-These are replaced, and go on with the next test, when a test hangs, takes a rank along, or fails where other ranks
-would wait for it. Nothing is downloaded.
+``isthmus run --megatron megatron_unit_ranks.py CHECKOUT RANKS RESULTS TEST_SECONDS FILE_SECONDS``, with the names of
+the files on standard input, one in a line; for each a line of JSON is appended to RESULTS. Megatron is imported once;
+each file runs in forks of this process, one per rank, which are replaced when a test hangs, ends a rank or fails on
+some ranks only. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import signal
 import socket
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,8 +25,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-TEST_SECONDS = 60.0
-FILE_SECONDS = float(os.environ.get("MEGATRON_TESTS_FILE_SECONDS", "600"))
 # After one rank has failed a test, the others have this long to end it as well.
 GRACE_SECONDS = 5.0
 DOWNLOAD = "tests.test_utils.python_scripts.download_unit_tests_dataset"
@@ -40,11 +40,18 @@ class Rank(NamedTuple):
     pipe: int
 
 
+class Limits(NamedTuple):
+    """Seconds that one test and one file may take."""
+
+    test: float
+    file: float
+
+
 class Results(dict[str, Outcome]):
     """Outcome and reason by name of a test, for one rank or, merged, for all."""
 
     def add(self, name: str, outcome: str, reason: str) -> None:
-        order = ("passed", "skipped", "failed", "timed out", "crashed")
+        order = ("passed", "skipped", "failed", "not collected", "timed out", "crashed")
         if name not in self or order.index(outcome) > order.index(self[name][0]):
             self[name] = outcome, reason[:REASON_LENGTH]
 
@@ -57,6 +64,7 @@ def reason_of(report: Any) -> str:
         return str(text).removeprefix("Skipped: ")
     lines = str(report.longrepr).splitlines()
     errors = [line[1:].strip() for line in lines if line.startswith("E ")]
+    lines = [line for line in lines if line.strip(" ^")]
     heads = [
         line for line in errors if line.partition(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))
     ]
@@ -68,13 +76,30 @@ def reason_of(report: Any) -> str:
 
 
 class InRank:
-    """The plugin inside a rank: sends what came of each test."""
+    """The plugin inside a rank: runs the tests from one on, and sends what came of each."""
 
-    def __init__(self, pipe: int) -> None:
-        self.pipe = pipe
+    def __init__(self, pipe: int, start: int) -> None:
+        self.pipe, self.start = pipe, start
 
-    def send(self, *message: str) -> None:
-        os.write(self.pipe, json.dumps(message).encode() + b"\n")
+    def send(self, kind: str, *message: Any) -> None:
+        data = json.dumps([kind, *message]).encode() + b"\n"
+        while data:
+            data = data[os.write(self.pipe, data) :]
+
+    @pytest.hookimpl
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome != "passed":
+            self.send("not collected" if report.failed else "skipped", report.nodeid, reason_of(report))
+
+    @pytest.hookimpl
+    def pytest_runtestloop(self, session: Any) -> bool:
+        items = session.items
+        self.send("collected", [item.nodeid for item in items])
+        for index in range(self.start, len(items)):
+            following = items[index + 1] if index + 1 < len(items) else None
+            items[index].config.hook.pytest_runtest_protocol(item=items[index], nextitem=following)
+            self.send("done")
+        return True
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -82,125 +107,122 @@ class InRank:
             self.send(report.outcome, report.nodeid, "" if report.passed else reason_of(report))
 
 
-class FileRun:
-    """The plugin that collects a file and runs its tests on forked ranks."""
-
-    def __init__(self, world_size: int) -> None:
-        self.world_size = world_size
-        self.results = Results()
-        self.names: list[str] = []
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.outcome != "passed":
-            kind = "not collected" if report.failed else "skipped"
-            self.results[report.nodeid] = kind, reason_of(report)[:REASON_LENGTH]
-
-    @pytest.hookimpl
-    def pytest_runtestloop(self, session: Any) -> bool:
-        self.names = [item.nodeid for item in session.items]
-        end, start = time.monotonic() + FILE_SECONDS, 0
-        while start < len(self.names) and time.monotonic() < end:
-            start = self.run_from(session, start, end)
-        for name in self.names:
-            self.results.setdefault(name, ("not run", f"the file's {FILE_SECONDS:.0f} seconds were over"))
-        return True
-
-    def run_from(self, session: Any, start: int, end: float) -> int:
-        """Run tests on fresh ranks from that one on; the first that these ranks have not finished."""
-        port = free_port()
-        ranks = [self.fork(session, start, rank, port) for rank in range(self.world_size)]
-        try:
-            return Watch(self, ranks, start, end).run()
-        finally:
-            for rank in ranks:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(rank.process, signal.SIGKILL)
-                os.waitpid(rank.process, 0)
-                os.close(rank.pipe)
-
-    def fork(self, session: Any, start: int, rank: int, port: int) -> Rank:
-        read, write = os.pipe()
-        process = os.fork()
-        if process:
-            os.close(write)
-            return Rank(process, read)
-        os.setpgid(0, 0)
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
-        utilities = sys.modules["tests.unit_tests.test_utilities"]
-        utilities.Utils.rank = utilities.Utils.local_rank = rank
-        plugin = InRank(write)
-        session.config.pluginmanager.register(plugin)
-        for index in range(start, len(session.items)):
-            item = session.items[index]
-            plugin.send("started", item.nodeid, "")
-            following = session.items[index + 1] if index + 1 < len(session.items) else None
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            plugin.send("done", item.nodeid, "")
-        os._exit(0)
+def fork(path: str, rank: int, port: int, start: int) -> Rank:
+    """A rank that collects a file by itself, since modules of tests ask for their rank, and runs its tests."""
+    read, write = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(write)
+        return Rank(process, read)
+    os.setpgid(0, 0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
+    utilities = sys.modules["tests.unit_tests.test_utilities"]
+    utilities.Utils.rank = utilities.Utils.local_rank = rank
+    plugin = InRank(write, start)
+    pytest.main([*OPTIONS.split(), path], plugins=[plugin])
+    plugin.send("end")
+    os._exit(0)
 
 
 class Watch:
-    """Follows forked ranks until they are through, or until a test makes it necessary to replace them."""
+    """Follows forked ranks until they are through, or until a test makes it necessary to replace them.
 
-    def __init__(self, run: FileRun, ranks: list[Rank], start: int, end: float) -> None:
-        self.run_, self.ranks, self.start, self.end = run, ranks, start, end
+    Args:
+        results: outcomes are entered here.
+        ranks: the processes, which run tests from the one numbered ``start`` on.
+        start: see ``ranks``.
+        limits: seconds for a test and the file.
+        end: when the file's time is over, by ``time.monotonic``.
+    """
+
+    def __init__(self, results: Results, ranks: list[Rank], start: int, limits: Limits, end: float) -> None:
+        self.results, self.ranks, self.limits, self.end = results, ranks, limits, end
+        self.names: list[str] = []
         self.done = [start] * len(ranks)
         self.began = time.monotonic()
         self.failed_at = float("inf")
-        self.ended: set[int] = set()
+        self.failed_test: int | None = None
+        self.said: dict[str, list[Outcome]] = defaultdict(list)
+        self.over: set[int] = set()
+        self.gone: set[int] = set()
         self.rest = [b""] * len(ranks)
 
-    @property
-    def name(self) -> str:
-        """The test that the slowest rank is in."""
-        return self.run_.names[min(self.done)]
-
-    def run(self) -> int:
-        last = len(self.run_.names)
+    def run(self) -> int | None:
+        """The test that fresh ranks go on with; None if there is no more to do."""
         with selectors.DefaultSelector() as selector:
             for number, rank in enumerate(self.ranks):
                 selector.register(rank.pipe, selectors.EVENT_READ, number)
-            while min(self.done) < last:
+            while len(self.over) < len(self.ranks):
                 for key, _ in selector.select(0.2):
                     self.read(key.data, selector)
-                if min(self.done) < last and (problem := self.problem()):
-                    self.run_.results.add(self.name, *problem)
-                    return min(self.done) + 1
-                if len(self.ranks) > 1 and self.failed_at < float("inf") and min(self.done) == max(self.done):
-                    return min(self.done)  # the group of ranks may be out of step
-        return last
+                if problem := self.problem():
+                    slowest = min(self.done)
+                    name = self.names[slowest] if slowest < len(self.names) else ""
+                    self.results.add(name or "collection", *problem)
+                    return slowest + 1 if name else None
+                if not self.agree():
+                    return self.again()
+        return None
 
     def read(self, number: int, selector: selectors.BaseSelector) -> None:
         data = os.read(self.ranks[number].pipe, 1 << 16)
         if not data:
-            self.ended.add(number)
             selector.unregister(self.ranks[number].pipe)
+            (self.over if number in self.over else self.gone).add(number)
             return
         *lines, self.rest[number] = (self.rest[number] + data).split(b"\n")
         for line in lines:
-            kind, name, reason = json.loads(line)
+            kind, *message = json.loads(line)
             slowest = min(self.done)
-            if kind == "done":
+            if kind == "collected":
+                self.names = message[0]
+            elif kind == "done":
                 self.done[number] += 1
-            elif kind != "started":
-                self.run_.results.add(name, kind, reason)
-                if kind == "failed":
-                    self.failed_at = min(self.failed_at, time.monotonic())
+            elif kind == "end":
+                self.over.add(number)
+            else:
+                self.note(number, kind, *message)
             if min(self.done) > slowest:
                 self.began = time.monotonic()
 
+    def note(self, number: int, kind: str, name: str, reason: str) -> None:
+        self.results.add(name, kind, reason)
+        self.said[name].append((kind, reason))
+        if kind == "failed" and self.failed_test is None:
+            self.failed_test, self.failed_at = self.done[number], time.monotonic()
+
     def problem(self) -> Outcome | None:
         """Why these ranks will not finish the test that they are in."""
-        now = time.monotonic()
-        if any(self.done[number] < len(self.run_.names) for number in self.ended):
+        now, limits = time.monotonic(), self.limits
+        if self.gone:
             return "crashed", "a rank ended in the middle of the test"
-        if len(self.ranks) > 1 and now - self.failed_at > GRACE_SECONDS:
+        if len(self.ranks) > 1 and now - self.failed_at > GRACE_SECONDS and min(self.done) < max(self.done):
             return "failed", "other ranks waited for one that failed"
-        if now - self.began > TEST_SECONDS:
-            return "timed out", f"{TEST_SECONDS:.0f} seconds"
+        if now - self.began > limits.test:
+            return "timed out", f"{limits.test:.0f} seconds"
         if now > self.end:
-            return "timed out", f"the file's {FILE_SECONDS:.0f} seconds were over in it"
+            return "timed out", f"the file's {limits.file:.0f} seconds were over in it"
         return None
+
+    def agree(self) -> bool:
+        """Whether what failed did so in the same way on every rank, so that they are still in step."""
+        if self.failed_test is None or min(self.done) <= self.failed_test:
+            return True
+        for name in self.names[self.failed_test : min(self.done)]:
+            if len(set(self.said[name])) > 1 or len(self.said[name]) not in (0, len(self.ranks)):
+                return False
+        self.failed_at, self.failed_test = float("inf"), None
+        return True
+
+    def again(self) -> int | None:
+        """Where fresh ranks go on: the collectives of these may be out of step."""
+        following = min(self.done)
+        for name in self.names[following:]:
+            self.results.pop(name, None)
+        return following if following < len(self.names) else None
 
 
 def free_port() -> int:
@@ -209,17 +231,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def limit_timeouts() -> None:
+def limited(make: Callable[..., Any], limit: timedelta) -> Callable[..., Any]:
+    """``init_process_group`` or ``new_group`` with a limit to the timeout."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return make(*args, **{**kwargs, "timeout": min(kwargs.get("timeout") or limit, limit)})
+
+    return call
+
+
+def limit_timeouts(seconds: float) -> None:
     """Let a collective that is waited for in vain fail within the time of a test."""
     import torch.distributed as dist
 
-    limit = timedelta(seconds=TEST_SECONDS / 2)
-    for name in ("init_process_group", "new_group"):
-
-        def limited(*args: Any, original: Any = getattr(dist, name), **kwargs: Any) -> Any:
-            return original(*args, **{**kwargs, "timeout": min(kwargs.get("timeout") or limit, limit)})
-
-        setattr(dist, name, limited)
+    limit = timedelta(seconds=seconds)
+    dist.init_process_group = limited(dist.init_process_group, limit)
+    dist.new_group = limited(dist.new_group, limit)
 
 
 def describe_devices() -> None:
@@ -239,7 +266,7 @@ def describe_devices() -> None:
     torch.cuda.get_device_name = lambda *_: answer.name  # type: ignore[assignment]
 
 
-def prepare(checkout: str, world_size: int) -> None:
+def prepare(checkout: str, world_size: int, limits: Limits) -> None:
     """Import what the tests use; a fork has it then."""
     os.chdir(checkout)
     sys.path[0] = checkout
@@ -248,51 +275,46 @@ def prepare(checkout: str, world_size: int) -> None:
     nothing: dict[str, object] = {"download_and_extract_asset": lambda assets_dir: None}
     sys.modules[DOWNLOAD] = ModuleType(DOWNLOAD)
     vars(sys.modules[DOWNLOAD]).update(nothing)
-    limit_timeouts()
+    limit_timeouts(limits.test / 2)
     describe_devices()
     for name in ("megatron.core.models.gpt", "megatron.training.training", "tests.unit_tests.test_utilities"):
         with contextlib.suppress(ImportError):
             __import__(name)
 
 
-def run_file(path: str, world_size: int) -> dict[str, Any]:
+def run_file(path: str, world_size: int, limits: Limits) -> dict[str, Any]:
     """Outcome and reason of each test of a file."""
-    run = FileRun(world_size)
     began = time.monotonic()
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        status = pytest.main([*OPTIONS.split(), path], plugins=[run])
-    if not run.results and status not in (0, 5):
-        run.results[path] = "not collected", f"pytest ended with {int(status)}"
-    return {
-        "ranks": world_size,
-        "file": path,
-        "seconds": round(time.monotonic() - began),
-        "tests": run.results,
-    }
-
-
-def in_fork(path: str, world_size: int, results: Path) -> None:
-    process = os.fork()
-    if process == 0:
+    results, names, start, end = Results(), [], 0, began + limits.file
+    while start is not None and time.monotonic() < end:
+        port = free_port()
+        ranks = [fork(path, rank, port, start) for rank in range(world_size)]
+        watch = Watch(results, ranks, start, limits, end)
         try:
-            line = json.dumps(run_file(path, world_size))
-            with results.open("a") as file:
-                file.write(line + "\n")
+            start = watch.run()
         finally:
-            os._exit(0)
-    _, status = os.waitpid(process, 0)
-    if status:
-        tests = {path: ("crashed", f"the process ended with status {status}")}
-        with results.open("a") as file:
-            file.write(json.dumps({"ranks": world_size, "file": path, "seconds": 0, "tests": tests}) + "\n")
+            stop(ranks)
+        names = watch.names or names
+    for name in names:
+        results.setdefault(name, ("not run", f"the file's {limits.file:.0f} seconds were over"))
+    return {"ranks": world_size, "file": path, "seconds": round(time.monotonic() - began), "tests": results}
 
 
-def main(checkout: str, ranks: str, results: str) -> None:
-    prepare(checkout, int(ranks))
+def stop(ranks: list[Rank]) -> None:
+    for rank in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(rank.process, signal.SIGKILL)
+        os.waitpid(rank.process, 0)
+        os.close(rank.pipe)
+
+
+def main(checkout: str, ranks: str, results: str, test_seconds: str, file_seconds: str) -> None:
+    world_size, limits = int(ranks), Limits(float(test_seconds), float(file_seconds))
+    prepare(checkout, world_size, limits)
     for line in sys.stdin:
-        began = time.monotonic()
-        in_fork(line.strip(), int(ranks), Path(results))
-        print(f"{ranks} ranks, {time.monotonic() - began:4.0f} s: {line.strip()}", flush=True)
+        found = run_file(line.strip(), world_size, limits)
+        with Path(results).open("a") as file:
+            file.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":
