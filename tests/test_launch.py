@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
+import isthmus
 from isthmus.cli import app
 from isthmus.launch.failures import Failure, judge, summary
 from isthmus.launch.model_arguments import ModelArguments
@@ -86,6 +87,24 @@ def test_a_summary_is_short_and_says_what_followed(tmp_path):
     assert "| ValueError: deep\n" in text and "noise" not in text and "at exit" not in text
     assert "rank 8: exit status 1 RuntimeError: Connection closed by peer" in text
     assert "and 11 others" in text and len(text.splitlines()) < 40
+
+
+FRAMES = ("  File 'y', line 5 in wait", "  File 'x', line 9 in main")
+STACK = "\n".join(["Stack (most recent call first):", *FRAMES, ""])
+CRASH = "Fatal Python error: Segmentation fault\n\n" + STACK.replace(
+    "Stack", "Current thread 0x00007f [python]"
+)
+LAUNCHER = f'  File "{Path(isthmus.__file__).parent}/launch/main.py", line 1 in main\n  File "runpy"\n'
+
+
+def test_where_a_rank_was(tmp_path):
+    """A stack that it was asked for, unless its traceback says that another rank was missing."""
+    hangs = ended(tmp_path, 0, TERM, MINE + STACK + "Terminated\n")
+    assert hangs.lines[-4:] == ("ValueError: my mistake", "It was here, innermost call first:", *FRAMES)
+    assert ended(tmp_path, 0, 1, STACK + LAUNCHER).lines[1:] == FRAMES
+    assert ended(tmp_path, 0, -signal.SIGSEGV, CRASH).lines[1:] == FRAMES
+    leaves = ended(tmp_path, 0, 1, ABSENT + STACK)
+    assert leaves.absent == {1} and leaves.lines == tuple(ABSENT.splitlines())
 
 
 def test_a_failure_that_torchruns_record_has_written(tmp_path):
@@ -189,6 +208,12 @@ def test_lines_of_a_file_that_is_written_to(tmp_path):
         assert after(b"", is_last=True) == ["three"] and after(b"", is_last=True) == []
         assert after(b" 1%|\r 2%|") == [] and tail.pending == " 2%|"
         assert after(b"\r 3%|\n\xff") == [" 3%|"] and after(b"", is_last=True) == ["\ufffd"]
+
+
+def test_stacks_that_were_asked_for_are_not_shown(tmp_path):
+    tail = Tail(Rank(0, 0, 1, 0, tmp_path), True, io.BytesIO())
+    lines = ["before", *STACK.splitlines(), "  not of it", "after"]
+    assert [line for line in lines if not tail.is_stack(line)] == ["before", "  not of it", "after"]
 
 
 class Screen(io.StringIO):

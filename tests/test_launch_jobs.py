@@ -76,8 +76,15 @@ def test_the_guilty_rank_is_named(tmp_path, how, status, words):
     assert said.count("isthmus: ") == 1, "the last that is said"
     if how == "collectives-raise":
         assert "  | ValueError: my own mistake\n" in said
+    elif how == "collectives-hang":
+        line = 1 + Path(SCRIPT).read_text().splitlines().index("        time.sleep(1000)")
+        assert (
+            f'  | It was here, innermost call first:\n  |   File "{SCRIPT}", line {line} in <module>\n'
+            in said
+        )
     else:
         assert "  | err 1\n" in said
+    assert "most recent call first" not in err
     assert re.search(r"^    rank 0: (exit status 1|ended by the launcher)", said, re.M), said
     (folder,) = tmp_path.iterdir()
     assert f"all that it wrote: {folder}/rank-1.attempt-0.err" in said

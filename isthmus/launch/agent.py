@@ -95,6 +95,7 @@ class Node:
         from isthmus.launch import elastic
 
         os.environ["ISTHMUS_SHIM"] = "1"
+        os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that crashes says where
         self._log_to_file()
         self.agent = elastic.Agent(
             torchrun, self.folder, self._started, self.watch.before_end, self._failed, self._failed_elsewhere

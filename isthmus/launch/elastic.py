@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,7 @@ class Agent(LocalElasticAgent):
         self._told_of_start, self._told_before_end = started, before_end
         self._told_of_failure, self._told_of_failure_elsewhere = failed, failed_elsewhere
         self._looks_at = 0.0
+        self._is_ending = False
         self.meeting = config.rdzv_endpoint
         super().__init__(
             spec=_spec(config, entrypoint, program),
@@ -130,6 +132,13 @@ class Agent(LocalElasticAgent):
         finally:
             if not meets_again:
                 self._worker_group.spec.rdzv_handler.shutdown()
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = _PATIENCE) -> None:
+        if self._is_ending:  # a second signal came while ranks took their time
+            death_sig = signal.SIGKILL
+        self._is_ending = True
+        super()._shutdown(death_sig, timeout)
+        self._is_ending = False
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         processes: dict[int, Any] = super()._start_workers(worker_group)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus.launch import stacks
 from isthmus.launch.watch import Rank
 
 _TAIL = 1 << 16  # bytes of a file that are looked at
@@ -19,6 +20,7 @@ _LINES = 24
 _AT_ONCE = 5.0  # seconds
 _OTHERS = 8
 _PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)", re.MULTILINE)  # torch.distributed puts it before tracebacks
+_PLACE = "It was here, innermost call first:"
 _TRACEBACK = "Traceback (most recent call last):"
 
 # What collectives say of a rank that is missing: by its process, which is sure, or by its number in the group.
@@ -105,15 +107,29 @@ class Failure:
 
 
 def _last_lines(rank: Rank) -> list[str]:
-    """The last traceback of a rank, or else the last lines of its standard error, or else of its output."""
+    """The last traceback or stack of a rank, or else the last lines of its standard error, or else of its output."""
     errors = _PREFIX.sub("", _tail(rank.stderr))
-    start = errors.rfind(_TRACEBACK)
-    if start >= 0:
-        lines = errors[start:].splitlines()
-        end = next((i for i, line in enumerate(lines[1:], 2) if not line.startswith((" ", "\t"))), len(lines))
-        return _shortened(lines[:end])
+    _, raised, after = errors.rpartition(_TRACEBACK)
+    traceback = [_TRACEBACK, *_exception(after)] if raised else []
+    stack = stacks.last(errors)
+    # A rank that ends because another is missing may still be about it when it is asked where it is.
+    if stack and not _names_others("\n".join(traceback)):
+        return _shortened([*traceback, _PLACE, *stack])
+    if traceback:
+        return _shortened(traceback)
     recorded = _recorded(rank.error)
     return _shortened(recorded or errors.splitlines() or _tail(rank.stdout).splitlines(), last=True)
+
+
+def _names_others(text: str) -> bool:
+    return any(pattern.search(text) for pattern in (_ENDED, _ABSENT, _LOST))
+
+
+def _exception(text: str) -> list[str]:
+    """What follows the head of a traceback: the frames, and the line of the exception."""
+    lines = text.splitlines()[1:]
+    end = next((i for i, line in enumerate(lines) if not line.startswith((" ", "\t"))), len(lines))
+    return lines[: end + 1]
 
 
 def _tail(path: Path) -> str:

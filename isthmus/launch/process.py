@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from isthmus.launch import stacks
 from isthmus.migrate import FEATURE, import_hook, libraries
 from isthmus.patches import Scope
 
@@ -38,6 +39,7 @@ def _options_before_script() -> list[str] | None:
 def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
     if not _scope.patches:
+        stacks.listen()
         import_hook.install(_scope)
         libraries.install(_scope)
         import_hook.when_imported(_scope, "torch", _enter)

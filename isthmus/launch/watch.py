@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from isthmus.launch import stacks
 from isthmus.launch.progress import Progress
 from isthmus.launch.terminal import Terminal
 
@@ -56,6 +57,12 @@ class Tail:
     is_error: bool
     file: BinaryIO
     pending: str = ""
+    _in_stack: bool = False
+
+    def is_stack(self, line: str) -> bool:
+        """Whether this line, the next, belongs to a stack that the launcher has asked for: it tells of it itself."""
+        self._in_stack = line.startswith(stacks.START) or (self._in_stack and line.startswith("  File "))
+        return self._in_stack
 
     def lines(self, is_last: bool) -> list[str]:
         """Lines that have come; the beginning of one only if `is_last`."""
@@ -150,12 +157,15 @@ class Watch:
         return rank.rank in self._stopped
 
     def before_end(self) -> None:
-        """A rank has failed, and the others are about to be ended: let those that are stopped take notice."""
-        for rank in self.ranks:
+        """A rank has failed, and the others are about to be ended: let them write where they are."""
+        with self._lock:
+            alive = list(self._running.values())
+        for rank in alive:
             if _is_stopped(rank.pid):
                 self._stopped.add(rank.rank)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(rank.pid, signal.SIGCONT)
+        stacks.ask({rank.pid: rank.stderr for rank in alive})
 
     def end_all(self) -> None:
         """End what is left of the ranks and of the processes that they have started."""
@@ -215,7 +225,11 @@ class Watch:
                 is_new |= reported.is_new
                 # Iterations are shown whichever rank reports them: with Megatron it is the last.
                 is_shown = self._is_shown(tail.rank) or reported.is_new
-                if is_shown and not (reported.is_iteration and self.terminal.prints_status):
+                if (
+                    is_shown
+                    and not tail.is_stack(line)
+                    and not (reported.is_iteration and self.terminal.prints_status)
+                ):
                     self._show(tail, line)
             if tail.pending:
                 self.progress.bar(tail.rank.rank, tail.pending, time.time())
