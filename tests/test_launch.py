@@ -151,6 +151,9 @@ def test_progress_takes_what_the_line_says():
     )
     progress.line(0, " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)", 0.0)
     assert progress.model.vocab_size == 50304
+    for line in ("  hidden_size ..................................... 64", "  num_layers ........... None"):
+        assert not progress.line(0, line, 0.0).is_iteration
+    assert (progress.model.hidden_size, progress.model.num_layers) == (64, None)
 
 
 def test_progress_listens_to_one_of_the_ranks_that_report():

@@ -10,6 +10,9 @@ from isthmus.launch.metrics import ModelShape, flops_per_iteration
 
 # Megatron pads the vocabulary to a multiple of this, times the tensor parallel size.
 _VOCABULARY_STEP = 128
+_ARGUMENT = re.compile(
+    r"\s*(hidden_size|num_layers|padded_vocab_size|seq_length|global_batch_size) \.+ (\d+)\s*"
+)
 _PADDED = re.compile(r"padded vocab \(size: \d+\).*\(new size: (\d+)\)")
 
 
@@ -50,9 +53,11 @@ class ModelArguments:
         )
 
     def read_line(self, line: str) -> None:
-        """From a line that Megatron prints before it trains: the size to which the vocabulary is padded."""
+        """From a line that Megatron prints before it trains: one of its arguments, or the padded vocabulary."""
         if match := _PADDED.search(line):
             self.vocab_size = int(match[1])
+        elif match := _ARGUMENT.fullmatch(line):
+            setattr(self, match[1].removeprefix("padded_"), int(match[2]))
 
     def tokens(self, record: IterationRecord) -> float | None:
         """Tokens of an iteration on all devices."""
