@@ -27,6 +27,7 @@ help:
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
 	@echo "make megatron MEGATRON=path  Megatron-LM's own pretrain_gpt.py in every parallelism (minutes)"
+	@echo "make megatron-tests MEGATRON=path  Megatron-LM's own unit tests on 1, 2 and 4 ranks, into docs/ (hours)"
 	@echo "make internevo  InternEvo's training loop, with its wheel in a folder of its own (a minute)"
 	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
 	@echo "make sanitize random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)"
@@ -102,9 +103,18 @@ $(STAMPS)/internevo: $(STAMPS)/packages
 internevo: setup $(STAMPS)/internevo
 	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run tests/scripts/internevo_training.py
 	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run --nproc 2 tests/scripts/internevo_training.py
+	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run --nproc 2 tests/scripts/internevo_training.py tensor
+	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run --provide flash_attn,apex \
+	  tests/scripts/internevo_training.py bf16 flash
 
 megatron: setup
 	@$(BIN)/python -m tests.megatron_checkout $(MEGATRON)
+	@$(MAKE) --no-print-directory megatron-tests
+
+# What only Megatron's tests ask for stays beside the environment. An interrupted run goes on where it was.
+megatron-tests: setup
+	@test -d build/megatron-tests || $(PIP) --no-deps --target build/megatron-tests einops pytest-asyncio pytest-mock
+	@$(BIN)/python -m tests.megatron_unit_tests $(MEGATRON)
 
 mutate: setup
 	@$(BIN)/isthmus conform mutate --output benchmarks/results/mutation.json

@@ -116,6 +116,28 @@ def test_flash_attn_modules():
     assert torch.equal(padding.pad_input(tokens, indices, 2, 3), x * mask.unsqueeze(-1))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_modules(causal):
+    """Packed sequences are attended to one by one; a call overrules its module; dropout is for training."""
+    mha = load("flash_attn.modules.mha")
+    qkv, starts = torch.randn(7, 3, 2, 8), torch.tensor([0, 3, 7], dtype=torch.int32)
+    q, k, v = qkv.unbind(1)
+
+    def expected(first, last):
+        heads = (each[first:last].transpose(0, 1) for each in (q, k, v))
+        return torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=causal).transpose(0, 1)
+
+    itself = mha.FlashSelfAttention(causal=causal, attention_dropout=0.5).eval()
+    torch.testing.assert_close(itself(qkv[None, :3])[0], expected(0, 3))
+    apart = torch.cat([expected(0, 3), expected(3, 7)])
+    torch.testing.assert_close(itself(qkv, cu_seqlens=starts, max_seqlen=4), apart)
+    other = mha.FlashCrossAttention(causal=not causal)
+    lengths = {"cu_seqlens": starts, "max_seqlen": 4, "cu_seqlens_k": starts, "max_seqlen_k": 4}
+    torch.testing.assert_close(other(q, qkv[:, 1:], causal=causal, **lengths), apart)
+    torch.testing.assert_close(other(q[None, :3], qkv[None, :3, 1:], causal=causal)[0], expected(0, 3))
+    assert not torch.equal(itself.train()(qkv[None, :3])[0], expected(0, 3))
+
+
 def test_cross_entropy_has_flash_attns_arguments():
     loss = load("flash_attn.losses.cross_entropy").CrossEntropyLoss
     logits, target = torch.randn(5, 7), torch.tensor([0, 1, -100, 6, 2])

@@ -1,6 +1,7 @@
 """InternEvo's training loop over its dummy data set with a small model, as its own tests have it.
 
-``internevo_training.py [bf16] [tensor]``; the last line that rank 0 prints is JSON: the losses and gradient norms of four
+``internevo_training.py [bf16] [tensor] [flash]``: in bfloat16, tensor parallel over two ranks, with flash-attn and packed
+sequences; the last line that rank 0 prints is JSON: the losses and gradient norms of four
 steps, and the largest difference of the first step's outputs from those of a copy of the model on CPU tensors.
 """
 # ruff: noqa - written as its author would
@@ -49,7 +50,7 @@ config = dict(
         micro_num=2,
         micro_bsz=1,
         pack_sample_into_one=False,
-        use_packed_dataset=False,
+        use_packed_dataset="flash" in sys.argv,
         min_length=0,
         total_steps=STEPS,
         valid_micro_num=1,
@@ -71,7 +72,7 @@ config = dict(
         embed_split_hidden=True,
         embed_grad_scale=1,
         parallel_output=False,
-        use_flash_attn=False,
+        use_flash_attn="flash" in sys.argv,
         checkpoint=False,
         num_chunks=1,
     ),
