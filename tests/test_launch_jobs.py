@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,19 @@ def test_an_interrupt_ends_all_ranks_and_their_children(tmp_path):
     assert code == -signal.SIGINT and "isthmus: SIGINT: all ranks of this node have ended\n" in err
     assert out == "out 0\n", "the progress line stands for the iteration lines"
     assert processes_of(tmp_path) == []
+
+
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path):
+    process = start(tmp_path, "--nproc", "2", "--local-ranks-filter", "all", SCRIPT, "sleep")
+    assert process.stdout is not None
+    assert {process.stdout.readline() for _ in range(2)} == {"[rank 0] out 0\n", "[rank 1] out 1\n"}
+    process.kill()
+    process.wait()
+    end = time.monotonic() + LIMIT
+    while processes_of(tmp_path) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert processes_of(tmp_path) == []
+    process.communicate()
 
 
 def test_two_nodes(tmp_path):

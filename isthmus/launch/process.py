@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from isthmus.patches import Scope
 MAIN = "isthmus.launch.main"
 
 _scope = Scope(FEATURE)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def prepare() -> None:
@@ -39,12 +41,24 @@ def _options_before_script() -> list[str] | None:
 def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
     if not _scope.patches:
-        stacks.listen()
+        _prepare_rank()
         import_hook.install(_scope)
         libraries.install(_scope)
         import_hook.when_imported(_scope, "torch", _enter)
         for library in filter(None, os.environ.get("ISTHMUS_PATCH", "").split(",")):
             import_hook.when_imported(_scope, library, partial(_patch, library))
+
+
+def _prepare_rank() -> None:
+    """If this process is a rank, let it say where it is when it is asked, and end when its launcher is killed."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or os.getsid(0) != os.getpid():  # a rank leads its session
+        return
+    stacks.listen()
+    import ctypes
+
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _enter() -> None:

@@ -17,13 +17,12 @@ _PATIENCE = 1.0  # seconds
 
 
 def listen() -> None:
-    """Write the main thread's stack on that signal, if this process is a rank: the leader of its session."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and os.getsid(0) == os.getpid():
-        import faulthandler
+    """Write the main thread's stack on that signal."""
+    import faulthandler
 
-        # A program may have closed its standard error, or put something else in its place.
-        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
-            faulthandler.register(SIGNAL, all_threads=False)
+    # A program may have closed its standard error, or put something else in its place.
+    with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+        faulthandler.register(SIGNAL, all_threads=False)
 
 
 def last(text: str) -> list[str]:
