@@ -12,7 +12,7 @@ NAMES = list(checks("pipeline"))
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    return Ranks("pipeline", 2, tmp_path_factory.mktemp("pipeline"))
+    return Ranks("pipeline", 4, tmp_path_factory.mktemp("pipeline"))
 
 
 @pytest.mark.parametrize("name", NAMES)
