@@ -1,9 +1,8 @@
 """``make megatron MEGATRON=path``: the unmodified pretrain_gpt.py of a checkout of Megatron-LM on host devices.
 
 One rank trains and saves a checkpoint half-way; every parallelism continues from it, and its losses have to be
-those of that rank. What starts from the beginning is compared where Megatron draws the same weights. Then Megatron's
-own unit tests run on two ranks and their outcomes are printed; those that ask for more ranks or for Transformer
-Engine fail, so they decide nothing.
+those of that rank. What starts from the beginning is compared where Megatron draws the same weights. Megatron's own
+unit tests run afterwards, by :mod:`tests.megatron_unit_tests`.
 """
 
 from __future__ import annotations
@@ -32,11 +31,13 @@ TENSOR, PIPELINE, CONTEXT, EXPERT = (
 )
 MOE = "--num-experts 4 --moe-router-load-balancing-type none --moe-token-dispatcher-type alltoall"
 ANEW = "--no-load-optim"
+FULL = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+ENGINE = "--transformer-impl transformer_engine"
 # Ranks and flags: the first saves a checkpoint, from which the others continue.
 CONTINUED = {
     "dense": [
         (1, ""),
-        (1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+        (1, FULL),
         (1, "--recompute-granularity selective"),
         (2, TENSOR),
         (2, f"{TENSOR} --sequence-parallel"),
@@ -44,6 +45,12 @@ CONTINUED = {
         (2, f"{PIPELINE} --num-layers-per-virtual-pipeline-stage 1"),
         (2, CONTEXT),
         (2, f"{CONTEXT} --cp-comm-type all_gather"),
+        (2, f"{CONTEXT} --context-parallel-algo ulysses_cp_algo"),
+        (2, f"{TENSOR} --sequence-parallel {FULL} --optimize-recomp-communication-level 2"),
+        (1, ENGINE),
+        (2, f"{ENGINE} {TENSOR} --sequence-parallel"),
+        (2, f"{ENGINE} {PIPELINE}"),
+        (2, f"{ENGINE} {CONTEXT}"),
         (4, f"{TENSOR} {PIPELINE}"),
         (4, f"{TENSOR} --sequence-parallel {CONTEXT}"),
     ],
@@ -60,17 +67,6 @@ FROM_START = [
     (1, "--fp16 --initial-loss-scale 65536", 1e-2),
 ]
 
-UNIT_TESTS = (
-    "tensor_parallel",
-    "test_parallel_state.py",
-    "transformer/test_mlp.py",
-    "transformer/test_transformer_block.py",
-    "transformer/test_transformer_layer.py",
-    "transformer/test_attention.py",
-    "distributed/test_param_and_grad_buffer.py",
-    "optimizer",
-    "dist_checkpointing/test_serialization.py",
-)
 RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron", "--nproc"]
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
@@ -130,23 +126,6 @@ class Report:
         return losses
 
 
-def unit_tests(checkout: Path) -> None:
-    """Print the outcomes of Megatron's own tests on two ranks, and the commonest errors."""
-    runner = str(Path(__file__).with_name("megatron_unit_tests.py"))
-    for name in UNIT_TESTS:
-        done = subprocess.run(
-            [*RUN, "2", runner, str(checkout), f"tests/unit_tests/{name}"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            env={**os.environ, **SETTINGS},
-        )
-        lines = [line for line in done.stdout.splitlines() if line.startswith("outcomes: ")]
-        found = [line.removeprefix("outcomes: ") for line in lines[:5]] or ["did not end"]
-        print(f"{name}:", *found, sep="\n  ", flush=True)
-
-
 def main(checkout: Path) -> int:
     report = Report(checkout)
     for kind, jobs in CONTINUED.items():
@@ -166,8 +145,6 @@ def main(checkout: Path) -> int:
     for ranks, flags, limit in FROM_START:
         losses = report.job(ranks, flags, "", expected, limit)
         expected = expected or losses
-    print("unit tests, 2 ranks", flush=True)
-    unit_tests(checkout)
     return 1 if report.failed else 0
 
 

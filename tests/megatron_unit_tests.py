@@ -40,7 +40,7 @@ Row = dict[str, Any]
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.megatron_unit_tests", description=__doc__)
     add = parser.add_argument
-    add("checkout", type=Path, help="a checkout of Megatron-LM")
+    add("checkout", type=Path, nargs="?", help="a checkout of Megatron-LM")
     add("files", nargs="*", help="files or folders under tests/unit_tests; without any, those of the page")
     add("--ranks", type=int, nargs="+", default=[1, 2, 4], help="default: 1 2 4")
     add("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
@@ -142,6 +142,10 @@ def show(row: Row) -> None:
 
 
 def main(asked: argparse.Namespace) -> None:
+    if asked.checkout is None or not (asked.checkout / page.ROOT).is_dir():
+        sys.exit(
+            "make megatron-tests: MEGATRON has to be a checkout of Megatron-LM: make megatron-tests MEGATRON=path"
+        )
     asked.checkout = asked.checkout.resolve()
     files = test_files(asked.checkout, asked.files or list(PARTS))
     asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
