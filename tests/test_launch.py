@@ -1,4 +1,4 @@
-"""``isthmus run --nproc``: which rank failed first, the progress line, what ranks write, and the options."""
+"""``isthmus run --nproc``: which rank failed first, what ranks write, and the options."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ import typer
 import isthmus
 from isthmus.cli import app
 from isthmus.launch.failures import Failure, judge, summary
-from isthmus.launch.model_arguments import ModelArguments
-from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import JobError, Ranks
 from isthmus.launch.run import VALUE_OPTIONS
 from isthmus.launch.terminal import Terminal
-from isthmus.launch.trainer_lines import parse_bar, parse_trainer
 from isthmus.launch.watch import Rank, Tail
 
 KILL, TERM, ABORT = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT
@@ -116,86 +113,6 @@ def test_a_failure_that_torchruns_record_has_written(tmp_path):
     assert Failure.read(rank, SimpleNamespace(exitcode=1), None, was_stopped=False).lines == ()
 
 
-# ---- progress ------------------------------------------------------------------------------------------------
-def megatron(iteration: int, extra: str = "") -> str:
-    return (
-        f" iteration {iteration:8d}/     100 | elapsed time per iteration (ms): 500.0 | global batch size:     8 | "
-        f"lm loss: 3.412345E+00 |{extra}"
-    )
-
-
-ARGUMENTS = (
-    "--seq-length 128 --hidden_size=256 --num-layers 2 --vocab-size 1000 --tensor-model-parallel-size 2"
-)
-
-
-def test_progress_computes_what_the_line_does_not_say():
-    progress = Progress(ModelArguments.read(["train.py", *ARGUMENTS.split()]), peak_tflops=0.1)
-    progress.start(2, [0, 1])
-    assert progress.text(0.0, 2, {}) == ""
-    assert progress.line(1, megatron(1), 0.0) == (True, True)
-    # 8 x 128 tokens in 0.5 s on 2 devices; Megatron's formula, with the vocabulary padded to 1024:
-    flops = 24 * 3 * 8 * 128 * 2 * 256**2 * (1 + 128 / (6 * 256) + 1024 / (16 * 2 * 256))
-    assert progress.throughput.tflops == pytest.approx(flops / 0.5 / 2 / 1e12)
-    assert progress.text(1.0, 2, {}) == (
-        "iteration 1/100 · loss 3.412 · 500 ms · tgs 1024 · 0.012 TFLOPs · MFU 12% · 2 of 2 ranks"
-    )
-
-
-def test_progress_takes_what_the_line_says():
-    progress = Progress(ModelArguments(seq_length=1), peak_tflops=200.0)
-    progress.start(1, [0])
-    progress.line(0, megatron(7, " TFLOPs: 148.25 | tgs (tokens/gpu/second): 353.02"), 0.0)
-    assert progress.text(0.0, 1, {}).startswith(
-        "iteration 7/100 · loss 3.412 · 500 ms · tgs 353 · 148.2 TFLOPs · MFU 74%"
-    )
-    progress.line(0, " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)", 0.0)
-    assert progress.model.vocab_size == 50304
-    for line in ("  hidden_size ..................................... 64", "  num_layers ........... None"):
-        assert not progress.line(0, line, 0.0).is_iteration
-    assert (progress.model.hidden_size, progress.model.num_layers) == (64, None)
-
-
-def test_progress_listens_to_one_of_the_ranks_that_report():
-    progress = Progress(ModelArguments())
-    progress.start(2, [0, 1])
-    assert progress.line(1, megatron(1), 0.0).is_new
-    assert progress.line(0, megatron(1), 0.0).is_new
-    assert progress.line(1, megatron(2), 0.0) == (True, False)
-    assert progress.line(0, "something else", 0.0) == (False, False)
-
-
-def test_progress_of_the_hugging_face_trainer():
-    progress = Progress(ModelArguments())
-    progress.start(1, [0])
-    progress.bar(0, "  7%|7         | 7/60 [00:05<00:09,  1.2it/s]", 0.0)
-    assert progress.text(0.0, 1, {}) == "7%|7         | 7/60 [00:05<00:09,  1.2it/s]"
-    progress.line(0, "{'loss': '4.5', 'grad_norm': '2', 'learning_rate': '1e-4', 'epoch': '0.1'}", 10.0)
-    progress.bar(0, " 20%|##        | 12/60 [00:05<00:09,  1.2it/s]", 15.0)
-    progress.line(0, "{'loss': 3.41, 'grad_norm': 2.0, 'epoch': 0.2}", 15.0)
-    assert progress.text(15.0, 1, {}) == "iteration 12/60 · loss 3.41 · 1000 ms · 1 of 1 ranks"
-    record = parse_trainer("{'loss': 2.0, 'epoch': 0.5, 'num_input_tokens_seen': 4096}")
-    assert record is not None and (record.iteration, record.epoch, record.consumed_tokens) == (0, 0.5, 4096)
-    for line in ("{'loss': 'nothing'}", "{'loss'", "{'loss': [1]}", "{'train_loss': 1.0}", "{'loss': 1} x"):
-        assert parse_trainer(line) is None
-    assert parse_bar("Map: 100%|####| 5/5 [00:01<00:00]") is None
-
-
-def test_ranks_that_are_late_are_named():
-    progress = Progress(ModelArguments())
-    progress.start(3, [0, 1, 2])
-    for iteration in range(1, 4):
-        for rank in range(3):
-            progress.line(rank, megatron(iteration), 10.0 * iteration)
-    progress.line(0, megatron(4), 40.0)
-    assert progress.late(59.0) == {}
-    assert list(progress.late(61.0)) == [1, 2]
-    progress.line(2, megatron(4), 61.0)
-    text = progress.text(61.0, 3, progress.late(61.0))
-    assert text.endswith("3 of 3 ranks · rank 1 is late: at iteration 3, others at 4")
-    assert "nothing new for 45 s" in progress.text(85.0, 3, {})
-
-
 # ---- files and terminal --------------------------------------------------------------------------------------
 def test_lines_of_a_file_that_is_written_to(tmp_path):
     path = tmp_path / "out"
@@ -235,6 +152,20 @@ def test_the_status_line_stands_below_the_output(monkeypatch):
     assert out.getvalue() == "a line\n"
     first, second = "isthmus: iteration 1", "isthmus: iteration 2 and mor…"
     assert screen.getvalue() == f"{first}\r\x1b[K{first}\r\x1b[K{second}\nisthmus: it failed\n"
+
+
+def test_output_that_nobody_reads_or_the_terminal_cannot_show():
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w", encoding="ascii") as out:
+        terminal = Terminal(False, out, io.StringIO())
+        terminal.line(False, "2 · 3")
+        assert os.read(reader, 100) == b"2 \\xb7 3\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as out:
+        terminal = Terminal(False, out, io.StringIO())
+        for _ in range(2):
+            terminal.line(False, "nobody reads this")
 
 
 @pytest.mark.parametrize("progress", [True, False])

@@ -105,7 +105,8 @@ class Node:
         received = None
         with self.watch:
             try:
-                self.agent.run_ranks()
+                if not self.agent.run_ranks():
+                    self.status = self.status or 1
             except elastic.SignalException as error:
                 received = error.sigval
                 with _ignored_signals():

@@ -106,8 +106,8 @@ class Agent(LocalElasticAgent):
             shutdown_timeout=config.shutdown_timeout or _PATIENCE,
         )
 
-    def run_ranks(self) -> None:
-        """Run until the ranks have ended, for good.
+    def run_ranks(self) -> bool:
+        """Run until the ranks have ended, for good; whether all of this node ended well.
 
         Raises:
             SignalException: this process has got a signal that ends the job; the ranks have ended.
@@ -115,7 +115,7 @@ class Agent(LocalElasticAgent):
         """
         meets_again = False
         try:
-            self.run()
+            return not self.run().is_failed()
         except SignalException:
             meets_again = True  # the nodes that are left, as with torchrun
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import sys
 import threading
@@ -17,6 +19,9 @@ class Terminal:
 
     def __init__(self, prints_status: bool, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out or sys.stdout, err or sys.stderr
+        for stream in (self._out, self._err):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # ranks write what they like
         self.is_live = self._err.isatty()
         self.prints_status = prints_status and not self.is_live
         self._status = ""
@@ -27,8 +32,7 @@ class Terminal:
         stream = self._err if is_error else self._out
         with self._lock:
             self._erase()
-            stream.write(text if text.endswith("\n") else f"{text}\n")
-            stream.flush()
+            _write(stream, text if text.endswith("\n") else f"{text}\n")
             self._draw()
 
     def tell(self, text: str) -> None:
@@ -55,18 +59,26 @@ class Terminal:
         """Leave the last status line where it is: what is written next comes below."""
         with self._lock:
             if self._status:
-                self._err.write("\n")
-                self._err.flush()
+                _write(self._err, "\n")
                 self._status = ""
 
     def _erase(self) -> None:
         if self._status:
-            self._err.write("\r\x1b[K")
-            self._err.flush()
+            _write(self._err, "\r\x1b[K")
 
     def _draw(self) -> None:
         if self._status:
             width = shutil.get_terminal_size().columns
             text = f"isthmus: {self._status}"
-            self._err.write(text if len(text) < width else f"{text[: width - 2]}…")
-            self._err.flush()
+            _write(self._err, text if len(text) < width else f"{text[: width - 2]}…")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write at once. Where nobody reads any longer, as after ``| head``, the job goes on; its files have all."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
