@@ -48,10 +48,11 @@ class AfterImport(MetaPathFinder):
 
 
 def when_imported(module: str, action: Callable[[], None]) -> None:
-    """Call action now if the module is imported, or else once it has been executed."""
+    """Call action now if the module is imported, or else once it has been executed; asked twice, still once."""
+    waiting = [(each.module, each.action) for each in sys.meta_path if isinstance(each, AfterImport)]
     if module in sys.modules:
         action()
-    else:
+    elif (module, action) not in waiting:
         sys.meta_path.insert(0, AfterImport(module, action))
 
 
