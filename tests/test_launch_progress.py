@@ -66,6 +66,7 @@ def test_progress_of_the_hugging_face_trainer():
     progress.bar(0, " 20%|##        | 12/60 [00:05<00:09,  1.2it/s]", 15.0)
     progress.line(0, "{'loss': 3.41, 'grad_norm': 2.0, 'epoch': 0.2}", 15.0)
     assert progress.text(15.0, 1, {}) == "iteration 12/60 · loss 3.41 · 1000 ms · 1 of 1 ranks"
+    assert progress.text(15.0, 0, {}) == "iteration 12/60 · loss 3.41 · 1000 ms"
     record = parse_trainer("{'loss': 2.0, 'epoch': 0.5, 'num_input_tokens_seen': 4096}")
     assert record is not None and (record.iteration, record.epoch, record.consumed_tokens) == (0, 0.5, 4096)
     for line in ("{'loss': 'nothing'}", "{'loss'", "{'loss': [1]}", "{'train_loss': 1.0}", "{'loss': 1} x"):

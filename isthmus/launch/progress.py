@@ -154,7 +154,8 @@ class Progress:
         if self.newest is None:
             return " · ".join([self._bar, *late.values()]).removeprefix(" · ")
         parts = [*_place(self.newest), *_figures(self.newest, self.throughput)]
-        parts.append(f"{alive} of {len(self.ranks)} ranks")
+        if alive:  # not in the line that stays when all have ended
+            parts.append(f"{alive} of {len(self.ranks)} ranks")
         if self._before is not None and self.throughput.seconds is not None:
             silence = now - self._before[1]
             if silence > max(30.0, 10 * self.throughput.seconds):
