@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,16 @@ def test_files(checkout: Path, parts: list[str]) -> list[str]:
     return found
 
 
-def environment(ranks: int) -> dict[str, str]:
+def environment(ranks: int, temporary: str) -> dict[str, str]:
+    """What the tests run under; folders that they share are of one run only, and go with it."""
     paths = [str(PACKAGES), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     changes = {"ISTHMUS_HOST_DEVICES": str(ranks), "PYTHONPATH": os.pathsep.join(paths)}
-    return {**os.environ, **SETTINGS, **changes}
+    return {**os.environ, **SETTINGS, **changes, "PYTEST_DEBUG_TEMPROOT": temporary}
 
 
 def run(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row]:
     """Results of files on so many ranks, as they come; ends early where the process that runs them does."""
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     read, write = os.pipe()
     limits = [str(asked.test_seconds), str(asked.file_seconds)]
     runner = str(HERE / "megatron_unit_ranks.py")
@@ -83,7 +86,7 @@ def run(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         pass_fds=[write],
-        env=environment(ranks),
+        env=environment(ranks, temporary.name),
         text=True,
     )
     os.close(write)
@@ -96,6 +99,7 @@ def run(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row
     finally:
         process.kill()
         process.wait()
+        temporary.cleanup()
 
 
 def run_all(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row]:

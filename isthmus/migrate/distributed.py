@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from isthmus.migrate import symmetric_memory
 from isthmus.migrate.accelerator import Accelerator
 from isthmus.migrate.cuda_answers import called_by_pytorch
 from isthmus.patches import Scope
@@ -48,6 +49,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         expects=("backend",),
     )
     _device_mesh(scope, accelerator)
+    symmetric_memory.install(scope)
 
 
 def _takes_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
