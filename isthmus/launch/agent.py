@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isthmus.launch.failures import Failure, summary
 from isthmus.launch.model_arguments import ModelArguments
@@ -22,9 +22,6 @@ from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import threads
 from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Watch
-
-if TYPE_CHECKING:
-    from isthmus.launch.elastic import Agent
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
@@ -34,7 +31,7 @@ def main(arguments: list[str]) -> int:
     options, torchrun, program = _parse(arguments)
     try:
         ranks = _ranks(options.nproc)
-        return Node(options, ranks, program).run([f"--nproc-per-node={ranks}", *torchrun, *program])
+        return Node(options, ranks, program).run([f"--nproc-per-node={ranks}", *torchrun])
     except KeyboardInterrupt:  # before the ranks were started
         return _end_by(signal.SIGINT)
     except (RuntimeError, ValueError) as error:
@@ -86,26 +83,31 @@ class Node:
         self.terminal = Terminal(options.progress)
         progress = Progress(ModelArguments.read(program), options.peak_tflops)
         self.watch = Watch(self.terminal, progress, options.shown)
-        self.agent: Agent | None = None
+        self.program = program
         self.status = 0
         self.began = time.time()
 
     def run(self, torchrun: list[str]) -> int:
-        """Run them; the status is the first guilty rank's, 128 + its signal, or 0."""
+        """Run them with these options of torchrun; the status is the first guilty rank's, 128 + its signal, or 0."""
         from isthmus.launch import elastic
 
         os.environ["ISTHMUS_SHIM"] = "1"
         os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that crashes says where
         self._log_to_file()
-        self.agent = elastic.Agent(
-            torchrun, self.folder, self._started, self.watch.before_end, self._failed, self._failed_elsewhere
-        )
         if not self.quiet and "--nnodes=1" not in torchrun:
-            self.terminal.tell(f"waiting for the other nodes at {self.agent.meeting}")
+            self.terminal.tell("waiting for the other nodes")
+        agent = elastic.Agent(
+            [*torchrun, *self.program],
+            self.folder,
+            self._started,
+            self.watch.before_end,
+            self._failed,
+            self._failed_elsewhere,
+        )
         received = None
         with self.watch:
             try:
-                if not self.agent.run_ranks():
+                if not agent.run_ranks():
                     self.status = self.status or 1
             except elastic.SignalException as error:
                 received = error.sigval

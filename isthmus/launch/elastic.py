@@ -91,6 +91,9 @@ class Agent(LocalElasticAgent):
             failed: called with torchrun's failures by local rank, and the number of restarts that are left;
                 returns one line, which the other nodes are told if there are none.
             failed_elsewhere: called with such a line of another node, before the ranks of this one are ended.
+
+        Raises:
+            RuntimeError: the place where the nodes are to meet is not reached.
         """
         config, entrypoint, program = config_from_args(parse_args(arguments))
         self._logs = RankLogs(folder)
@@ -98,9 +101,13 @@ class Agent(LocalElasticAgent):
         self._told_of_failure, self._told_of_failure_elsewhere = failed, failed_elsewhere
         self._looks_at = 0.0
         self._is_ending = False
-        self.meeting = config.rdzv_endpoint
+        self._meeting = config.rdzv_endpoint
+        try:
+            spec = _spec(config, entrypoint, program)
+        except (RendezvousError, DistError, OSError) as error:
+            raise _cannot_meet(self._meeting, error) from error
         super().__init__(
-            spec=_spec(config, entrypoint, program),
+            spec=spec,
             logs_specs=self._logs,
             start_method=config.start_method,
             shutdown_timeout=config.shutdown_timeout or _PATIENCE,
@@ -120,14 +127,10 @@ class Agent(LocalElasticAgent):
             meets_again = True  # the nodes that are left, as with torchrun
             raise
         except (RendezvousError, DistError, OSError) as error:
-            said = (str(error) or type(error).__name__).splitlines()[0]
-            if self._logs.attempt >= 0:
-                raise RuntimeError(
-                    f"the connection to the other nodes is lost ({said}); see what they say"
-                ) from error
+            if self._logs.attempt < 0:
+                raise _cannot_meet(self._meeting, error) from error
             raise RuntimeError(
-                f"the nodes do not meet at {self.meeting}: {said}; start the same command on each of them, and see "
-                "that they reach that address and port"
+                f"the connection to the other nodes is lost ({_first_line(error)}); see what they say"
             ) from error
         finally:
             if not meets_again:
@@ -180,6 +183,17 @@ class Agent(LocalElasticAgent):
             if worker_group.store.check([_FAILED]):
                 return str(worker_group.store.get(_FAILED).decode())
         return ""
+
+
+def _cannot_meet(where: str, error: Exception) -> RuntimeError:
+    return RuntimeError(
+        f"the nodes do not meet at {where}: {_first_line(error)}; start the same command on each of them, and see "
+        "that they reach that address and port"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _has_failed(rank: Rank) -> bool:
