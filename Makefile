@@ -96,8 +96,8 @@ bench: setup
 
 # The newest whose wheel has all of its modules; it pins an old transformers and brings a package `tests`: kept apart.
 $(STAMPS)/internevo: $(STAMPS)/packages
-	@$(PIP) requests tensorboard
-	@$(PIP) --no-deps --target build/internevo InternEvo==0.4.9
+	@$(PIP) --no-deps --target build/internevo InternEvo==0.4.9 \
+	  requests urllib3 certifi charset-normalizer tensorboard protobuf absl-py
 	@touch $@
 
 internevo: setup $(STAMPS)/internevo
