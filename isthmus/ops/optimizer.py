@@ -109,11 +109,16 @@ def adamw_(
         maximize: follow the gradient instead of its opposite.
     """
     if params:
+        lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, masters)
         _adamw_(
-            list(params), list(grads), list(exp_avgs), list(exp_avg_sqs), list(max_exp_avg_sqs), list(masters),
-            list(steps), norm, grad_scale, found_inf, lr, beta1, beta2, eps, weight_decay, max_norm, decoupled,
-            maximize,
+            *map(_shards, lists), list(steps), norm, grad_scale, found_inf, lr, beta1, beta2, eps, weight_decay,
+            max_norm, decoupled, maximize,
         )  # fmt: skip
+
+
+def _shards(tensors: Sequence[torch.Tensor]) -> Tensors:
+    """This rank's parts of distributed tensors, which are updated element by element; others as they are."""
+    return [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
 
 
 class AdamW(torch.optim.AdamW):
