@@ -24,10 +24,10 @@ REDUCE_OPS = {
     "PRODUCT": (Op.PRODUCT, (*FLOATS, *INTEGERS, torch.bool)),
     "MIN": (Op.MIN, (*FLOATS, *INTEGERS, torch.bool)),
     "MAX": (Op.MAX, (*FLOATS, *INTEGERS, torch.bool)),
-    "BAND": (Op.BAND, INTEGERS),
-    "BOR": (Op.BOR, INTEGERS),
-    "BXOR": (Op.BXOR, INTEGERS),
-    "PREMUL_SUM": (dist._make_nccl_premul_sum(0.5), FLOATS),
+    "BAND": (Op.BAND, (*INTEGERS, torch.bool)),
+    "BOR": (Op.BOR, (*INTEGERS, torch.bool)),
+    "BXOR": (Op.BXOR, (*INTEGERS, torch.bool)),
+    "PREMUL_SUM": (dist._make_nccl_premul_sum(0.5), (*FLOATS, *COMPLEX)),
 }
 
 
@@ -61,7 +61,7 @@ def values(rank: int, count: int, dtype: torch.dtype) -> Tensor:
 def reduced(name: str, parts: list[Tensor]) -> Tensor:
     """What all ranks' parts reduce to."""
     first = parts[0]
-    if first.dtype == torch.bool:
+    if first.dtype == torch.bool and name not in ("BAND", "BOR", "BXOR"):
         stacked = torch.stack(parts)
         return stacked.all(0) if name in ("PRODUCT", "MIN") else stacked.any(0)
     wide = first.dtype if first.is_complex() or not first.is_floating_point() else torch.float64

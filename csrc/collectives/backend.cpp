@@ -1,9 +1,10 @@
 #include "collectives/backend.h"
 
-#include <c10/core/StreamGuard.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "collectives/elements.h"
@@ -42,6 +43,21 @@ at::Tensor flat(const at::Tensor& host) { return host.view({-1}); }
 Tensors flat(Tensors hosts) {
   for (at::Tensor& host : hosts) host = flat(host);
   return hosts;
+}
+
+bool are_equal(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& tensor) { return tensor.numel() == tensors[0].numel(); });
+}
+
+std::vector<int64_t> byte_counts(const Tensors& tensors) {
+  std::vector<int64_t> counts;
+  for (const at::Tensor& tensor : tensors) counts.push_back(static_cast<int64_t>(tensor.nbytes()));
+  return counts;
+}
+
+at::Tensor room_for(const std::vector<int64_t>& byte_counts) {
+  return at::empty({std::accumulate(byte_counts.begin(), byte_counts.end(), int64_t{0})}, at::kByte);
 }
 
 Group::Identity identity(int rank, int size, const c10d::Backend::Options& options) {
@@ -123,27 +139,6 @@ void ChipBackend::abort() {
   transport().abort();
 }
 
-void ChipBackend::startCoalescing() {
-  driver_.start_coalescing();
-  coalesced_.clear();  // of a block that an exception ended
-  coalescing_ = true;
-}
-
-ChipBackend::WorkPtr ChipBackend::endCoalescing() {
-  TORCH_CHECK(coalescing_, "the chip backend is not coalescing.");
-  coalescing_ = false;
-  std::vector<Launch> left;
-  WorkPtr work = driver_.end_coalescing(&left);
-  if (work && left.empty() && coalesced_.empty()) return work;
-  if (work) coalesced_.push_back(std::move(work));
-  for (Launch& launch : left) {
-    const Description& message = launch.description();
-    const at::Tensor& tensor = (message.inputs.empty() ? message.outputs : message.inputs)[0];
-    coalesced_.push_back(by_transport(launch.type(), tensor, message.peer, 0));
-  }
-  return c10::make_intrusive<CoalescedWork>(std::exchange(coalesced_, {}));
-}
-
 ChipBackend::WorkPtr ChipBackend::wrap(OpType type, WorkPtr inner, HostViews&& views) {
   views.launched(getSize());
   if (!views.on_chip()) return inner;
@@ -193,11 +188,35 @@ ChipBackend::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
 ChipBackend::WorkPtr ChipBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
   if (driver_.serves(inputs.at(0))) return driver_.all_gather(outputs.at(0), inputs[0], options);
+  if (inputs[0].is_privateuseone() && !are_equal(outputs[0]))
+    return all_gather_unequal(outputs[0], inputs[0], options);
   HostViews views("all_gather", Elements::kMoved);
   auto host_inputs = views.map(inputs, Access::kRead);
   auto host_outputs = views.map(outputs, Access::kWrite);
   return follow(OpType::ALLGATHER, transport().allgather(host_outputs, host_inputs, options),
                 std::move(views));
+}
+
+// Gloo gathers equal parts only: these go as bytes, each in as many as the longest.
+ChipBackend::WorkPtr ChipBackend::all_gather_unequal(const Tensors& outputs, const at::Tensor& input,
+                                                     const c10d::AllgatherOptions& options) {
+  const size_t expected = outputs.at(static_cast<size_t>(getRank())).nbytes();
+  TORCH_CHECK_VALUE(input.nbytes() == expected, "all_gather: the input has ", input.nbytes(),
+                    " bytes, the output of this rank ", expected, ".");
+  HostViews views("all_gather", Elements::kMoved);
+  const at::Tensor host = views.map(input, Access::kRead);
+  size_t longest = 0;
+  for (const at::Tensor& output : outputs) longest = std::max(longest, output.nbytes());
+  const auto room = [&] { return at::empty({static_cast<int64_t>(longest)}, at::kByte); };
+  Tensors mine = {room()};
+  if (expected != 0) std::memcpy(mine[0].mutable_data_ptr(), host.const_data_ptr(), expected);
+  std::vector<Tensors> parts(1);
+  for (const at::Tensor& output : outputs) {
+    parts[0].push_back(room());
+    const at::Tensor bytes = parts[0].back().narrow(0, 0, static_cast<int64_t>(output.nbytes()));
+    views.deliver(output, bytes.view(output.scalar_type()));
+  }
+  return follow(OpType::ALLGATHER, transport().allgather(parts, mine, options), std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -321,64 +340,21 @@ ChipBackend::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
   if (driver_.serves(inputs.at(0))) return driver_.all_to_all(outputs, inputs, options);
   HostViews views("all_to_all", Elements::kMoved);
-  auto host_inputs = views.map(inputs, Access::kRead);
-  auto host_outputs = views.map(outputs, Access::kWrite);
-  return follow(OpType::ALLTOALL, transport().alltoall(host_outputs, host_inputs, options), std::move(views));
-}
-
-ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
-  return message(OpType::SEND, tensors.at(0), destination, tag);
-}
-
-ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
-  return message(OpType::RECV, tensors.at(0), source, tag);
-}
-
-// The driver does not know tags.
-ChipBackend::WorkPtr ChipBackend::message(OpType type, const at::Tensor& tensor, int peer, int tag) {
-  if (tag != 0) return keep(by_transport(type, tensor, peer, tag));
-  if (driver_.waits_for(tensor, peer)) return later(type, tensor, peer);
-  if (!driver_.serves(tensor, peer)) return keep(by_transport(type, tensor, peer, tag));
-  return type == OpType::SEND ? driver_.send(tensor, peer) : driver_.receive(tensor, peer);
-}
-
-ChipBackend::WorkPtr ChipBackend::by_transport(OpType type, const at::Tensor& tensor, int peer, int tag) {
-  const bool sends = type == OpType::SEND;
-  HostViews views(sends ? "send" : "recv", Elements::kMoved);
-  Tensors hosts = {views.map(tensor, sends ? Access::kRead : Access::kWrite)};
-  return wrap(type, sends ? transport().send(hosts, peer, tag) : transport().recv(hosts, peer, tag),
-              std::move(views));
-}
-
-// On the stream of such messages, which waits for what was enqueued before this call and for nothing after
-// it.
-ChipBackend::WorkPtr ChipBackend::later(OpType type, const at::Tensor& tensor, int peer) {
-  const c10::DeviceIndex device = tensor.device().index();
-  const auto lane = type == OpType::SEND ? Group::Lane::kSend : Group::Lane::kReceive;
-  const c10::Stream stream = group_->stream(device, lane, peer);
-  Moment now;
-  now.record(current_stream(device));
-  now.hold_up(stream);
-  const auto work = c10::make_intrusive<DeferredWork>(getRank(), peer, type);
-  const auto self = c10::intrusive_ptr<ChipBackend>::reclaim_copy(this);
-  group_->held_messages().push({device, peer}, work, [self, type, tensor = detached(tensor), peer, stream] {
-    const c10::StreamGuard guard(stream);
-    WorkPtr launched = self->driver_.launch_held(type, tensor, peer);
-    return launched != nullptr ? launched : self->by_transport(type, tensor, peer, 0);
-  });
-  return work;
-}
-
-ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
-  if (tag == 0 && tensors.at(0).is_privateuseone() && Group::driver_serves()) {
-    TORCH_CHECK_NOT_IMPLEMENTED(getSize() == 2,
-                                "recv: a chip takes messages from a rank that is named; pass src.");
-    const int source = 1 - getRank();
-    if (driver_.serves(tensors[0], source)) return driver_.receive(tensors[0], source);
+  if (inputs[0].is_cpu())
+    return follow(OpType::ALLTOALL, transport().alltoall(outputs, inputs, options), std::move(views));
+  // Gloo's takes equal parts only, and whether they are equal no rank knows of the others: they go as bytes.
+  std::vector<int64_t> sent = byte_counts(inputs), taken = byte_counts(outputs);
+  at::Tensor from = room_for(sent), to = room_for(taken);
+  for (size_t i = 0, start = 0; i < inputs.size(); start += inputs[i++].nbytes()) {
+    const at::Tensor host = views.map(inputs[i], Access::kRead);
+    if (host.nbytes() != 0)
+      std::memcpy(from.mutable_data_ptr<uint8_t>() + start, host.const_data_ptr(), host.nbytes());
   }
-  HostViews views("recv", Elements::kMoved);
-  auto hosts = views.map(tensors, Access::kWrite);
-  return follow(OpType::RECVANYSOURCE, transport().recvAnysource(hosts, tag), std::move(views));
+  int64_t start = 0;
+  for (size_t i = 0; i < outputs.size(); start += taken[i++])
+    views.deliver(outputs[i], to.narrow(0, start, taken[i]).view(outputs[i].scalar_type()));
+  return follow(OpType::ALLTOALL, transport().alltoall_base(to, from, taken, sent, options),
+                std::move(views));
 }
 
 ChipBackend::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {

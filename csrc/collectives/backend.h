@@ -85,6 +85,8 @@ class ChipBackend final : public c10d::Backend {
   WorkPtr reduce_scatter_part(c10d::OpType type, const char* collective, const at::Tensor& output,
                               const Tensors& inputs, int64_t start,
                               const c10d::ReduceScatterOptions& options);
+  WorkPtr all_gather_unequal(const Tensors& outputs, const at::Tensor& input,
+                             const c10d::AllgatherOptions& options);
   WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
   WorkPtr by_transport(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
   WorkPtr later(c10d::OpType type, const at::Tensor& tensor, int peer);

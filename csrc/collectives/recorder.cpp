@@ -41,7 +41,7 @@ struct Entry {
   Tensors inputs, outputs;
   long thread;
   bool is_message;
-  std::shared_ptr<torch::CapturedTraceback> stack;  // null unless asked for
+  std::vector<torch::unwind::Frame> stack;
 };
 
 struct Progress {
@@ -76,6 +76,29 @@ bool keeps_stacks() {
     return value != nullptr && std::strcmp(value, "1") == 0;
   }();
   return keeps;
+}
+
+// The Python frames of the caller, if they are kept. Named now: whoever writes the record, when a thread that
+// has the interpreter's lock may hang, could not.
+std::vector<torch::unwind::Frame> stack_here() {
+  if (!keeps_stacks()) return {};
+  const auto gathered = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
+  const torch::SymbolizedTracebacks found = torch::symbolize({gathered.get()});
+  std::vector<torch::unwind::Frame> frames;
+  for (const uint64_t number : found.tracebacks[0]) frames.push_back(found.all_frames[number]);
+  return frames;
+}
+
+c10::List<c10::IValue> frames_of(const Entry& entry) {
+  auto list = c10d::new_list();
+  for (const torch::unwind::Frame& frame : entry.stack) {
+    auto row = c10d::new_dict();
+    row.insert("name", frame.funcname);
+    row.insert("filename", frame.filename);
+    row.insert("line", static_cast<int64_t>(frame.lineno));
+    list.push_back(row);
+  }
+  return list;
 }
 
 Tensors describe(const std::vector<at::Tensor>& tensors) {
@@ -114,6 +137,7 @@ c10::IValue time_of(int64_t time_ns) { return time_ns == 0 ? c10::IValue() : c10
 
 c10::Dict<c10::IValue, c10::IValue> describe(const Entry& entry, size_t group) {
   auto row = c10d::new_dict();
+  row.insert("frames", frames_of(entry));
   row.insert("record_id", static_cast<int64_t>(entry.number));
   row.insert("pg_id", static_cast<int64_t>(group));
   row.insert("process_group", std::make_tuple(entry.group, entry.group_description));
@@ -139,32 +163,6 @@ c10::Dict<c10::IValue, c10::IValue> describe(const Entry& entry, size_t group) {
   row.insert("timeout_ms", entry.timeout_ms);
   row.insert("is_p2p", entry.is_message);
   return row;
-}
-
-// Where each operation was called from. Takes the interpreter's lock.
-std::vector<c10::List<c10::IValue>> describe_stacks(
-    const std::vector<std::shared_ptr<torch::CapturedTraceback>>& stacks) {
-  std::vector<c10::List<c10::IValue>> described(stacks.size(), c10d::new_list());
-  std::vector<torch::CapturedTraceback*> kept;
-  std::vector<size_t> numbers;
-  for (size_t i = 0; i < stacks.size(); ++i) {
-    described[i] = c10d::new_list();  // lists are shared when they are copied
-    if (stacks[i] == nullptr) continue;
-    kept.push_back(stacks[i].get());
-    numbers.push_back(i);
-  }
-  if (kept.empty()) return described;
-  const torch::SymbolizedTracebacks found = torch::symbolize(kept);
-  for (size_t i = 0; i < kept.size(); ++i)
-    for (const uint64_t number : found.tracebacks[i]) {
-      const torch::unwind::Frame& frame = found.all_frames[number];
-      auto row = c10d::new_dict();
-      row.insert("name", frame.funcname);
-      row.insert("filename", frame.filename);
-      row.insert("line", static_cast<int64_t>(frame.lineno));
-      described[numbers[i]].push_back(row);
-    }
-  return described;
 }
 
 c10::Dict<c10::IValue, c10::IValue> describe_groups(const Recorder& known) {
@@ -213,7 +211,7 @@ std::optional<size_t> begin(Group& group, const Description& description, std::c
               describe(description.outputs),
               thread,
               description.collective == 0,
-              keeps_stacks() ? torch::CapturedTraceback::gather(true, false, false) : nullptr};
+              stack_here()};
   Recorder& known = recorder();
   const std::lock_guard<std::mutex> lock(known.mutex);
   entry.number = known.next++;
@@ -251,32 +249,23 @@ void completed(std::optional<size_t> number) noexcept {
 
 std::string dump(bool with_collectives, bool only_active) {
   Recorder& known = recorder();
+  const std::lock_guard<std::mutex> lock(known.mutex);
   auto result = c10d::new_dict();
-  std::vector<c10::Dict<c10::IValue, c10::IValue>> rows;
-  std::vector<std::shared_ptr<torch::CapturedTraceback>> stacks;
-  {
-    const std::lock_guard<std::mutex> lock(known.mutex);
-    result.insert("version", kVersion);
-    result.insert("pg_config", describe_groups(known));
-    result.insert("comm_lib_version", driver_table() != nullptr ? driver_table()->description : "");
-    result.insert("pg_status", describe_progress(known));
-    const size_t kept = with_collectives ? known.entries.size() : 0;
+  result.insert("version", kVersion);
+  result.insert("pg_config", describe_groups(known));
+  result.insert("comm_lib_version", driver_table() != nullptr ? driver_table()->description : "");
+  result.insert("pg_status", describe_progress(known));
+  if (with_collectives) {
+    auto rows = c10d::new_list();
+    const size_t kept = known.entries.size();
     for (size_t number = known.next - kept; number < known.next; ++number) {
       const Entry& entry = known.entries[number % capacity()];
       if (only_active && entry.completed_ns != 0) continue;
       const auto group = std::distance(known.groups.begin(), known.groups.find(entry.group));
       rows.push_back(describe(entry, static_cast<size_t>(group)));
-      stacks.push_back(entry.stack);
     }
+    result.insert("entries", rows);
   }
-  // Without the recorder's lock: who has the interpreter's may want that one.
-  const auto frames = describe_stacks(stacks);
-  auto entries = c10d::new_list();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i].insert("frames", frames[i]);
-    entries.push_back(rows[i]);
-  }
-  if (with_collectives) result.insert("entries", entries);
   return c10d::pickle_str(result);
 }
 
