@@ -13,7 +13,8 @@ UNDECIDED = COLUMNS[3:]
 OTHER = "other"
 # What a test asks for that is not there, by what it says; the first that fits.
 REASONS = {
-    "another number of ranks": r"world_size|world size|(?<!\w)\d+ (GPUs|ranks)|distributed ranks|[TPE]P.*[*>].*|"
+    "more memory than a device has (8 GiB)": r"OutOfMemoryError",
+    "another number of ranks": r"(?i:world_size|\branks\b|process group specified|root \d+ is not in)|world_size|world size|(?<!\w)\d+ (GPUs|ranks)|distributed ranks|[TPE]P.*[*>].*|"
     r"requires (exactly )?\d+ GPU|launched with torchrun|over sized|multi-?GPU|cannot (do )?reshape.*mesh|"
     r"shard factor|world size|Requires exactly|Invalid.*rank",
     "CUDA graphs": r"(?i)cuda ?graph",
@@ -25,6 +26,8 @@ REASONS = {
     "a GPU of a certain kind": r"SM\d\d|Hopper|Blackwell|cuDNN|cudnn|H100|TileLang|DeepGEMM|Deep EP|DeepEP|Hybrid EP",
     "a package that is not installed": r"ModuleNotFoundError|not installed|is required|package|pip install|"
     r"Install it|is required for",
+    "a combination that Megatron leaves out": r"dp_outer sharding|not supported|does not support|not work for|"
+    r"Late init|no_shard|NO_SHARD|only applies to|Spec function",
     "data that would be downloaded": r"/opt/data|FileNotFoundError|tokenizer",
 }
 Row = dict[str, Any]
@@ -94,14 +97,14 @@ def reasons(rows: list[Row], outcomes: tuple[str, ...]) -> Iterator[str]:
             yield _line(f"`{text.replace('`', chr(39))}`", *(found[world] for world in worlds))
 
 
-def files(rows: list[Row]) -> Iterator[str]:
-    """One line for each file: what passed of what was collected, on each number of ranks."""
-    worlds = sorted({row["ranks"] for row in rows})
+def files(rows: list[Row], names: list[str], worlds: list[int]) -> Iterator[str]:
+    """One line for each file: tests by outcome, on each number of ranks."""
     yield from _head("", *(f"{world} rank{'s' * (world > 1)}" for world in worlds))
     by_file: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in rows:
         by_file[row["file"]][row["ranks"]] = row
-    for file, found in by_file.items():
+    for file in names:
+        found = by_file[file]
         cells = [_file_cell(found[world]) if world in found else "not run" for world in worlds]
         yield _line(file.removeprefix(ROOT), *cells)
 
@@ -112,13 +115,16 @@ def _file_cell(row: Row) -> str:
     return ", ".join([f"{found['passed']} passed", *details]) if found else "no tests"
 
 
-def page(rows: list[Row], version: str, about: str) -> str:
-    """The page as Markdown."""
+def page(rows: list[Row], names: list[str], worlds: list[int], version: str, limits: str) -> str:
+    """The page as Markdown, for the files and numbers of ranks that were asked for."""
+    missing = len(names) * len(worlds) - len(rows)
+    if missing:
+        limits += f" Not run so far: {missing} of the {len(names) * len(worlds)} runs of a file, named below."
     failing = ("failed", *UNDECIDED)
     parts = [
         "# Megatron's own unit tests",
         f"Made by `make megatron`: the unit tests of Megatron-LM {version} under `import isthmus.megatron`, on one, "
-        f"two and four host devices. {about}",
+        f"two and four host devices. {limits}",
         "A test has passed if it passed on every rank. Transformer Engine's layers are the stand-ins of "
         "`isthmus.megatron`; einops, pytest-mock and pytest-asyncio are installed for the run. Most tests are "
         "written for eight GPUs.",
@@ -128,6 +134,6 @@ def page(rows: list[Row], version: str, about: str) -> str:
         "## Why tests are skipped",
         "\n".join(reasons(rows, ("skipped",))),
         "## Each file",
-        "\n".join(files(rows)),
+        "\n".join(files(rows, names, worlds)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -34,7 +34,7 @@ PARTS = (
     "transformer",
 )
 RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron"]
-SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 Row = dict[str, Any]
 
 
@@ -46,6 +46,7 @@ def options() -> argparse.Namespace:
     add("--ranks", type=int, nargs="+", default=[1, 2, 4], help="default: 1 2 4")
     add("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
     add("--anew", action="store_true", help="forget the results that are there")
+    add("--report", action="store_true", help="run nothing: write the page from the results that are there")
     add("--test-seconds", type=float, default=60, help="limit for one test")
     add("--file-seconds", type=float, default=600, help="limit for one file")
     return parser.parse_args()
@@ -161,7 +162,7 @@ def main(asked: argparse.Namespace) -> None:
         print(f"{len(done)} results of {asked.results} are kept; --anew forgets them", flush=True)
     with os.fdopen(os.open(asked.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
         os.fchmod(log.fileno(), 0o640)
-        for ranks in asked.ranks:
+        for ranks in [] if asked.report else asked.ranks:
             for row in run_all(asked, ranks, [file for file in files if (ranks, file) not in done]):
                 log.write(json.dumps(row) + "\n")
                 log.flush()
@@ -172,7 +173,7 @@ def main(asked: argparse.Namespace) -> None:
     print("\n".join(page.totals(chosen)))
     if not asked.files:
         limits = f"One test has {asked.test_seconds:.0f} s, one file {asked.file_seconds:.0f} s."
-        PAGE.write_text(page.page(chosen, version(asked.checkout), limits))
+        PAGE.write_text(page.page(chosen, files, asked.ranks, version(asked.checkout), limits))
         print(f"written: {PAGE.relative_to(Path.cwd())}")
 
 
