@@ -171,7 +171,7 @@ def main() -> None:
     dist.broadcast(tensor, 0, group=group)
     torch.chip.synchronize()
     if name not in HEALTHY:
-        group._get_backend(device)._set_default_timeout(TIMEOUT)
+        group.set_timeout(TIMEOUT)
     time.sleep(0.5)  # every rank has said how far it is
     begin = time.monotonic()
     error = said(lambda: CASES[name](rank, tensor, group))
