@@ -76,11 +76,16 @@ class FlashSelfAttention(_Attention):
 
         Returns:
             qkv's shape without the 3.
+
+        Raises:
+            ValueError: cu_seqlens without max_seqlen.
         """
         options = self._options(causal)
         if cu_seqlens is None:
-            return flash_attn_qkvpacked_func(qkv, **options)
-        return flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, **options)
+            return _only(flash_attn_qkvpacked_func(qkv, **options))
+        if max_seqlen is None:
+            raise ValueError("FlashSelfAttention: cu_seqlens goes with max_seqlen; give both")
+        return _only(flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, **options))
 
 
 class FlashCrossAttention(_Attention):
@@ -109,10 +114,25 @@ class FlashCrossAttention(_Attention):
 
         Returns:
             q's shape.
+
+        Raises:
+            ValueError: cu_seqlens without what goes with it.
         """
         options = self._options(causal)
         if cu_seqlens is None:
-            return flash_attn_kvpacked_func(q, kv, **options)
-        return flash_attn_varlen_kvpacked_func(
-            q, kv, cu_seqlens, cu_seqlens_k, max_seqlen, max_seqlen_k, **options
+            return _only(flash_attn_kvpacked_func(q, kv, **options))
+        if cu_seqlens_k is None or max_seqlen is None or max_seqlen_k is None:
+            raise ValueError(
+                "FlashCrossAttention: cu_seqlens goes with max_seqlen, cu_seqlens_k and max_seqlen_k; give all"
+            )
+        return _only(
+            flash_attn_varlen_kvpacked_func(
+                q, kv, cu_seqlens, cu_seqlens_k, max_seqlen, max_seqlen_k, **options
+            )
         )
+
+
+def _only(result: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """The functions return more than the tensor only where that is asked for, which it is not here."""
+    assert isinstance(result, torch.Tensor)
+    return result
