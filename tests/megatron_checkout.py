@@ -68,7 +68,7 @@ FROM_START = [
 ]
 
 RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron", "--nproc"]
-SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 def pretrain(checkout: Path, ranks: int, flags: str) -> dict[int, float]:

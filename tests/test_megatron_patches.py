@@ -147,3 +147,25 @@ def test_context_parallelism_refuses_what_it_does_not_compute():
         "context parallelism has no dropout of attention; set --attention-dropout 0, not 0.1",
         "context parallelism has no sliding window; leave --window-size out",
     ]
+
+
+def test_context_parallelism_refuses_tokens_without_a_zigzag():
+    assert output(
+        """
+        import torch, torch.distributed as dist
+        from isthmus.megatron.context_parallel import KINDS, over_ranks
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        for kind in KINDS:
+            q, k, v = torch.randn(3, 4, 1, 2, 8).unbind()
+            out = over_ranks(kind, q, k, v, dist.group.WORLD, 0.5)
+            batch_first = (each.permute(1, 2, 0, 3) for each in (q, k, v))
+            expected = torch.nn.functional.scaled_dot_product_attention(*batch_first, is_causal=True, scale=0.5)
+            torch.testing.assert_close(out, expected.permute(2, 0, 1, 3))
+            try:
+                over_ranks(kind, q[:3], k[:3], v[:3], dist.group.WORLD, 0.5)
+            except ValueError as error:
+                print(error)
+        """
+    ).split("\n") == 3 * [
+        "context parallelism: 3 tokens on a rank are no two chunks; let 2 divide the sequence"
+    ]

@@ -188,6 +188,14 @@ def test_megatron_round_trip_is_stable(step: int, ms: float, rate: float, loss: 
     assert format_megatron(read) == line
 
 
+@pytest.mark.parametrize(
+    "text", ["x" * 10**6, "a={" * 10**6, "iteration 1/" * 10**5, "tgs (tokens/gpu/second)=1 " * 10**5]
+)
+def test_a_line_of_megabytes_is_read_in_no_time(text: str) -> None:
+    """By a parser that looked for a name at every letter, the first would take an hour."""
+    assert parse_line(text) is None
+
+
 def test_metrics_do_not_import_torch() -> None:
     code = "import sys; import isthmus.launch.iteration_lines; sys.exit('torch' in sys.modules)"
     environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": ":".join(filter(None, sys.path))}

@@ -129,12 +129,16 @@ _STATISTICS = {
     "tgs/last_tgs_50": "last_tgs_50",
 }
 _TGS_KEY = "tgs (tokens/gpu/second)"
-_KEY_VALUE = re.compile(r"(tgs \(tokens/gpu/second\)|[\w/]+)=(\{[^}]*\}|[^\s,]+)")
+# A name begins where a word does: a line may be one word of megabytes.
+_KEY_VALUE = re.compile(r"(tgs \(tokens/gpu/second\)|(?<![\w/])[\w/]+)=(\{[^}]*\}|[^\s,]+)")
+_LONGEST = 1 << 14  # characters of a line that may be an iteration's
 _GROUP_NORM = re.compile(r"'([^']*)':\s*([^\s,}]+)")
 
 
 def parse_internevo(line: str) -> IterationRecord | None:
     """The record of InternEvo's key=value line (with or without commas between the pairs), or None."""
+    if len(line) > _LONGEST or _TGS_KEY not in line:
+        return None
     pairs = dict(_KEY_VALUE.findall(line))
     if not {"step", "loss", _TGS_KEY} <= pairs.keys():
         return None

@@ -156,8 +156,8 @@ def _attend(
 
 
 def _over_ranks(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    compute = context_parallel.COMPUTED_BY[module.isthmus_cp_comm_type]
-    return compute(query, key, value, module.isthmus_cp_group, _scale(module)).flatten(2).contiguous()
+    kind, group = module.isthmus_cp_comm_type, module.isthmus_cp_group
+    return context_parallel.over_ranks(kind, query, key, value, group, _scale(module)).flatten(2).contiguous()
 
 
 def _refuse(module: Any, mask: Any, bias: Any, packed: Any) -> None:

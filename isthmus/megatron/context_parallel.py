@@ -284,4 +284,23 @@ def exchanged(
     return _Exchange.apply(parts, group).movedim(0, 2).flatten(2, 3)
 
 
-COMPUTED_BY = {"p2p": ring, "all_gather": gathered, "a2a": exchanged}
+_COMPUTED_BY = {"p2p": ring, "all_gather": gathered, "a2a": exchanged}
+
+
+def over_ranks(
+    kind: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
+) -> torch.Tensor:
+    """Attention over the sequence of all ranks; arguments and result are those of :func:`ring`.
+
+    Args:
+        kind: one of :data:`KINDS`.
+
+    Raises:
+        ValueError: a rank's tokens are not two chunks of one length, or heads cannot be shared out.
+    """
+    if query.shape[0] % 2:
+        raise ValueError(
+            f"context parallelism: {query.shape[0]} tokens on a rank are no two chunks; "
+            f"let {2 * dist.get_world_size(group)} divide the sequence"
+        )
+    return _COMPUTED_BY[kind](query, key, value, group, scale)

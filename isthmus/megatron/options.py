@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from isthmus import patches
 from isthmus.megatron import recompute
 
 CONTEXT_PARALLEL = {"megatron_cp_algo": "p2p", "kvallgather_cp_algo": "all_gather", "ulysses_cp_algo": "a2a"}
@@ -171,6 +172,16 @@ class _Reported(argparse.Action):
         if os.environ.get("RANK", "0") == "0":
             _say(f"isthmus: {given} has no effect here: {why}")
         setattr(namespace, self.dest, values if takes else True)
+
+
+def without_hardware_queues(original: Callable[[], int]) -> Callable[[], int]:
+    """``get_device_arch_version``: of an accelerator that is not CUDA, the first that asks for no queue order."""
+
+    @functools.wraps(original)
+    def get_device_arch_version() -> int:
+        return max(original(), 10) if patches.active("migrate") else original()
+
+    return get_device_arch_version
 
 
 @functools.cache  # Megatron parses its arguments several times

@@ -147,4 +147,12 @@ REPLACEMENTS = (
         ("8aa4240c52bb",),
         is_optional=True,
     ),
+    Replacement(
+        "megatron.training.arguments",
+        "get_device_arch_version",
+        options.without_hardware_queues,
+        "CUDA_DEVICE_MAX_CONNECTIONS=1 is demanded for an order of kernels in CUDA's queues, below version 10",
+        ("2e38e77b22c3",),
+        is_optional=True,
+    ),
 )

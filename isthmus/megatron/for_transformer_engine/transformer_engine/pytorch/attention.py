@@ -163,10 +163,10 @@ class DotProductAttention(TransformerEngineBaseModule):
                 f"context parallelism is for causal attention over whole sequences, not for a mask {kind!r}, "
                 f"sequences in the form {form!r} or attention bias"
             )
-        compute = context_parallel.COMPUTED_BY[self.cp_comm_type or "p2p"]
         turned = form == "bshd"
         q, k, v = (each.transpose(0, 1) if turned else each for each in (query, key, value))
-        out = compute(q, k, v, self.cp_group, self.softmax_scale)
+        ways = self.cp_comm_type or "p2p"
+        out = context_parallel.over_ranks(ways, q, k, v, self.cp_group, self.softmax_scale)
         return (out.transpose(0, 1) if turned else out).flatten(-2).contiguous()
 
 
