@@ -233,6 +233,12 @@ def train_step(
 def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
     """A function that takes step i and returns loss and norm of the gradient, on the ranks of the last stage."""
     start_parallelism(args)
+    ranks = parallel_state.get_data_parallel_world_size()
+    if args.global_batch_size % (args.micro_batch_size * ranks):
+        raise ValueError(
+            f"--global-batch-size {args.global_batch_size} is no multiple of --micro-batch-size "
+            f"{args.micro_batch_size} times {ranks} data-parallel ranks; change one of them"
+        )
     recompute.set_level(args.optimize_recomp_communication_level)
     config = transformer_config(args)
     model = build_model(args, config)
@@ -263,15 +269,16 @@ def report(args: argparse.Namespace, step: Any, prints: bool) -> None:
 
 def main() -> None:
     args = parse_args()
+    if not args.plain:
+        start_process_group()
+    try:
+        step = plain.trainer(args) if args.plain else trainer(args)
+    except ValueError as error:
+        sys.exit(f"pretrain_gpt_core.py: {error}")
     if args.plain:
-        try:
-            step = plain.trainer(args)
-        except ValueError as error:
-            sys.exit(f"pretrain_gpt_core.py: {error}")
         report(args, step, True)
         return
-    start_process_group()
-    report(args, trainer(args), dist.get_rank() == dist.get_world_size() - 1)
+    report(args, step, dist.get_rank() == dist.get_world_size() - 1)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -133,3 +133,20 @@ def test_gradients_are_gathered_while_a_layer_is_recomputed(reports):
         f"2 {LEVEL} 1": (PASSES + PASSES // 2, PASSES // 2),
         f"2 {LEVEL} 2": (0, 2 * PASSES),
     }
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "isthmus", "run", "--quiet"]
+        + ["examples/pretrain_gpt_core.py", "--global-batch-size", "7"],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "pretrain_gpt_core.py: --global-batch-size 7 is no multiple of --micro-batch-size 2 times "
+        "1 data-parallel ranks; change one of them"
+    )
