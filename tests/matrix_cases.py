@@ -5,16 +5,30 @@ Against a computation on the CPU from inputs that every rank can make; matrix_ra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tests.rank_checks import raises
+
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 COMPLEX = (torch.complex64, torch.complex128)
-MOVED = (*FLOATS, *INTEGERS, *COMPLEX, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16)
+SMALL_FLOATS = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
+ONLY_MOVED = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+MOVED = (
+    *FLOATS,
+    *INTEGERS,
+    *COMPLEX,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    *ONLY_MOVED,
+    torch.uint16,
+)
 COUNTS = (0, 1, 7, 5003)  # the last goes past what the host chip sends through its control file in one piece
 
 Op = dist.ReduceOp
@@ -112,6 +126,21 @@ def reductions(team: Team, name: str, op: object, dtype: torch.dtype, count: int
     pieces = list(team.on_chip(longer[team.rank]).split(count)) if count else [out] * team.size
     dist.reduce_scatter(out, pieces, op, group=team.group)
     equal(out, expected)
+
+
+def overflow(team: Team, dtype: torch.dtype) -> None:
+    """Sums beyond the largest number become what PyTorch makes of them: it, or infinity, by the format."""
+    largest = torch.finfo(dtype).max
+    ends = [0.0, 1.0, largest / 64, largest / 32, largest / 2, largest, math.inf, math.nan]
+    pairs = [(a, sign * b) for a in ends for b in ends for sign in (1, -1)]
+    first, second = torch.tensor(pairs).to(dtype).unbind(1)
+    # The others add nothing, so that the order does not matter.
+    parts = [first, *[torch.zeros_like(first)] * (team.size - 2), second][: team.size]
+    tensor = team.on_chip(parts[team.rank])
+    dist.all_reduce(tensor, group=team.group)
+    whole = first.float() + second.float() if team.size > 1 else first.float()
+    expected = whole.to(dtype)
+    torch.testing.assert_close(tensor.cpu().float(), expected.float(), rtol=0, atol=0, equal_nan=True)
 
 
 def unequal_reduce_scatter(team: Team, dtype: torch.dtype) -> None:
@@ -230,6 +259,8 @@ def cases(team: Team) -> Iterator[tuple[str, Callable[[], None]]]:
     for dtype in (torch.float32, torch.int64, torch.bfloat16):
         yield f"unequal_reduce_scatter {dtype}", lambda a=dtype: unequal_reduce_scatter(team, a)
         yield f"coalesced {dtype}", lambda a=dtype: coalesced(team, a, 7)
+    for dtype in SMALL_FLOATS:
+        yield f"overflow {dtype}", lambda a=dtype: overflow(team, a)
     yield "refusals", lambda: refusals(team)
 
 
@@ -247,3 +278,10 @@ def refusals(team: Team) -> None:
             else:
                 raise AssertionError(f"all_reduce of {name} and {dtype} did not raise")
             equal(tensor, values(team.rank, 3, dtype))
+    for dtype in ONLY_MOVED:
+        tensor = team.empty(3, dtype)
+        raises(
+            TypeError,
+            "all_reduce does not reduce Float8",
+            lambda t=tensor: dist.all_reduce(t, group=team.group),
+        )

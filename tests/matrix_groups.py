@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from tests.matrix_cases import Op, Team, equal, exchanges, messages, reduced, reductions, values
+from tests.rank_checks import raises
 
 
 def ring_of_messages(team: Team) -> None:
@@ -61,6 +62,57 @@ def tagged_messages(team: Team) -> None:
         work.wait()
 
 
+def messages_on_another_device(team: Team) -> None:
+    """Rank 0's are on the device of its collective, and refused from another before anything is enqueued."""
+    last = team.size - 1
+    other = torch.device("chip", (team.device.index + 1) % torch.chip.device_count())
+    total = team.on_chip(values(team.rank, 7, torch.int64))
+    dist.all_reduce(total, group=team.group)
+    if team.rank == 0:
+        mine = team.on_chip(values(0, 7, torch.float32))
+        wrong = mine.to(other)
+        text = f"with rank {last} are on {team.device}, not on {other}; copy"
+        raises(ValueError, text, lambda: dist.isend(wrong, team.ranks[last], team.group))
+        dist.send(mine, team.ranks[last], team.group)
+    elif team.rank == last:
+        out = team.empty(7, torch.float32)
+        dist.recv(out, team.ranks[0], team.group)
+        equal(out, values(0, 7, torch.float32))
+
+
+def messages_before_a_collective_on_another_device(team: Team) -> None:
+    """Where rank 0 sent before the first collective, the last rank may still choose its device after it."""
+    last = team.size - 1
+    other = torch.device("chip", (team.device.index + 1) % torch.chip.device_count())
+    mine = team.on_chip(values(0, 7, torch.float32))
+    work = dist.isend(mine, team.ranks[last], team.group) if team.rank == 0 else None
+    dist.all_reduce(team.on_chip(values(team.rank, 7, torch.int64)), group=team.group)
+    if team.rank == last:
+        out = team.empty(7, torch.float32).to(other)
+        for _ in range(2):
+            dist.recv(out, team.ranks[0], team.group)
+            equal(out, values(0, 7, torch.float32))
+        text = f"with rank 0 are on {other}, not on {team.device}; copy"
+        raises(ValueError, text, lambda: dist.irecv(mine, team.ranks[0], team.group))
+    elif work is not None:
+        dist.send(mine, team.ranks[last], team.group)
+        work.wait()
+
+
+def overlapping_splits(device: torch.device) -> None:
+    """The ranks of the second part were not all in the first, and count their groups otherwise."""
+    size = dist.get_world_size()
+    parent = dist.new_group()
+    assert isinstance(parent, dist.ProcessGroup)
+    dist.all_reduce(torch.ones(3, device=device), group=parent)
+    dist.split_group(parent, [list(range(size - 1))])
+    part = dist.split_group(parent, [list(range(size))])
+    assert part is not None
+    for tensor in (torch.ones(3, device=device), torch.ones(3)):
+        dist.all_reduce(tensor, group=part)
+        assert tensor.tolist() == [size] * 3
+
+
 def split(device: torch.device, has_met: bool) -> None:
     """The even ranks, and all but the last of the odd ones; the parent has met, or has not."""
     size, rank = dist.get_world_size(), dist.get_rank()
@@ -86,10 +138,19 @@ def new_groups(device: torch.device) -> Iterator[tuple[str, Callable[[], None]]]
     """Cases by name."""
     if dist.get_world_size() == 1:
         return
-    for function in (ring_of_messages, message_around_a_collective, tagged_messages):
+    functions = [
+        ring_of_messages,
+        message_around_a_collective,
+        tagged_messages,
+        messages_on_another_device,
+    ]
+    if dist.get_world_size() > 2:
+        functions.append(messages_before_a_collective_on_another_device)
+    for function in functions:
         group = dist.new_group()
         assert isinstance(group, dist.ProcessGroup)
         team = Team(group, device)
         yield function.__name__, lambda f=function, t=team: f(t)
     for has_met in (False, True):
         yield f"split, met: {has_met}", lambda m=has_met: split(device, m)
+    yield "overlapping splits", lambda: overlapping_splits(device)

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "collectives/elements.h"
+#include "collectives/transport_barrier.h"
 #include "collectives/work.h"
 #include "core/stream.h"
 
@@ -72,6 +73,7 @@ constexpr std::chrono::milliseconds kPatience{5000};
 ChipBackend::ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr options,
                          MakeTransport make_transport)
     : Backend(rank, size),
+      store_(store),
       options_(std::move(options)),
       group_(std::make_shared<Group>(store, identity(rank, size, *options_), options_->timeout)),
       driver_(group_),
@@ -118,10 +120,12 @@ c10::intrusive_ptr<c10d::Backend> ChipBackend::split(const StorePtr& store, cons
   // c10d splits once per device type, with one store: the part serves them all, as its parent does.
   if (last_split_ && last_split_->store == store && last_split_->ranks == ranks)
     return last_split_->backend.lock();
-  const auto prefix = "chip/" + std::to_string(splits_++) + "/";
+  // c10d's store is named after the number of groups that this rank is in, which the others of the part may
+  // count otherwise; all ranks of the parent count its splits alike.
+  const auto prefix = "chip/split/" + std::to_string(splits_++) + "/" + std::to_string(ranks.at(0)) + "/";
   c10::intrusive_ptr<ChipBackend> part;
   if (const auto mine = std::find(ranks.begin(), ranks.end(), getRank()); mine != ranks.end())
-    part = c10::make_intrusive<ChipBackend>(c10::make_intrusive<c10d::PrefixStore>(prefix, store),
+    part = c10::make_intrusive<ChipBackend>(c10::make_intrusive<c10d::PrefixStore>(prefix, store_->clone()),
                                             static_cast<int>(mine - ranks.begin()),
                                             static_cast<int>(ranks.size()), options, make_transport_);
   group_->split(part ? part->group_.get() : nullptr, ranks);
@@ -362,7 +366,8 @@ ChipBackend::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {
   if (Group::driver_serves()) group_->require_alive();
   if (const auto device = group_->meeting_place()) return driver_.barrier(*device, options);
   const profiler::Call call("chipLaunchCollective");
-  return transport().barrier(options);
+  group_->board().came();
+  return c10::make_intrusive<TransportBarrier>(transport().barrier(options), group_);
 }
 
 void ChipBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {

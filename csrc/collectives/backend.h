@@ -96,6 +96,7 @@ class ChipBackend final : public c10d::Backend {
   c10d::Backend& transport() const;  // throws after shutdown()
   void end_transport();
 
+  StorePtr store_;
   OptionsPtr options_;
   std::shared_ptr<Group> group_;
   DriverCollectives driver_;

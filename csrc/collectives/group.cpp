@@ -28,7 +28,10 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
       identity_(std::move(identity)),
       title_("group '" + identity_.name + "'"),
       board_(std::make_shared<Board>(store, identity_.rank, identity_.size, timeout)),
-      timeout_(timeout) {}
+      timeout_(timeout) {
+  recorder::know(*this);
+  if (recorder::writes()) board_->answer_requests();
+}
 
 bool Group::driver_serves() {
   static const bool is_wanted = [] {
@@ -95,9 +98,15 @@ std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
                     identity_.size, ".");
   bool is_known = false;
   if (auto communicator = find({device, peer}, &is_known); is_known) return communicator;
-  if (peer == identity_.rank || identity_.size == 2) return all(device);
-  if (auto communicator = find({device, kEverybody}, &is_known);
-      communicator != nullptr && !is_pair_agreed(peer)) {
+  const c10::DeviceIndex settled = settle(device, peer);
+  auto communicator = find({settled, peer}, &is_known);
+  if (is_known && (settled == device || communicator == nullptr))
+    return communicator;  // gloo takes any device
+  TORCH_CHECK_VALUE(settled == device, title_, ": messages of rank ", identity_.rank, " with rank ", peer,
+                    " are on chip:", static_cast<int>(settled), ", not on chip:", static_cast<int>(device),
+                    "; copy the tensor to chip:", static_cast<int>(settled), ", or use another group.");
+  if (!is_pair(peer)) {
+    communicator = all(device);
     const std::lock_guard<std::mutex> lock(mutex_);
     return communicators_[{device, peer}] = communicator;
   }
@@ -108,14 +117,39 @@ std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
 }
 
 bool Group::is_to_meet(c10::DeviceIndex device, int peer) {
-  if (peer < 0 || peer >= identity_.size || peer == identity_.rank || identity_.size == 2) return false;
+  if (peer < 0 || peer >= identity_.size || !is_pair(peer)) return false;
   bool is_known = false;
   if (find({device, peer}, &is_known); is_known) return false;
+  if (settle(device, peer) != device) return false;  // with() tells
+  if (find({device, peer}, &is_known); is_known) return false;
   // Where all have met, the peer has come before, if it asked at all.
-  if (find({device, kEverybody}, &is_known) != nullptr) return false;
+  if (meeting_place()) return false;
   store_->set(asked_key(pair_with(peer)), "");
   return true;
 }
+
+// The device of this rank's messages with the peer: one for all of them, for neither rank knows on which
+// device the other's next message is, and each device has a communicator of its own.
+c10::DeviceIndex Group::settle(c10::DeviceIndex device, int peer) {
+  std::optional<c10::DeviceIndex> met;
+  std::shared_ptr<Communicator> everybody;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto found = message_devices_.find(peer); found != message_devices_.end()) return found->second;
+    const auto found = met_on_.empty() ? communicators_.end() : communicators_.find({met_on_[0], kEverybody});
+    if (found != communicators_.end()) {
+      met = met_on_[0];
+      everybody = found->second;
+    }
+  }
+  const bool goes_by_all = is_pair(peer) ? everybody != nullptr && !is_pair_agreed(peer) : met.has_value();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (goes_by_all) communicators_[{*met, peer}] = everybody;
+  return message_devices_.emplace(peer, goes_by_all ? *met : device).first->second;
+}
+
+// Whether messages with the peer may have a communicator of their own.
+bool Group::is_pair(int peer) const { return peer != identity_.rank && identity_.size != 2; }
 
 std::string Group::pair_with(int peer) const {
   return std::to_string(std::min(peer, identity_.rank)) + ":" +
@@ -134,6 +168,7 @@ void Group::split(Group* part, const std::vector<int>& ranks) {
   Communicator::Place place{0, 1, *device, title_};
   if (part != nullptr) place = {part->identity_.rank, part->identity_.size, *device, part->title_};
   std::shared_ptr<Communicator> made;
+  parent->next_collective(false);
   try {
     made = isthmus::split(*parent, part == nullptr ? -1 : ranks.at(0), place.rank, place, timeout());
   } catch (const c10::Error& error) {
@@ -201,7 +236,7 @@ void Group::report(const std::string& operation, const std::string& what) noexce
       title_ + ", rank " + std::to_string(identity_.rank) + ": " + operation + " failed: " + what;
   message += board_->first(message);
   LOG(ERROR) << "isthmus: " << message;
-  recorder::write(*this);
+  if (recorder::writes()) write_records();
   fail(message + ". The group is of no more use: end the job, or start it again from a checkpoint.");
 }
 

@@ -47,7 +47,7 @@ class Group {
   // cannot connect them.
   std::shared_ptr<Communicator> all(c10::DeviceIndex device);
   // At least this rank and the peer: all, or the two, which both ranks know alike. Where the two are still to
-  // meet, waits for the peer.
+  // meet, waits for the peer. Throws for a device other than that of this rank's messages with the peer.
   std::shared_ptr<Communicator> with(c10::DeviceIndex device, int peer);
   // Whether with() would wait; then says to the peer that this rank will come.
   bool is_to_meet(c10::DeviceIndex device, int peer);
@@ -86,8 +86,10 @@ class Group {
 
   std::shared_ptr<Communicator> find(const Key& key, bool* is_known) const;
   std::shared_ptr<Communicator> make(const Key& key, const std::string& name, Communicator::Place place);
+  bool is_pair(int peer) const;
   std::string pair_with(int peer) const;
   bool is_pair_agreed(int peer);
+  c10::DeviceIndex settle(c10::DeviceIndex device, int peer);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const Identity identity_;
@@ -102,7 +104,8 @@ class Group {
   std::set<Key> meeting_;
   std::map<Key, std::shared_ptr<Communicator>> communicators_;  // null: gloo
   std::map<std::tuple<c10::DeviceIndex, Lane, int>, c10::Stream> streams_;
-  std::vector<c10::DeviceIndex> met_on_;  // devices on which all ranks have met, in that order
+  std::map<int, c10::DeviceIndex> message_devices_;  // of this rank, by peer
+  std::vector<c10::DeviceIndex> met_on_;             // devices on which all ranks have met, in that order
   std::string failure_;
 };
 

@@ -33,9 +33,10 @@ struct BFloat16 {
   }
 };
 
-// Sign, exponent and mantissa in Bits. infinity is what values beyond the largest become: the infinity of the
-// format, or its only NaN.
-template <typename Bits, int kExponentBits, int kMantissaBits, uint32_t kInfinity, uint32_t kNan>
+// Sign, exponent and mantissa in Bits. kInfinity is the infinity of the format, or its only NaN; kOverflow is
+// what values beyond the largest become, as in PyTorch: the infinity, or the largest where there is none.
+template <typename Bits, int kExponentBits, int kMantissaBits, uint32_t kInfinity, uint32_t kNan,
+          uint32_t kOverflow>
 struct SmallFloat {
   Bits bits;
 
@@ -58,7 +59,7 @@ struct SmallFloat {
     const uint32_t normal = ((magnitude + (1u << (kShift - 1)) - 1 + odd) >> kShift) -
                             (static_cast<uint32_t>(127 - kBias) << kMantissaBits);
     uint32_t found = magnitude < kSmallestNormal ? subnormal : normal;
-    found = found < kInfinity ? found : kInfinity;
+    found = found < kOverflow ? found : kOverflow;
     found = magnitude > 0x7f800000 ? kNan : found;
     return {static_cast<Bits>(found | ((wide >> (31 - kSign)) & (1u << kSign)))};
   }
@@ -72,9 +73,9 @@ struct SmallFloat {
   static constexpr uint32_t kMagic = static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits + 23) << 23;
 };
 
-using Float16 = SmallFloat<uint16_t, 5, 10, 0x7c00, 0x7e00>;
-using Float8E4M3 = SmallFloat<uint8_t, 4, 3, 0x7f, 0x7f>;
-using Float8E5M2 = SmallFloat<uint8_t, 5, 2, 0x7c, 0x7f>;
+using Float16 = SmallFloat<uint16_t, 5, 10, 0x7c00, 0x7e00, 0x7c00>;
+using Float8E4M3 = SmallFloat<uint8_t, 4, 3, 0x7f, 0x7f, 0x7e>;
+using Float8E5M2 = SmallFloat<uint8_t, 5, 2, 0x7c, 0x7f, 0x7c>;
 
 template <typename T>
 struct Complex {
