@@ -15,10 +15,12 @@ import typer
 import isthmus
 from isthmus.cli import app
 from isthmus.launch.failures import Failure, judge, summary
+from isthmus.launch.model_arguments import ModelArguments
+from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import JobError, Ranks
-from isthmus.launch.run import VALUE_OPTIONS
+from isthmus.launch.run import VALUE_OPTIONS, Job
 from isthmus.launch.terminal import Terminal
-from isthmus.launch.watch import Rank, Tail
+from isthmus.launch.watch import Rank, Tail, Watch
 
 KILL, TERM, ABORT = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT
 MINE = (
@@ -34,6 +36,10 @@ ABSENT = (
 )
 GLOO = (
     "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Connection closed by peer [127.0.0.1]:5\n"
+)
+SLOW = GLOO.replace(
+    "Connection closed by peer [127.0.0.1]:5",
+    "[unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete",
 )
 
 
@@ -53,6 +59,7 @@ def ended(folder: Path, number: int, code: int, wrote: str = "", at: float = 0.0
         ([(1, GONE, 0.0), (KILL, "", 1.0), (TERM, "", 2.0)], 1, 137, "rank 1 failed first: SIGKILL"),
         ([(1, GONE, 0.0), (1, MINE, 0.1), (TERM, GONE, 1.0)], 1, 1, "ValueError: my mistake"),
         ([(1, GLOO, 0.0), (3, "", 0.1), (1, GLOO, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
+        ([(1, SLOW, 0.0), (3, "", 0.1), (1, SLOW, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
         ([(ABORT, ABSENT, 0.0), (TERM, "", 0.1), (1, ABSENT, 0.0)], 1, 134, "rank 1 did not come to a"),
         # One that takes no notice of SIGTERM is killed half a minute later.
         ([(1, ABSENT, 0.0), (KILL, "", 30.0), (1, ABSENT, 0.0)], 1, 1, "rank 1 did not come to a"),
@@ -78,7 +85,7 @@ def test_the_guilty_rank(tmp_path, ranks, guilty, status, words):
 
 def test_a_summary_is_short_and_says_what_followed(tmp_path):
     frames = "".join(f"  File 'x', line {line}\n" for line in range(500))
-    wrote = f"noise\nTraceback (most recent call last):\n{frames}ValueError: deep\nat exit\n"
+    wrote = f"noise\nTraceback (most recent call last):\n{frames}ValueError: deep\n[W1121 20:45:01] at exit\n"
     failures = [ended(tmp_path, 0, 1, wrote), *(ended(tmp_path, n, 1, GLOO, at=1.0) for n in range(1, 20))]
     text, _ = summary(failures, None, 1.0)
     assert "| ValueError: deep\n" in text and "noise" not in text and "at exit" not in text
@@ -92,6 +99,35 @@ CRASH = "Fatal Python error: Segmentation fault\n\n" + STACK.replace(
     "Stack", "Current thread 0x00007f [python]"
 )
 LAUNCHER = f'  File "{Path(isthmus.__file__).parent}/launch/main.py", line 1 in main\n  File "runpy"\n'
+
+
+PLAIN = "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Errors\n\tMissing key\n\nand more\n"
+
+
+@pytest.mark.parametrize(
+    "end", ["", "\n[W1121 20:45:01] log\n", "\nException raised from f:\nframe #0\n", STACK]
+)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_messages_of_several_lines(tmp_path, prefix, end):
+    wrote = "".join(f"{prefix}{line}" if line != "\n" else line for line in PLAIN.splitlines(keepends=True))
+    found = ended(tmp_path, 0, 1, f"before\n{wrote}{end}")
+    assert found.lines[:6] == tuple(PLAIN.splitlines())
+    assert found.lines[6:7] == (("It was here, innermost call first:",) if end == STACK else ())
+    assert found.message == "RuntimeError: Errors"
+
+
+def test_a_message_is_told_from_what_follows_by_the_prefix_and_is_short(tmp_path):
+    assert ended(tmp_path, 0, 1, MINE).lines[-1] == "ValueError: my mistake"
+    found = ended(tmp_path, 0, 1, PLAIN + "line\n" * 100)
+    assert found.lines[2] == "RuntimeError: Errors" and found.lines[-2:] == ("line", "...")
+    assert len(found.lines) < 20
+
+
+def test_a_rank_of_this_node_is_not_taken_for_that_of_another(tmp_path):
+    wrote = GONE.replace("rank 1", "rank 7").replace("101", "999")
+    first, hint, *_ = summary([ended(tmp_path, 0, 1, wrote)], None, 1.0)[0].splitlines()
+    assert first == "rank 7, on another node, failed first, as ranks of this node say (attempt 0, after 1 s)"
+    assert hint.startswith("  rank 0, of this node (process 100 on ")
 
 
 def test_where_a_rank_was(tmp_path):
@@ -132,7 +168,8 @@ def test_lines_of_a_file_that_is_written_to(tmp_path):
 
 def test_stacks_that_were_asked_for_are_not_shown(tmp_path):
     tail = Tail(Rank(0, 0, 1, 0, tmp_path), True, io.BytesIO())
-    lines = ["before", *STACK.splitlines(), "  not of it", "after"]
+    none = ["Stack (most recent call first):", "  <no Python frame>"]
+    lines = ["before", *STACK.splitlines(), "  ...", "  not of it", *none, "after"]
     assert [line for line in lines if not tail.is_stack(line)] == ["before", "  not of it", "after"]
 
 
@@ -177,6 +214,23 @@ def test_the_status_line_where_there_is_no_terminal(progress):
     assert err.getvalue() == "isthmus: iteration 1\n" * progress
 
 
+def test_each_iteration_has_its_line_where_there_is_no_terminal(tmp_path):
+    """Also if several are read at once, and those that are read last."""
+    rank = Rank(0, 0, 1, 0, tmp_path / "rank-0.attempt-0", os.getpid())
+    for path in (rank.stdout, rank.stderr):
+        path.touch()
+    out, err = io.StringIO(), io.StringIO()
+    watch = Watch(Terminal(True, out, err), Progress(ModelArguments()), "")
+    watch.start([rank])
+    lines = [f" iteration {number}/ 9 | lm loss: 1.5 |\n" for number in (1, 2, 3)]
+    rank.stdout.write_text("".join(lines))
+    watch.drain()
+    assert out.getvalue() == ""
+    assert [line.split(" · ")[0] for line in err.getvalue().splitlines()] == [
+        f"isthmus: iteration {number}/9" for number in (1, 2, 3)
+    ]
+
+
 # ---- options -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -188,6 +242,7 @@ def test_the_status_line_where_there_is_no_terminal(progress):
         ({"nnodes": "2", "node_rank": 2, "master_addr": "a"}, "--node-rank 2: nodes are numbered from 0 to 1"),
         ({"rdzv_endpoint": "a:1", "node_rank": 0}, "--rdzv-endpoint: the nodes number themselves"),
         ({"shown": "x"}, "--local-ranks-filter x: give local ranks"),
+        ({"shown": "0,5"}, "--local-ranks-filter 0,5: the ranks of this node are 0 to 1, or all"),
         ({"max_restarts": -1}, "--max-restarts -1: give 0 or more"),
         ({"peak_tflops": -1.0}, "--peak-tflops -1.0: give the peak"),
     ],
@@ -196,6 +251,14 @@ def test_options_that_make_no_sense(options, message):
     with pytest.raises(JobError) as raised:
         Ranks(**{"nproc": "2", **options}).check()
     assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
+
+
+def test_a_driver_that_is_not_there_is_said_before_the_ranks_start(tmp_path):
+    ranks = Ranks("2", log_dir=str(tmp_path / "logs"))
+    with pytest.raises(JobError, match=r"--driver nosuch .*there is no driver named 'nosuch'; there are: "):
+        Job([__file__], driver="nosuch", ranks=ranks).command()
+    assert not (tmp_path / "logs").exists()
+    assert "--nproc" in Job([__file__], driver="none", ranks=ranks).command()
 
 
 def test_options_of_torchrun():

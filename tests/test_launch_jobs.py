@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.launch.ranks import Ranks
+
 SCRIPT = str(Path(__file__).parent / "scripts" / "launched.py")
 LIMIT = 120.0  # seconds: a hang fails the test
 
@@ -146,10 +148,13 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path):
     process.communicate()
 
 
-def test_two_nodes(tmp_path):
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    meeting = ("--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", f"localhost:{port}")
+        return int(free.getsockname()[1])
+
+
+def test_two_nodes(tmp_path):
+    meeting = ("--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", f"localhost:{free_port()}")
     nodes = [start(tmp_path, *meeting, SCRIPT, "kill") for _ in range(2)]
     (*_, first), (*_, second) = [finish(node) for node in nodes]
     said = first + second
@@ -158,6 +163,35 @@ def test_two_nodes(tmp_path):
     assert said.count("; the ranks of this node are ended\n") == 1
     assert sorted(node.returncode for node in nodes) == [1, 137]
     assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_two_nodes_start_again_and_meet_anew(tmp_path, by_hand):
+    """Rank 1 ends after a first collective, which rank 0 does not notice: its node is told."""
+    port = free_port()
+    here: list[tuple[str, ...]] = [("--rdzv-endpoint", f"localhost:{port}")] * 2
+    if by_hand:
+        address = ("--master-addr", "localhost", "--master-port", str(port))
+        here = [("--node-rank", str(number), *address) for number in range(2)]
+    common = ("--nproc", "1", "--nnodes", "2", "--max-restarts", "1", SCRIPT, "again")
+    nodes = [start(tmp_path, *each, *common) for each in here]
+    (*_, first), (*_, second) = [finish(node) for node in nodes]
+    said = first + second
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert said.count("isthmus: rank 1 failed first: exit status 4") == 2, "one of the two has been told"
+    assert said.count("; all ranks start again\n") == 1 and said.count("(attempt 1): output in") == 2
+    assert [path.read_text() for path in tmp_path.glob("*/rank-0.attempt-1.out")] == ["out 0\nsum 2\n"]
+
+
+def test_a_place_to_meet_that_has_no_address(tmp_path, monkeypatch):
+    from isthmus.launch import elastic
+
+    monkeypatch.setattr(elastic, "_RESOLUTION", 0.0)
+    options = ["--nproc-per-node=1", *Ranks("1", "2", rdzv_endpoint="no.such.host.invalid:29500").torchrun()]
+    with pytest.raises(
+        RuntimeError, match=r"^the nodes do not meet at no.such.host.invalid:29500: .* resolved"
+    ):
+        elastic.Agent([*options, SCRIPT], tmp_path, *[pytest.fail] * 4)
 
 
 def test_as_many_ranks_as_devices(tmp_path, monkeypatch):

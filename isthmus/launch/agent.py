@@ -19,7 +19,7 @@ from typing import Any
 from isthmus.launch.failures import Failure, summary
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
-from isthmus.launch.ranks import threads
+from isthmus.launch.ranks import check_shown, threads
 from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Watch
 
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     options, torchrun, program = _parse(arguments)
     try:
         ranks = _ranks(options.nproc)
+        check_shown(options.shown, ranks)
         return Node(options, ranks, program).run([f"--nproc-per-node={ranks}", *torchrun])
     except KeyboardInterrupt:  # before the ranks were started
         return _end_by(signal.SIGINT)
@@ -155,11 +156,14 @@ class Node:
             self.terminal.tell(f"all ranks start again; {restarts} restart{'s' * (restarts > 1)} left")
         return text.splitlines()[0]
 
-    def _failed_elsewhere(self, said: str) -> None:
-        """Called with what another node says of the failure of the job."""
+    def _failed_elsewhere(self, said: str, again: bool) -> None:
+        """Called with what another node says of the failure of the attempt, and whether all ranks start again."""
         self.watch.drain()
         self.status = 1
-        self.terminal.block(f"{said}; the ranks of this node are ended")
+        what = said or "another node has come, gone or started again"
+        self.terminal.block(
+            f"{what}; {'all ranks start again' if again else 'the ranks of this node are ended'}"
+        )
 
 
 @contextlib.contextmanager

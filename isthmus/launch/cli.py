@@ -15,9 +15,11 @@ EPILOG = (
     "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
 )
-METAVAR = (
-    "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--quiet] [--explain] "
-    "[--nproc N [--nnodes M] ...]"
+METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--quiet] [--explain]"
+# What --nproc runs is less than what else there is to run.
+PROGRAM = (
+    "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
+    "[arguments]"
 )
 
 
@@ -30,7 +32,7 @@ def run(
     program: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="{script.py | -m module | -c command | torchrun ... | accelerate launch ...} [arguments]",
+            metavar=PROGRAM,
             help="The program and its own arguments.",
             show_default=False,
         ),

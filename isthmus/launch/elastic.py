@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +26,14 @@ from isthmus.launch.watch import Rank
 
 __all__ = ["Agent", "SignalException"]
 
-_FAILED = "isthmus/failed"  # key of the job's store
+_FAILED, _AGAIN = "isthmus/failed", "isthmus/again"  # keys of the attempt's store
 _LOOK = 1.0  # seconds
 _PATIENCE = 30  # seconds that ranks have to end by themselves, torchrun's
+_RESOLUTION = 15.0  # seconds; the name of a node that is about to start may come late
 
 Started = Callable[[list[Rank], int], None]
 Failed = Callable[[dict[int, Any], int], str]
+FailedElsewhere = Callable[[str, bool], None]
 
 
 class RankLogs(LogsSpecs):
@@ -79,7 +82,7 @@ class Agent(LocalElasticAgent):
         started: Started,
         before_end: Callable[[], None],
         failed: Failed,
-        failed_elsewhere: Callable[[str], None],
+        failed_elsewhere: FailedElsewhere,
     ) -> None:
         """Prepare to run.
 
@@ -89,8 +92,9 @@ class Agent(LocalElasticAgent):
             started: called with the ranks and the number of the attempt.
             before_end: called when a rank has failed, before the others are ended.
             failed: called with torchrun's failures by local rank, and the number of restarts that are left;
-                returns one line, which the other nodes are told if there are none.
-            failed_elsewhere: called with such a line of another node, before the ranks of this one are ended.
+                returns one line, which the other nodes are told.
+            failed_elsewhere: called with such a line of another node, "" if it said none, and whether all ranks start
+                again, before the ranks of this one are ended.
 
         Raises:
             RuntimeError: the place where the nodes are to meet is not reached.
@@ -102,7 +106,9 @@ class Agent(LocalElasticAgent):
         self._looks_at = 0.0
         self._is_ending = False
         self._meeting = config.rdzv_endpoint
+        self._is_static = config.rdzv_backend == "static"
         try:
+            _resolve(self._meeting)
             spec = _spec(config, entrypoint, program)
         except (RendezvousError, DistError, OSError) as error:
             raise _cannot_meet(self._meeting, error) from error
@@ -157,32 +163,65 @@ class Agent(LocalElasticAgent):
         if result.state == WorkerState.FAILED:
             by_local_rank = {failure.local_rank: failure for failure in result.failures.values()}
             said = self._told_of_failure(by_local_rank, self._remaining_restarts)
-            if not self._remaining_restarts:
-                self._tell_nodes(worker_group, said)
-        elif result.state == WorkerState.HEALTHY and (said := self._heard_from_nodes(worker_group)):
-            self._told_before_end()
-            self._told_of_failure_elsewhere(said)
-            self._remaining_restarts = 0
+            self._tell_nodes(worker_group, said)
+        elif result.state == WorkerState.HEALTHY and self._has_failed_elsewhere(worker_group):
             return RunResult(WorkerState.FAILED)
         return result
 
+    def _has_failed_elsewhere(self, worker_group: WorkerGroup) -> bool:
+        """Whether another node has said that this attempt has failed; what follows is told of."""
+        now = time.monotonic()
+        if now < self._looks_at:
+            return False
+        self._looks_at = now + _LOOK
+        if said := _heard(worker_group, _FAILED):
+            self._told_before_end()
+            self._told_of_failure_elsewhere(said, False)
+            self._remaining_restarts = 0
+        # Nodes that number themselves notice by themselves that one of them meets anew.
+        elif self._is_static and (said := _heard(worker_group, _AGAIN)):
+            self._told_of_failure_elsewhere(said, self._remaining_restarts > 0)
+        return bool(said)
+
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        if worker_group.state == WorkerState.HEALTHY:  # nothing was said: it is another node that meets anew
+            self._told_of_failure_elsewhere(_heard(worker_group, _AGAIN), True)
+        super()._restart_workers(worker_group)
+
     def _tell_nodes(self, worker_group: WorkerGroup, said: str) -> None:
-        """Tell the other nodes that the job has failed, where they would else wait for what this one does not do."""
+        """Tell the other nodes that this attempt has failed, where they would else wait for this one's ranks."""
         if (worker_group.group_world_size or 1) > 1 and worker_group.store is not None:
             with contextlib.suppress(DistError):  # the store was another node's, which has ended
+                if self._remaining_restarts:
+                    worker_group.store.set(_AGAIN, said)
+                    return
                 worker_group.store.set(_FAILED, said)
                 time.sleep(2 * _LOOK)  # the store is perhaps this process's
 
-    def _heard_from_nodes(self, worker_group: WorkerGroup) -> str:
-        """What another node has said of the failure of the job, or ""."""
-        now = time.monotonic()
-        if (worker_group.group_world_size or 1) < 2 or worker_group.store is None or now < self._looks_at:
-            return ""
-        self._looks_at = now + _LOOK
+
+def _heard(worker_group: WorkerGroup, key: str) -> str:
+    """What another node has said of the failure of this attempt, or ""."""
+    if (worker_group.group_world_size or 1) > 1 and worker_group.store is not None:
         with contextlib.suppress(DistError):
-            if worker_group.store.check([_FAILED]):
-                return str(worker_group.store.get(_FAILED).decode())
-        return ""
+            if worker_group.store.check([key]):
+                return str(worker_group.store.get(key).decode())
+    return ""
+
+
+def _resolve(endpoint: str) -> None:
+    """Wait until the name of the node where the nodes meet is known: PyTorch would try for minutes."""
+    host, _ = parse_rendezvous_endpoint(endpoint, default_port=0)
+    end = time.monotonic() + _RESOLUTION
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError) as error:
+            if time.monotonic() > end:
+                why = getattr(error, "strerror", None) or "no name of a host"
+                raise OSError(f"{host} cannot be resolved ({why})") from error
+            time.sleep(_LOOK)
+        else:
+            return
 
 
 def _cannot_meet(where: str, error: Exception) -> RuntimeError:

@@ -19,7 +19,13 @@ _TAIL = 1 << 16  # bytes of a file that are looked at
 _LINES = 24
 _AT_ONCE = 5.0  # seconds
 _OTHERS = 8
+_MESSAGE = 12  # lines of an exception's message
 _PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)", re.MULTILINE)  # torch.distributed puts it before tracebacks
+# What is not of a message of several lines, where no prefix says so: C++ stacks, logs and what ends a process.
+_NO_MESSAGE = re.compile(
+    r"Exception raised from |Stack \(most recent|Fatal Python error|Exception ignored |terminate called |isthmus: |"
+    r"\[[WEIFC]\d{3,4}[ :]|\[rank\d+\]|\S+:\d+: \w*Warning: |Terminated$|Aborted|Killed$"
+)
 _PLACE = "It was here, innermost call first:"
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -34,7 +40,7 @@ _ABSENT = re.compile(
 _LOST = re.compile(
     r"Connection (?:closed|reset|refused) by peer|Connection reset|Broken pipe|remote process exited|"
     r"store does not answer|failed to recv, got 0 bytes|recvValue failed|sendBytes failed|"
-    r"collective operation timeout|was aborted|has ended|destroyed its communicator"
+    r"Timed out waiting \d+ ?ms for|collective operation timeout|was aborted|has ended|destroyed its communicator"
 )
 
 
@@ -108,9 +114,9 @@ class Failure:
 
 def _last_lines(rank: Rank) -> list[str]:
     """The last traceback or stack of a rank, or else the last lines of its standard error, or else of its output."""
-    errors = _PREFIX.sub("", _tail(rank.stderr))
-    _, raised, after = errors.rpartition(_TRACEBACK)
-    traceback = [_TRACEBACK, *_exception(after)] if raised else []
+    written = _tail(rank.stderr)
+    traceback = _last_traceback(written)
+    errors = _PREFIX.sub("", written)
     stack = stacks.last(errors)
     # A rank that ends because another is missing may still be about it when it is asked where it is.
     if stack and not _names_others("\n".join(traceback)):
@@ -125,11 +131,21 @@ def _names_others(text: str) -> bool:
     return any(pattern.search(text) for pattern in (_ENDED, _ABSENT, _LOST))
 
 
-def _exception(text: str) -> list[str]:
-    """What follows the head of a traceback: the frames, and the line of the exception."""
-    lines = text.splitlines()[1:]
-    end = next((i for i, line in enumerate(lines) if not line.startswith((" ", "\t"))), len(lines))
-    return lines[: end + 1]
+def _last_traceback(written: str) -> list[str]:
+    """The last traceback with the message of its exception, which may have several lines; [] if there is none."""
+    before, raised, after = written.rpartition(_TRACEBACK)
+    if not raised:
+        return []
+    lines = after.splitlines()[1:]
+    prefix = _PREFIX.match(before.rpartition("\n")[2])
+    if prefix:  # each line has it, but for those that are empty
+        others = (i for i, line in enumerate(lines) if line and not line.startswith(prefix[0]))
+        lines = [line.removeprefix(prefix[0]) for line in lines[: next(others, len(lines))]]
+    start = next((i for i, line in enumerate(lines) if not line.startswith((" ", "\t"))), len(lines))
+    ends = (i for i, line in enumerate(lines) if i > start and _NO_MESSAGE.match(line))
+    message = "\n".join(lines[start : next(ends, len(lines))]).rstrip().splitlines()
+    more = ["..."] if len(message) > _MESSAGE else []
+    return [_TRACEBACK, *lines[:start], *message[:_MESSAGE], *more]
 
 
 def _tail(path: Path) -> str:
@@ -222,11 +238,9 @@ def summary(failures: list[Failure], iteration: int | None, seconds: float) -> t
     status = next((each.exit_code for each in [guilty, *others] if each and _is_own(each, failures)), 1)
     shown = guilty or others[0]
     rank = shown.rank
-    place = [
-        f"process {rank.pid} on {socket.gethostname()}",
-        f"attempt {rank.attempt}",
-        f"after {seconds:.0f} s",
-    ]
+    place = [f"attempt {rank.attempt}", f"after {seconds:.0f} s"]
+    if guilty is not None:
+        place.insert(0, _process(rank))
     place += [] if iteration is None else [f"at iteration {iteration}"]
     lines = [
         f"{_what(verdict, failures)} ({', '.join(place)})",
@@ -236,6 +250,10 @@ def summary(failures: list[Failure], iteration: int | None, seconds: float) -> t
         *_consequences([each for each in others if each is not shown], failures),
     ]
     return "\n".join(lines), 128 - status if status < 0 else status
+
+
+def _process(rank: Rank) -> str:
+    return f"process {rank.pid} on {socket.gethostname()}"
 
 
 def _what(verdict: Verdict, failures: list[Failure]) -> str:
@@ -254,7 +272,7 @@ def _what(verdict: Verdict, failures: list[Failure]) -> str:
 def _hints(verdict: Verdict, shown: Failure) -> list[str]:
     found = []
     if verdict.failure is None:
-        found.append(f"rank {shown.rank.rank}, of this node:")
+        found.append(f"rank {shown.rank.rank}, of this node ({_process(shown.rank)}):")
     elif shown.exit_code == -signal.SIGKILL and not shown.was_stopped:
         found.append(
             "SIGKILL comes from outside: perhaps the kernel ran out of memory; `dmesg | grep -i oom` would say so"

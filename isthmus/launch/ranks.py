@@ -63,6 +63,8 @@ class Ranks:
             raise JobError(f"--nproc {self.nproc}: give 1 or more, or auto")
         if self.shown not in ("", "all") and not re.fullmatch(r"\d+(,\d+)*", self.shown):
             raise JobError(f"--local-ranks-filter {self.shown}: give local ranks, such as 0,1, or all")
+        if self.number:
+            check_shown(self.shown, self.number)
         if self.max_restarts < 0:
             raise JobError(f"--max-restarts {self.max_restarts}: give 0 or more")
         if not self.peak_tflops >= 0:
@@ -150,6 +152,19 @@ def _make_parents(folder: Path) -> None:
         if not each.exists():
             each.mkdir(mode=0o750, exist_ok=True)
             each.chmod(0o750)
+
+
+def check_shown(shown: str, ranks: int) -> None:
+    """Check that the ranks that the terminal is to show are among so many on this node.
+
+    Raises:
+        JobError: one is not.
+    """
+    for each in re.findall(r"\d+", shown):
+        if int(each) >= ranks:
+            raise JobError(
+                f"--local-ranks-filter {shown}: the ranks of this node are 0 to {ranks - 1}, or all"
+            )
 
 
 def threads(ranks: int) -> str:

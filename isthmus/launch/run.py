@@ -118,6 +118,7 @@ class Job:
         """Command of the process that starts the ranks of this node, with a new folder for their logs."""
         kind = self.program[0]
         ranks.check()
+        _check_driver(self.environ.get("ISTHMUS_DRIVER", "") if not self.driver else self.driver)
         if kind == "-c":
             raise JobError("--nproc runs a script or a module; -c has no file for the other processes to run")
         if kind != "-m" and not Path(kind).is_file():
@@ -145,6 +146,14 @@ class Job:
         if self.ranks:  # the agent is no process of the program: the shim is for the ranks
             del environment["ISTHMUS_SHIM"]
         os.execve(command[0], command, environment)
+
+
+def _check_driver(asked: str) -> None:
+    """Say once, and before the ranks start, that there is no such driver."""
+    from isthmus import autoload, drivers
+
+    if asked and asked not in autoload.DISABLED and (problem := drivers.find(asked).problem):
+        raise JobError(f"--driver {asked} (or ISTHMUS_DRIVER): {problem}")
 
 
 def _find_command(name: str) -> str:

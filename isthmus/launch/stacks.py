@@ -11,6 +11,7 @@ from pathlib import Path
 
 SIGNAL = signal.SIGRTMIN + 7
 START = "Stack (most recent call first):"
+FRAMES = ("  File ", "  <", "  ...")  # "  <no Python frame>"
 CRASH = re.compile(r"^Current thread 0x\w+ .*\(most recent call first\):$", re.MULTILINE)  # at a fatal signal
 _LAUNCHER = f'  File "{Path(__file__).parent / "main.py"}"'
 _PATIENCE = 1.0  # seconds

@@ -61,7 +61,7 @@ class Tail:
 
     def is_stack(self, line: str) -> bool:
         """Whether this line, the next, belongs to a stack that the launcher has asked for: it tells of it itself."""
-        self._in_stack = line.startswith(stacks.START) or (self._in_stack and line.startswith("  File "))
+        self._in_stack = line.startswith(stacks.START) or (self._in_stack and line.startswith(stacks.FRAMES))
         return self._in_stack
 
     def lines(self, is_last: bool) -> list[str]:
@@ -187,16 +187,16 @@ class Watch:
         while not self._stop.is_set():
             self._wait()
             with self._lock:
-                is_new = self._read(is_last=False)
-                self._refresh(is_new, time.time())
+                self._read(is_last=False)
+                self._refresh(time.time())
 
-    def _refresh(self, is_new: bool, now: float) -> None:
+    def _refresh(self, now: float) -> None:
         alive = {rank.rank: rank for rank in self._running.values()}
         late = self.progress.late(now)
         late |= {
             number: f"rank {number} is stopped" for number, rank in alive.items() if _is_stopped(rank.pid)
         }
-        self.terminal.status(self.progress.text(now, len(alive), late), is_new)
+        self.terminal.status(self.progress.text(now, len(alive), late), is_new=False)
         if not self.terminal.is_live:  # where no status line is refreshed
             for number in sorted(late.keys() - self._late):
                 self.terminal.tell(late[number])
@@ -216,13 +216,15 @@ class Watch:
                     self._ended[self._running.pop(descriptor).rank] = now
                     os.close(descriptor)
 
-    def _read(self, is_last: bool) -> bool:
-        """Show the lines that have come; whether one of them reported a new iteration."""
-        is_new = False
+    def _read(self, is_last: bool) -> None:
+        """Show the lines that have come, and where the status line is printed, a new one for each iteration."""
         for tail in self._tails:
             for line in tail.lines(is_last):
-                reported = self.progress.line(tail.rank.rank, line, time.time())
-                is_new |= reported.is_new
+                now = time.time()
+                reported = self.progress.line(tail.rank.rank, line, now)
+                if reported.is_new and self.terminal.prints_status:
+                    text = self.progress.text(now, len(self._running), self.progress.late(now))
+                    self.terminal.status(text, is_new=True)
                 # Iterations are shown whichever rank reports them: with Megatron it is the last.
                 is_shown = self._is_shown(tail.rank) or reported.is_new
                 if (
@@ -233,7 +235,6 @@ class Watch:
                     self._show(tail, line)
             if tail.pending:
                 self.progress.bar(tail.rank.rank, tail.pending, time.time())
-        return is_new
 
     def _is_shown(self, rank: Rank) -> bool:
         if not self.shown:

@@ -49,6 +49,20 @@ elif how == "child":
     if rank == 1:
         os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "1000.25")
     steps()
+elif how == "again":
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    # Where nodes number themselves, only that of rank 1 counts the restart.
+    total = torch.tensor([1.0, not first])
+    dist.all_reduce(total)
+    if not total[1] and rank == 1:
+        os._exit(4)
+    if not total[1]:
+        time.sleep(1000)
+    print("sum", int(total[0]), flush=True)
+    dist.barrier()
 elif rank == 1 and how == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 elif rank == 1 and how == "exit":
