@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,21 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "tests" / "parallel" / "elastic.py"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--monitor-interval=0.1")
 ISTHMUS = ("-m", "isthmus", "run", "--nproc", "2", "--log-dir", "{folder}/logs")
-LAUNCHERS = {"torchrun": TORCHRUN, "isthmus_run": ISTHMUS}
+BY_HAND = (
+    *TORCHRUN[:2],
+    "--master-port={port}",
+    *TORCHRUN[3:],
+)  # torchrun's default, where nodes have numbers
+LAUNCHERS = {"torchrun": TORCHRUN, "torchrun_by_hand": BY_HAND, "isthmus_run": ISTHMUS}
 KILLED = 3
 
 
 def run(folder: Path, launcher: tuple[str, ...], killed: int) -> subprocess.CompletedProcess[str]:
     folder.mkdir()
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "256MiB", "PYTHONWARNINGS": "ignore"}
-    command = [word.format(folder=folder) for word in launcher]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [word.format(folder=folder, port=port) for word in launcher]
     done = subprocess.run(
         [sys.executable, *command, "--max-restarts=1", str(SCRIPT), str(folder), str(killed)],
         env={**os.environ, "OMP_NUM_THREADS": "1", **settings},
