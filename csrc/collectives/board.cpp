@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/recorder.h"
 #include "core/runtime.h"
 
 namespace isthmus {
@@ -18,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = 50ms, kShortest = 100ms, kLongest = 10000ms;
 constexpr auto kPatience = 2s;  // with a store that does not answer
+constexpr auto kAsk = 200ms;    // between two looks for a request
 constexpr int kNamed = 8;       // ranks in a message
 
 // Publishes on a thread of its own: a store that does not answer holds up nobody else.
@@ -28,17 +30,29 @@ struct Publisher {
 
   void add(const std::shared_ptr<Board>& board) {
     const std::lock_guard<std::mutex> lock(mutex);
+    for (const auto& known : boards)
+      if (known.lock() == board) return;
     boards.push_back(board);
     if (is_running) return;
     is_running = true;
     std::thread([this] { run(); }).detach();
   }
 
-  std::vector<std::shared_ptr<Board>> living() {
+  std::vector<std::shared_ptr<Board>> known() {
     const std::lock_guard<std::mutex> lock(mutex);
+    return found_in(boards);
+  }
+
+  static std::vector<std::shared_ptr<Board>> found_in(const std::vector<std::weak_ptr<Board>>& boards) {
     std::vector<std::shared_ptr<Board>> found;
     for (const auto& board : boards)
       if (auto living = board.lock()) found.push_back(std::move(living));
+    return found;
+  }
+
+  std::vector<std::shared_ptr<Board>> living() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::vector<std::shared_ptr<Board>> found = found_in(boards);
     boards.assign(found.begin(), found.end());
     if (found.empty()) is_running = false;
     return found;
@@ -46,7 +60,10 @@ struct Publisher {
 
   void run() {
     for (auto found = living(); !found.empty(); found = living()) {
-      for (const auto& board : found) board->publish(false);
+      for (const auto& board : found) {
+        board->publish(false);
+        board->answer();
+      }
       found.clear();
       std::this_thread::sleep_for(kLook);
     }
@@ -140,6 +157,61 @@ std::string Board::first(const std::string& failure) {
   });
 }
 
+void Board::came() noexcept {
+  try {
+    store_->set(meeting_key(rank_), std::to_string(++meetings_));
+  } catch (const std::exception&) {
+    // As in publish().
+  }
+}
+
+std::string Board::missing() {
+  return ask([meetings = meetings_.load()](const Board& self) {
+    std::string names;
+    for (int rank = 0; rank < self.size_; ++rank) {
+      const std::string key = self.meeting_key(rank);
+      if (self.store_->check({key}) && std::stoull(self.store_->get_to_str(key)) >= meetings) continue;
+      names += (names.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    if (names.empty()) return names;
+    return "; these of " + std::to_string(self.size_) + " ranks did not come: " + names;
+  });
+}
+
+void Board::answer_requests() { publisher().add(shared_from_this()); }
+
+void Board::answer() {
+  const auto now = Clock::now();
+  if (!recorder::writes() || has_answered_ || now - asked_ < kAsk) return;
+  asked_ = now;
+  try {
+    if (!store_->check({"chip/record"})) return;
+    has_answered_ = true;
+    recorder::write();
+    store_->set(record_key(rank_), "");
+  } catch (const std::exception&) {
+    // As in publish().
+  }
+}
+
+void Board::request_records() noexcept {
+  try {
+    store_->set("chip/record", "");
+  } catch (const std::exception&) {
+    // As in publish().
+  }
+}
+
+bool Board::has_all_records() noexcept {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) keys.push_back(record_key(rank));
+  try {
+    return store_->check(keys);
+  } catch (const std::exception&) {
+    return true;  // none will come any more
+  }
+}
+
 std::string Board::ask(std::function<std::string(const Board&)> question) {
   struct Answer {
     std::mutex mutex;
@@ -161,6 +233,28 @@ std::string Board::ask(std::function<std::string(const Board&)> question) {
   std::unique_lock<std::mutex> lock(answer->mutex);
   answer->came.wait_for(lock, kPatience, [&] { return answer->text.has_value(); });
   return answer->text.value_or("; the store does not answer: its rank hangs");
+}
+
+void write_records() noexcept {
+  recorder::write();
+  struct Request {
+    std::mutex mutex;
+    std::condition_variable answered;
+    bool is_done = false;
+  };
+  const auto request = std::make_shared<Request>();
+  std::thread([request, boards = publisher().known()] {
+    for (const auto& board : boards) board->request_records();
+    const auto end = Clock::now() + kPatience;
+    const auto has_all = [](const auto& board) { return board->has_all_records(); };
+    while (!std::all_of(boards.begin(), boards.end(), has_all) && Clock::now() < end)
+      std::this_thread::sleep_for(kLook);
+    const std::lock_guard<std::mutex> lock(request->mutex);
+    request->is_done = true;
+    request->answered.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(request->mutex);
+  request->answered.wait_for(lock, kPatience, [&] { return request->is_done; });
 }
 
 }  // namespace isthmus

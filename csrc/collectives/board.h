@@ -26,10 +26,23 @@ class Board : public std::enable_shared_from_this<Board> {
   // those that have not come to it, or have fallen silent. Asks the store, as the next does, for a short
   // while only.
   std::string absent(uint64_t number, int peer);
+  // Of the ranks, those that have come to fewer meetings than this one; came() says that this one has come to
+  // one more.
+  void came() noexcept;
+  std::string missing();
+  // From now on the process writes its flight record when a rank of the group asks for all.
+  void answer_requests();
   // What another rank failed with before; else the others will hear of this failure.
   std::string first(const std::string& failure);
 
+  // For the publisher.
+  void answer();
+  void request_records() noexcept;
+  bool has_all_records() noexcept;  // or none will come
+
  private:
+  static std::string meeting_key(int rank) { return "chip/met/" + std::to_string(rank); }
+  static std::string record_key(int rank) { return "chip/record/" + std::to_string(rank); }
   std::string key(int rank) const { return "chip/at/" + std::to_string(rank); }
   std::string ask(std::function<std::string(const Board&)> question);
   std::string read(uint64_t number, int peer) const;
@@ -40,8 +53,15 @@ class Board : public std::enable_shared_from_this<Board> {
   std::atomic<std::chrono::milliseconds> interval_;
   std::atomic<uint64_t> number_{0};
   std::atomic<const char*> operation_{nullptr};
+  std::atomic<uint64_t> meetings_{0};
+  std::atomic<bool> has_answered_{false};
+  std::chrono::steady_clock::time_point asked_{};  // the publisher's
   std::mutex publishing_;
   std::chrono::steady_clock::time_point published_{};
 };
+
+// Writes this process's flight record, asks all ranks of its groups for theirs, and waits for them, for a
+// short while only: the end of this rank is that of the job.
+void write_records() noexcept;
 
 }  // namespace isthmus

@@ -29,6 +29,12 @@ class Communicator {
 
   isthmus_comm handle() const { return handle_; }
   const Place& place() const { return place_; }
+  // The number that the driver gives to the collective which is enqueued next; 0 once it was not given
+  // collectives one by one.
+  uint64_t next_collective(bool is_one) {
+    if (!is_one) is_counted_ = false;
+    return is_counted_ ? ++collectives_ : 0;
+  }
 
   // How outstanding work failed, or what fail() was given; empty if nothing did.
   std::string failure() const;
@@ -42,6 +48,8 @@ class Communicator {
  private:
   const isthmus_comm handle_;
   const Place place_;
+  std::atomic<uint64_t> collectives_{0};
+  std::atomic<bool> is_counted_{true};
   mutable std::mutex mutex_;
   std::string message_;  // guarded by mutex_
 };

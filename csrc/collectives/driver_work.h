@@ -38,6 +38,7 @@ struct Description {
   int peer = -1;      // of a message
   std::vector<at::Tensor> inputs, outputs;
   uint64_t collective = 0, message = 0, operation = 0;  // numbers in the group
+  uint64_t in_driver = 0;                               // of a collective, where it is known
 
   // "all_reduce (operation 7) of Float [4, 3]".
   std::string text() const;

@@ -154,8 +154,9 @@ void Launch::enqueue(std::vector<Launch>& launches, Group& group,
     together.end();
   } catch (const c10::Error& error) {
     const std::string found = communicators[0]->failure();
+    if (!found.empty()) watchdog::look();  // most likely an earlier operation has failed
     // What a group has started would wait for what it has not.
-    if (!found.empty() || is_group)
+    if (group.failure().empty() && (!found.empty() || is_group))
       group.report(launches[0].description_.name, found.empty() ? error.what_without_backtrace() : found);
     if (!found.empty()) group.require_alive();
     throw;
@@ -176,6 +177,10 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   const isthmus_stream handle = stream_handle(stream);
   DriverWork::Launched launched{stream, from, options.timeout, communicators, {}, {}, options.blocks};
   for (Launch& launch : launches) copy(launch.before_, handle);
+  for (size_t i = 0; i < launches.size(); ++i)
+    if (launches[i].peer() < 0)
+      description.in_driver =
+          communicators[i]->next_collective(launches.size() == 1 && !launches[i].is_group_);
   enqueue(launches, group, communicators, handle);
   mark_busy(stream);
   for (Launch& launch : launches) {
@@ -185,7 +190,7 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   }
   work.launched(std::move(description), std::move(launched));
   for (Launch& launch : launches) launch.row_.enqueued(group.identity().size, stream);
-  if (!work.poll()) watchdog::watch(c10::intrusive_ptr<DriverWork>::reclaim_copy(&work));
+  if (!work.poll() || work.exception()) watchdog::watch(c10::intrusive_ptr<DriverWork>::reclaim_copy(&work));
 }
 
 }  // namespace isthmus

@@ -9,6 +9,8 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +57,7 @@ struct Recorder {
   std::map<std::string, std::pair<std::string, std::vector<uint64_t>>>
       groups;                                // description and ranks by name
   std::map<std::string, Progress> progress;  // by group
+  uint64_t rank = 0;                         // of the process
 };
 
 Recorder& recorder() {
@@ -68,6 +71,19 @@ size_t capacity() {
     return value == nullptr || *value == '\0' ? kDefaultEntries : std::strtoul(value, nullptr, 10);
   }();
   return entries;
+}
+
+std::atomic<bool> is_written{false};
+
+const char* folder() {
+  static const char* const name = std::getenv("ISTHMUS_FLIGHT_RECORDER_FOLDER");
+  return name == nullptr ? "" : name;
+}
+
+uint64_t own_rank() {
+  Recorder& known = recorder();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  return known.rank;
 }
 
 bool keeps_stacks() {
@@ -133,6 +149,11 @@ std::vector<std::string> dtypes_of(const Tensors& tensors) {
   return names;
 }
 
+// Operations on several streams are not seen in their order.
+void advance(int64_t& reached, const Entry& entry) {
+  reached = std::max(reached, static_cast<int64_t>(entry.collective));
+}
+
 c10::IValue time_of(int64_t time_ns) { return time_ns == 0 ? c10::IValue() : c10::IValue(time_ns); }
 
 c10::Dict<c10::IValue, c10::IValue> describe(const Entry& entry, size_t group) {
@@ -180,7 +201,8 @@ c10::Dict<c10::IValue, c10::IValue> describe_groups(const Recorder& known) {
 c10::Dict<c10::IValue, c10::IValue> describe_progress(const Recorder& known) {
   auto groups = c10d::new_dict();
   size_t number = 0;
-  for (const auto& [name, progress] : known.progress) {
+  for (const auto& [name, about] : known.groups) {
+    const Progress& progress = known.progress.at(name);
     auto status = c10d::new_dict();
     status.insert("last_enqueued_collective", progress.enqueued);
     status.insert("last_started_collective", progress.started);
@@ -191,6 +213,17 @@ c10::Dict<c10::IValue, c10::IValue> describe_progress(const Recorder& known) {
 }
 
 }  // namespace
+
+void know(const Group& group) {
+  if (capacity() == 0) return;
+  const Group::Identity& identity = group.identity();
+  const auto rank = static_cast<size_t>(identity.rank);
+  Recorder& known = recorder();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  known.rank = rank < identity.global_ranks.size() ? identity.global_ranks[rank] : rank;
+  known.groups[identity.name] = {identity.description, identity.global_ranks};
+  known.progress[identity.name] = {};
+}
 
 std::optional<size_t> begin(Group& group, const Description& description, std::chrono::milliseconds timeout) {
   if (capacity() == 0) return std::nullopt;
@@ -215,8 +248,6 @@ std::optional<size_t> begin(Group& group, const Description& description, std::c
   Recorder& known = recorder();
   const std::lock_guard<std::mutex> lock(known.mutex);
   entry.number = known.next++;
-  if (known.groups.count(identity.name) == 0)
-    known.groups.emplace(identity.name, std::make_pair(identity.description, identity.global_ranks));
   if (!entry.is_message) known.progress[identity.name].enqueued = static_cast<int64_t>(entry.collective);
   const size_t number = entry.number;
   if (known.entries.size() < capacity()) {
@@ -234,7 +265,7 @@ void started(std::optional<size_t> number) noexcept {
   Entry* const entry = find(known, number);
   if (entry == nullptr || entry->started_ns != 0) return;
   entry->started_ns = profiler::now_ns();
-  if (!entry->is_message) known.progress[entry->group].started = static_cast<int64_t>(entry->collective);
+  if (!entry->is_message) advance(known.progress[entry->group].started, *entry);
 }
 
 void completed(std::optional<size_t> number) noexcept {
@@ -244,7 +275,7 @@ void completed(std::optional<size_t> number) noexcept {
   Entry* const entry = find(known, number);
   if (entry == nullptr) return;
   entry->completed_ns = profiler::now_ns();
-  if (!entry->is_message) known.progress[entry->group].completed = static_cast<int64_t>(entry->collective);
+  if (!entry->is_message) advance(known.progress[entry->group].completed, *entry);
 }
 
 std::string dump(bool with_collectives, bool only_active) {
@@ -269,15 +300,18 @@ std::string dump(bool with_collectives, bool only_active) {
   return c10d::pickle_str(result);
 }
 
-void write(const Group& group) noexcept {
-  const char* folder = std::getenv("ISTHMUS_FLIGHT_RECORDER_FOLDER");
-  if (folder == nullptr || *folder == '\0' || capacity() == 0) return;
-  const Group::Identity& identity = group.identity();
-  const auto rank = static_cast<size_t>(identity.rank);
-  const uint64_t global = rank < identity.global_ranks.size() ? identity.global_ranks[rank] : rank;
-  const std::string name = "rank_" + std::to_string(global);
+bool writes() { return *folder() != '\0' && capacity() != 0; }
+
+bool was_written() { return is_written; }
+
+void write() noexcept {
+  if (!writes()) return;
+  static std::mutex& writing = *new std::mutex;
+  const std::lock_guard<std::mutex> lock(writing);
+  watchdog::poll();
   try {
-    const std::filesystem::path path(folder);
+    const std::string name = "rank_" + std::to_string(own_rank());
+    const std::filesystem::path path(folder());
     if (std::filesystem::create_directories(path)) chmod(path.c_str(), 0750);
     const std::string text = dump(true, false), beside = path / ("." + name + "." + std::to_string(getpid()));
     const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
@@ -291,6 +325,7 @@ void write(const Group& group) noexcept {
     close(file);
     TORCH_CHECK(written == text.size(), "cannot write ", beside, ": ", std::strerror(errno));
     std::filesystem::rename(beside, path / name);
+    is_written = true;
   } catch (const std::exception& error) {
     LOG(ERROR) << "isthmus: the flight recorder was not written: " << error.what();
   }

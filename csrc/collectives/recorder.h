@@ -22,8 +22,14 @@ void completed(std::optional<size_t> number) noexcept;
 // A pickle of what PyTorch's recorder writes; only_active leaves out what has completed.
 std::string dump(bool with_collectives, bool only_active);
 
-// Writes the dump into ISTHMUS_FLIGHT_RECORDER_FOLDER, where that is set, as rank_<global rank>.
-void write(const Group& group) noexcept;
+// Has the group in the dumps, also before its first operation.
+void know(const Group& group);
+
+// Whether ISTHMUS_FLIGHT_RECORDER_FOLDER is set.
+bool writes();
+// Writes the dump there, as rank_<global rank>.
+void write() noexcept;
+bool was_written();
 
 }  // namespace recorder
 }  // namespace isthmus

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,6 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLook = 50ms;
+
+using Works = std::vector<c10::intrusive_ptr<DriverWork>>;
 
 class Watchdog {
  public:
@@ -28,15 +31,21 @@ class Watchdog {
 
   void look() {
     const std::lock_guard<std::mutex> looking(looking_);
-    std::vector<c10::intrusive_ptr<DriverWork>> works;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      works = works_;
-    }
-    for (const auto& work : works) look_at(*work);
+    const Works works = outstanding();
+    Works ended = which_ended(works);
+    // One that was asked first may have failed since, and the others after it.
+    if (std::any_of(ended.begin(), ended.end(), has_failed)) ended = which_ended(works);
+    report_failures(ended);
+    for (const auto& work : works) report_lateness(*work);
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto ended = [](const auto& work) { return work->poll(); };
-    works_.erase(std::remove_if(works_.begin(), works_.end(), ended), works_.end());
+    const auto is_known = [&](const auto& work) {
+      return std::find(ended.begin(), ended.end(), work) != ended.end();
+    };
+    works_.erase(std::remove_if(works_.begin(), works_.end(), is_known), works_.end());
+  }
+
+  void poll() {
+    for (const auto& work : outstanding()) work->poll();
   }
 
  private:
@@ -51,16 +60,55 @@ class Watchdog {
     }
   }
 
-  static void look_at(DriverWork& work) {
-    Group& group = work.group();
-    const Description& description = work.description();
-    if (work.poll()) {
-      if (work.exception() && group.failure().empty()) group.report(description.text(), error_of(work));
-    } else if (work.age() > work.timeout() && group.failure().empty()) {
-      group.board().publish(true);
-      group.report(description.text(), "timed out after " + std::to_string(work.timeout().count()) + " ms" +
-                                           group.board().absent(description.collective, description.peer));
+  Works outstanding() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return works_;
+  }
+
+  static Works which_ended(const Works& works) {
+    Works ended;
+    std::copy_if(works.begin(), works.end(), std::back_inserter(ended),
+                 [](const auto& work) { return work->poll(); });
+    return ended;
+  }
+
+  static bool has_failed(const c10::intrusive_ptr<DriverWork>& work) { return work->exception() != nullptr; }
+
+  // The driver's failure is one of a communicator: all that ended since it was last asked have it, the ones
+  // before and after the operation that failed too.
+  static void report_failures(const Works& ended) {
+    for (const auto& work : ended) {
+      Group& group = work->group();
+      if (!has_failed(work) || !group.failure().empty()) continue;
+      const std::string error = error_of(*work);
+      Works alike;
+      std::copy_if(ended.begin(), ended.end(), std::back_inserter(alike), [&](const auto& other) {
+        return has_failed(other) && &other->group() == &group && error_of(*other) == error;
+      });
+      group.report(blamed(alike, error), error);
     }
+  }
+
+  // The operation whose number the driver names, or all that it may have been.
+  static std::string blamed(const Works& alike, const std::string& error) {
+    for (const auto& work : alike) {
+      const uint64_t number = work->description().in_driver;
+      const std::string name = "operation " + std::to_string(number) + " ";
+      if (number != 0 && error.find(name) != std::string::npos) return work->description().text();
+    }
+    const std::string first = alike.front()->description().text();
+    if (alike.size() == 1) return first;
+    return "one of " + std::to_string(alike.size()) + " operations, " + first + " to " +
+           alike.back()->description().text() + ",";
+  }
+
+  static void report_lateness(DriverWork& work) {
+    Group& group = work.group();
+    if (work.poll() || work.age() <= work.timeout() || !group.failure().empty()) return;
+    const Description& description = work.description();
+    group.board().publish(true);
+    group.report(description.text(), "timed out after " + std::to_string(work.timeout().count()) + " ms" +
+                                         group.board().absent(description.collective, description.peer));
   }
 
   static std::string error_of(const DriverWork& work) {
@@ -76,7 +124,7 @@ class Watchdog {
   std::mutex looking_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable came_;
-  std::vector<c10::intrusive_ptr<DriverWork>> works_;
+  Works works_;
   bool is_running_ = false;
 };
 
@@ -90,5 +138,7 @@ Watchdog& watchdog() {
 void watch(c10::intrusive_ptr<DriverWork> work) { watchdog().watch(std::move(work)); }
 
 void look() { watchdog().look(); }
+
+void poll() { watchdog().poll(); }
 
 }  // namespace isthmus::watchdog

@@ -13,8 +13,11 @@ namespace watchdog {
 // Until it has ended.
 void watch(c10::intrusive_ptr<DriverWork> work);
 
-// Looks now: what the flight recorder says of the works is up to date then.
+// Looks now: what the flight recorder says of the works is up to date then. Reports what has failed.
 void look();
+
+// The same, and reports nothing.
+void poll();
 
 }  // namespace watchdog
 }  // namespace isthmus

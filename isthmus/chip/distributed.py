@@ -9,7 +9,10 @@ where they would be reduced. The backend takes CPU tensors too. Sums of booleans
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -109,8 +112,21 @@ def _create(group: _DistributedBackendOptions, _: Backend.Options | None) -> Bac
     options = _C.ChipBackendOptions()
     options._timeout = group.timeout
     options.group_name = GroupName(group.group_id)
-    options.global_ranks_in_group = group.global_ranks_in_group
+    # PyTorch names no ranks of the default group.
+    options.global_ranks_in_group = group.global_ranks_in_group or list(range(group.group_size))
+    _write_records_of_exceptions()
     return _C.ChipBackend(group.store, group.group_rank, group.group_size, options, _make_gloo)
+
+
+@functools.cache
+def _write_records_of_exceptions() -> None:
+    if os.environ.get("ISTHMUS_FLIGHT_RECORDER_FOLDER"):
+        atexit.register(_write_record_of_exception)
+
+
+def _write_record_of_exception() -> None:
+    if getattr(sys, "last_value", None) is not None:  # what ends this process, and soon the job
+        _C.write_flight_records()
 
 
 def _make_gloo(store: Store, rank: int, size: int, options: Backend.Options) -> Backend:
