@@ -19,9 +19,18 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(seconds=3)
-HEALTHY = ("full_shared_memory", "dies_with_its_job", "follows_a_dead_job")  # nobody waits for the timeout
+HEALTHY = (
+    "full_shared_memory",
+    "dies_with_its_job",
+    "follows_a_dead_job",
+    "healthy",
+)  # nobody waits for the timeout
 CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
 Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
+
+
+class Uncaught(BaseException):
+    """Ends the process."""
 
 
 def case(function: Case) -> Case:
@@ -55,6 +64,34 @@ def late(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 
 @case
+def healthy(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    everything(rank, tensor, group)
+    folder = Path(os.environ["FLIGHT_RECORDS"])
+    (folder / f"rank_{rank}").write_bytes(torch.chip.dump_flight_recorder())
+
+
+@case
+def raised(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 ends of an exception, the others wait for it."""
+    if rank == 1:
+        print("{}", flush=True)
+        raise Uncaught
+    dist.all_reduce(tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def differs_among_others(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Operation 8 differs; 3 to 7 are most likely not known to have ended then, and 9 and 10 wait behind it."""
+    for operation in range(3, 11):
+        if operation == 8 and rank == 1:
+            dist.broadcast(tensor, 0, group=group)
+        else:
+            dist.all_reduce(tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
 def skipped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     if rank != 1:
         dist.broadcast(tensor, 0, group=group)
@@ -84,6 +121,14 @@ def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     if rank == 1:
         time.sleep(TIMEOUT.total_seconds() + 2)
     dist.all_reduce(tensor, group=group)
+
+
+@case
+def absent_from_the_first_barrier(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    group = dist.new_group(timeout=TIMEOUT)
+    if rank == 1:
+        time.sleep(TIMEOUT.total_seconds() + 2)
+    dist.barrier(group=group)
 
 
 @case
@@ -166,7 +211,9 @@ def main() -> None:
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("chip", init_method=address, rank=rank, world_size=size)
     tensor = torch.ones(100_000, device=device)
-    group = dist.new_group()  # of a long timeout: ranks start late on a busy machine
+    # Of a long timeout: ranks start late on a busy machine.
+    group = dist.group.WORLD if os.environ.get("FAULT_GROUP") == "default" else dist.new_group()
+    assert group is not None
     dist.all_reduce(tensor, group=group)
     dist.broadcast(tensor, 0, group=group)
     torch.chip.synchronize()
@@ -177,8 +224,6 @@ def main() -> None:
     error = said(lambda: CASES[name](rank, tensor, group))
     seconds = time.monotonic() - begin
     again = said(lambda: dist.all_reduce(tensor, group=group))
-    if folder := os.environ.get("ISTHMUS_FLIGHT_RECORDER_FOLDER"):
-        (Path(folder) / f"rank_{rank}").write_bytes(torch.chip.dump_flight_recorder())
     print(json.dumps({"error": error, "seconds": seconds, "again": again}), flush=True)
     if rank == 0:
         sys.stdin.read()  # until the others have ended: it has the store, which they ask what has happened

@@ -98,13 +98,48 @@ def test_a_stopped_rank_is_named_within_the_timeout() -> None:
         ), error
 
 
-def test_a_rank_that_is_elsewhere_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["default", "new"])
+def test_a_rank_that_is_elsewhere_is_named(group: str, tmp_path: Path) -> None:
     settings = {"FOLDER": str(tmp_path / "flight"), "STACKS": "1"}
-    told = run("late", **{f"ISTHMUS_FLIGHT_RECORDER_{name}": value for name, value in settings.items()})
+    environment = {f"ISTHMUS_FLIGHT_RECORDER_{name}": value for name, value in settings.items()}
+    told = run("late", FAULT_GROUP=group, **environment)
     for rank in (0, 2):
         assert "rank 1 did not arrive: its last is broadcast (operation 2)" in told[rank]["error"], told
     assert "timed out after 3000 ms" in told[1]["error"], told  # it comes to a group that has failed
     check_flight_records(tmp_path / "flight")
+
+
+def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
+    for found in run("healthy", FAULT_GROUP="default", FLIGHT_RECORDS=str(tmp_path)):
+        assert found["error"] == "", found
+    assert "Not all ranks" not in trace(tmp_path)
+    record = pickle.loads((tmp_path / "rank_1").read_bytes())  # our own
+    assert [group["ranks"] for group in record["pg_config"].values()] == ["[0, 1, 2]"]
+    assert {entry["state"] for entry in record["entries"]} == {"completed"}
+    last = record["entries"][-1]["collective_seq_id"]
+    for status in record["pg_status"].values():
+        assert set(status.values()) == {last}, status
+
+
+def test_a_rank_that_raises_has_all_write_their_records(tmp_path: Path) -> None:
+    told = run("raised", ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))
+    for rank in (0, 2):
+        assert "all_reduce (operation 3) of Float [100000] failed" in told[rank]["error"], told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]
+
+
+def test_the_operation_that_failed_is_named() -> None:
+    for found in run("differs_among_others"):
+        assert "(operation 8) of Float [100000] failed:" in found["error"], found
+        assert "operation 8 differs between ranks" in found["error"], found
+
+
+def trace(folder: Path) -> str:
+    """What PyTorch's reader says of the records."""
+    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout + result.stderr
 
 
 def check_flight_records(folder: Path) -> None:
@@ -118,10 +153,7 @@ def check_flight_records(folder: Path) -> None:
     assert record["entries"][2]["input_sizes"] == [[100_000]]
     frames = [(frame["name"], Path(frame["filename"]).name) for frame in record["entries"][2]["frames"]]
     assert ("late", "fault_cases.py") in frames, frames
-    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert result.returncode == 0, result.stderr
-    said = result.stdout + result.stderr
+    said = trace(folder)
     assert "Not all ranks joining collective, sequence number: 3" in said, said
     assert "collective: nccl:all_reduce" in said and "missing ranks: {1}" in said, said
     assert "collective stack trace" in said and "late" in said.split("collective stack trace")[1], said
@@ -149,6 +181,13 @@ def test_a_message_that_is_not_sent() -> None:
 def test_a_rank_that_does_not_come_to_the_first_operation() -> None:
     told = run("absent")
     for rank in (0, 2):
+        assert "these of 3 ranks did not come: 1" in told[rank]["error"], told
+
+
+def test_a_rank_that_does_not_come_to_the_first_barrier() -> None:
+    told = run("absent_from_the_first_barrier")
+    for rank in (0, 2):
+        assert "barrier failed: " in told[rank]["error"], told
         assert "these of 3 ranks did not come: 1" in told[rank]["error"], told
 
 

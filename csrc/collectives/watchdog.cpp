@@ -1,6 +1,7 @@
 #include "collectives/watchdog.h"
 
 #include <algorithm>
+#include <cctype>
 #include <condition_variable>
 #include <iterator>
 #include <mutex>
@@ -89,6 +90,12 @@ class Watchdog {
     }
   }
 
+  static bool names_an_operation(const std::string& error) {
+    static const std::string word = " operation ";
+    const size_t at = error.find(word);
+    return at != std::string::npos && std::isdigit(static_cast<unsigned char>(error[at + word.size()])) != 0;
+  }
+
   // The operation whose number the driver names, or all that it may have been.
   static std::string blamed(const Works& alike, const std::string& error) {
     for (const auto& work : alike) {
@@ -96,6 +103,9 @@ class Watchdog {
       const std::string name = "operation " + std::to_string(number) + " ";
       if (number != 0 && error.find(name) != std::string::npos) return work->description().text();
     }
+    const auto is_numbered = [](const auto& work) { return work->description().in_driver != 0; };
+    if (names_an_operation(error) && std::all_of(alike.begin(), alike.end(), is_numbered))
+      return "communication";  // in an operation of another rank
     const std::string first = alike.front()->description().text();
     if (alike.size() == 1) return first;
     return "one of " + std::to_string(alike.size()) + " operations, " + first + " to " +
