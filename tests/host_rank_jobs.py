@@ -120,7 +120,7 @@ def supported(dtype: Dtype, op: int) -> bool:
 
 
 def reduced(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) -> Array:
-    """The reduction by NumPy, in the order of the ranks, rounded once."""
+    """The reduction by NumPy, in the order of the ranks, rounded once as PyTorch does."""
     wide = inputs
     if dtype.kind == "float" and dtype.numpy.itemsize < 4:
         wide = [array.astype(np.float32) for array in inputs]
@@ -136,6 +136,10 @@ def reduced(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) ->
     if name == "AVG":
         parts = total.view(total.real.dtype)  # NumPy divides complex numbers in another way
         total = (parts / parts.dtype.type(len(inputs))).view(total.dtype)
+    if (
+        dtype.name == "float8_e4m3fn"
+    ):  # ml_dtypes makes NaN of what is beyond the largest, PyTorch the largest
+        total = np.clip(total, -448, 448)
     with np.errstate(all="ignore"):
         return np.asarray(total.astype(dtype.numpy))
 
