@@ -203,6 +203,16 @@ def said(call: Callable[[], object]) -> str:
     return ""
 
 
+def await_boards(group: dist.ProcessGroup, size: int) -> None:
+    """Until every rank has said in the store that it has come to the second operation."""
+    _, parent = dist.distributed_c10d._world.pg_map[group]
+    assert parent is not None
+    store = dist.PrefixStore("chip/", parent)
+    for rank in range(size):
+        while int(store.get(f"chip/at/{rank}").split()[0]) < 2:
+            time.sleep(0.02)
+
+
 def main() -> None:
     rank, size, port, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
@@ -219,7 +229,7 @@ def main() -> None:
     torch.chip.synchronize()
     if name not in HEALTHY:
         group.set_timeout(TIMEOUT)
-    time.sleep(0.5)  # every rank has said how far it is
+        await_boards(group, size)
     begin = time.monotonic()
     error = said(lambda: CASES[name](rank, tensor, group))
     seconds = time.monotonic() - begin
