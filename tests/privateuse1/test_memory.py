@@ -132,14 +132,15 @@ def _gradients() -> None:
 @covers("memory", "test_no_leak_repeated_large_allocations", "test_leak_detection_with_statistics")
 def test_nothing_leaks(work: Callable[[], object], times: int):
     """Upstream runs these and takes the absence of a crash for a pass; here the statistics must come back."""
-    work()
-    gc.collect()
-    allocated, reserved = torch.chip.memory_allocated(), torch.chip.memory_reserved()
-    for _ in range(times):
-        work()
-    gc.collect()
-    assert torch.chip.memory_allocated() == allocated
-    assert torch.chip.memory_reserved() == reserved
+    found = []
+    for repeated in (1, times, times):
+        for _ in range(repeated):
+            work()
+        gc.collect()
+        found.append((torch.chip.memory_allocated(), torch.chip.memory_reserved()))
+    assert found[0][0] == found[1][0]
+    # In the first half the allocator may still ask for the memory of a whole step, as earlier tests had them.
+    assert found[1] == found[2]
 
 
 @covers("memory", "test_empty_cache_operation")
