@@ -209,8 +209,9 @@ def await_boards(group: dist.ProcessGroup, size: int) -> None:
     _, parent = dist.distributed_c10d._world.pg_map[group]
     assert parent is not None
     store = dist.PrefixStore("chip/", parent)
-    for rank in range(size):
-        while int(store.get(f"chip/at/{rank}").split()[0]) < 2:
+    for key in (f"chip/at/{rank}" for rank in range(size)):
+        # A get() that waited would hold the store, through which this rank itself has to say it.
+        while not store.check([key]) or int(store.get(key).split()[0]) < 2:
             time.sleep(0.02)
 
 
