@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo megatron internevo mutate sanitize clean
+.PHONY: help setup build train test conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,6 +28,7 @@ help:
 	@echo "make bench    benchmarks, into benchmarks/results/"
 	@echo "make megatron MEGATRON=path  Megatron-LM's own pretrain_gpt.py in every parallelism (minutes)"
 	@echo "make megatron-tests MEGATRON=path  Megatron-LM's own unit tests on 1, 2 and 4 ranks, into docs/ (hours)"
+	@echo "make migrate-corpus MIRRORS=path   public CUDA scripts through isthmus migrate, into docs/ (half an hour)"
 	@echo "make internevo  InternEvo's training loop, with its wheel in a folder of its own (a minute)"
 	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
 	@echo "make sanitize random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)"
@@ -91,7 +92,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow tests/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead kernel_route train_step compile_step llm_operators collectives parallel_step; do \
+	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # The newest whose wheel has all of its modules; it pins an old transformers and brings a package `tests`: kept apart.
@@ -115,6 +116,11 @@ megatron: setup
 megatron-tests: setup
 	@test -d build/megatron-tests || $(PIP) --no-deps --target build/megatron-tests einops pytest-asyncio pytest-mock
 	@$(BIN)/python -m tests.megatron_unit_tests $(MEGATRON)
+
+# MIRRORS is a folder of git repositories, pytorch/examples and so on. An interrupted run goes on where it was.
+migrate-corpus: setup
+	@test -d build/migrate-corpus || $(PIP) --no-deps --target build/migrate-corpus torchvision==0.28.0 six
+	@$(BIN)/python -m tests.migrate_corpus $(MIRRORS)
 
 mutate: setup
 	@$(BIN)/isthmus conform mutate --output benchmarks/results/mutation.json

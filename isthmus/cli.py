@@ -13,10 +13,12 @@ from rich.table import Table
 import isthmus
 from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
+from isthmus.exits import fail
 from isthmus.launch import cli as launch
 from isthmus.launch.megatron import app as megatron_app
 from isthmus.launch.run import separate_program
 from isthmus.memory.cli import app as memory
+from isthmus.migrate.cli import app as migrate
 from isthmus.profile.cli import app as profile
 
 ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
@@ -30,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(conform, name="conform")
 app.add_typer(memory, name="memory")
+app.add_typer(migrate, name="migrate")
 app.add_typer(profile, name="profile")
 app.add_typer(megatron_app, name="megatron")
 
@@ -52,11 +55,6 @@ def main() -> None:
 
         print(f"isthmus {' '.join(arguments[:1])}: {NO_TORCH}", file=sys.stderr)
         sys.exit(1)
-
-
-def _fail(message: str, code: int = 1) -> typer.Exit:
-    print(f"isthmus: {message}", file=sys.stderr)
-    return typer.Exit(code)
 
 
 def _version(asked: bool) -> None:
@@ -101,17 +99,10 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
 
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Check this installation: versions, drivers, devices, memory, a small computation, routes."""
-    from isthmus.doctor import examine
+    """Check this environment: versions, libraries, variables, limits, permissions, plugins, driver, devices."""
+    from isthmus.doctor.report import main as report
 
-    findings = examine()
-    if as_json:
-        print(json.dumps([finding._asdict() for finding in findings], indent=2))
-    else:
-        for finding in findings:
-            print(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.subject:<12} {finding.text}")
-    if not all(finding.ok for finding in findings):
-        raise typer.Exit(1)
+    raise typer.Exit(report(as_json))
 
 
 @app.command()
@@ -123,7 +114,7 @@ def ops(
     """Print the route of every ATen operator on the chip, and why."""
     found = _routes(pattern, route)
     if not found:
-        raise _fail(
+        raise fail(
             f"{pattern}: no operator matches{f' on the route {route}' if route else ''}; `isthmus ops` lists them"
         )
     if as_json:
@@ -149,10 +140,10 @@ def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
 
     chip: Any = getattr(torch, "chip", None)
     if chip is None or not isthmus.status().registered:
-        raise _fail(f"the chip is not registered: {isthmus.status().reason}")
+        raise fail(f"the chip is not registered: {isthmus.status().reason}")
     routes: dict[str, tuple[str, str]] = chip.routes()
     if route and route not in ROUTES:
-        raise _fail(f"--route {route}: no such route; there are {', '.join(ROUTES)}", 2)
+        raise fail(f"--route {route}: no such route; there are {', '.join(ROUTES)}", 2)
     pattern = pattern if "::" in pattern or "*" in pattern else f"aten::{pattern}"
     return {
         name: entry

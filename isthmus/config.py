@@ -110,6 +110,9 @@ class Settings(BaseSettings):
     announced: Switch = _option(
         False, "every Python of a job", "set by isthmus run: a parent prints the lines"
     )
+    verify: str = _option(
+        "", "every Python of a job", "set by isthmus migrate verify: folder of what is to be recorded"
+    )
     host_devices: int | None = _option(
         None, "host chip", "number of devices; empty: one, or one for each local rank", ge=0
     )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from types import ModuleType, TracebackType
 from typing import Any, NamedTuple
 
 from isthmus import ctype
+from isthmus.after_import import AfterImport
 
 _MISSING: Any = object()
 
@@ -95,11 +97,16 @@ class Scope:
 
     Args:
         feature: name under which the patches are listed.
+
+    Attributes:
+        patches: those applied and not undone, oldest first.
+        replaced: (stand-in, original) of every attribute that :meth:`set` has replaced.
     """
 
     def __init__(self, feature: str) -> None:
         self.feature = feature
         self.patches: list[Patch] = []
+        self.replaced: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> Scope:
         return self
@@ -149,6 +156,7 @@ class Scope:
     def set(self, owner: Any, name: str, value: Any, target: str, reason: str) -> None:
         """Set ``owner.name`` to value; undone by restoring the entry of the owner's own namespace."""
         saved = vars(owner).get(name, _MISSING)
+        self.replaced.append((value, getattr(owner, name, None)))
         setattr(owner, name, value)
 
         def undo() -> None:
@@ -158,6 +166,19 @@ class Scope:
                 setattr(owner, name, saved)
 
         self.record(target, reason, undo)
+
+    def when_imported(self, module: str, then: Callable[[], None], reason: str) -> None:
+        """Call then() once the module is imported; at once if it is."""
+        if module in sys.modules:
+            then()
+            return
+        finder = AfterImport(module, then)
+        sys.meta_path.insert(0, finder)
+        self.record(
+            f"sys.meta_path: {module}",
+            reason,
+            lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None,
+        )
 
     def construct(
         self, target: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], reason: str

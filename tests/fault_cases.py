@@ -6,6 +6,7 @@ Prints one line of JSON: what the rank was told and after how many seconds, and 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -208,7 +209,9 @@ def await_boards(group: dist.ProcessGroup, size: int) -> None:
     """Until every rank has said in the store that it has come to the second operation."""
     _, parent = dist.distributed_c10d._world.pg_map[group]
     assert parent is not None
-    store = dist.PrefixStore("chip/", parent)
+    members = "".join(f"{each}," for each in dist.get_process_group_ranks(group))
+    part = f"chip/{hashlib.sha1(members.encode()).hexdigest()}/1/group"
+    store = dist.PrefixStore(part, dist.PrefixStore("chip/", parent))
     for key in (f"chip/at/{rank}" for rank in range(size)):
         # A get() that waited would hold the store, through which this rank itself has to say it.
         while not store.check([key]) or int(store.get(key).split()[0]) < 2:

@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 import isthmus
-from isthmus import doctor
 from isthmus.cli import app
+from isthmus.doctor import chip
 
 
 def command(*arguments, **environment):
@@ -71,7 +71,10 @@ def test_doctor_finds_a_sound_installation():
     [
         ({"ISTHMUS_DRIVER": "none"}, "ISTHMUS_DRIVER=none switches it off"),
         ({"ISTHMUS_DRIVER": "/no/such/driver.so"}, "/no/such/driver.so"),
-        ({"ISTHMUS_HOST_MEMORY": "lots"}, "ISTHMUS_HOST_MEMORY=lots: not a size; set it to bytes or a number"),
+        (
+            {"ISTHMUS_HOST_MEMORY": "lots"},
+            "ISTHMUS_HOST_MEMORY=lots: not a size; set it to bytes or a number",
+        ),
         ({"ISTHMUS_HOST_DEVICES": "0"}, "none is usable"),
         ({"ISTHMUS_HOST_DEVICE": "2"}, "ISTHMUS_HOST_DEVICE is set, but there is no such option"),
     ],
@@ -84,9 +87,10 @@ def test_doctor_says_what_is_wrong(environment, expected):
 
 
 def test_doctor_does_not_trust_a_wrong_result(monkeypatch):
-    monkeypatch.setattr(doctor, "_product", lambda first, second: (first + first.is_cpu, second))
-    findings = [finding for finding in doctor.examine() if finding.subject == "computation"]
-    assert [finding.ok for finding in findings] == [False] and "do not trust it" in findings[0].text
+    monkeypatch.setattr(chip, "_product", lambda first, second: (first + first.is_cpu, second))
+    records = [record["finding"] for record in chip.torch_records() if "finding" in record]
+    (finding,) = [finding for finding in records if finding.subject == "computation"]
+    assert finding.state == "fail" and "do not trust this chip" in finding.remedy
 
 
 def test_a_failing_check_does_not_hide_the_others(monkeypatch):
@@ -94,8 +98,9 @@ def test_a_failing_check_does_not_hide_the_others(monkeypatch):
         raise RuntimeError("first line\nsecond line")
 
     monkeypatch.setattr(torch.accelerator, "get_memory_info", broken)
-    findings = {finding.subject: finding for finding in doctor.examine()}
-    assert findings["devices"].text == "RuntimeError: first line" and findings["routes"].ok
+    records = [record["finding"] for record in chip.torch_records() if "finding" in record]
+    findings = {finding.subject: finding for finding in records}
+    assert findings["devices"].text == "RuntimeError: first line" and findings["routes"].state == "ok"
 
 
 def test_ops():

@@ -169,3 +169,18 @@ def test_a_killed_peer_is_an_error(tmp_path: Path, name: str, transport: str) ->
 def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, ("exit_without_destroying",))
     assert ranks.status == [0, 0], ranks.outputs
+
+
+def test_groups_that_are_made_anew(tmp_path: Path) -> None:
+    """The store still has what the groups before left under the same names."""
+    script = ROOT / "tests" / "scripts" / "groups_anew.py"
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+        str(script),
+    ]
+    environment = {**os.environ, "ISTHMUS_HOST_DEVICES": "2", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(done.stdout.split("\n")) == ["", "rank 0: done", "rank 1: done"]

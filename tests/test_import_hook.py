@@ -228,9 +228,9 @@ def test_when_imported_calls_once_after_the_module(module, tmp_path):
 
     seen = []
     with Scope("test") as scope:
-        import_hook.when_imported(scope, "late_module", lambda: seen.append(sys.modules["late_module"].value))
+        scope.when_imported("late_module", lambda: seen.append(sys.modules["late_module"].value), "test")
         module("value = 1\nvalue = 2\n", "late_module")
-        import_hook.when_imported(scope, "late_module", lambda: seen.append("at once"))
+        scope.when_imported("late_module", lambda: seen.append("at once"), "test")
     assert seen == [2, "at once"]
 
 
@@ -241,7 +241,7 @@ def test_a_library_that_only_asks_for_a_module_does_not_use_up_the_hook(module, 
 
     seen = []
     with Scope("test") as scope:
-        import_hook.when_imported(scope, "asked_module", lambda: seen.append("imported"))
+        scope.when_imported("asked_module", lambda: seen.append("imported"), "test")
         (tmp_path / "asked_module.py").write_text("")
         assert find_spec("asked_module") is not None
         assert seen == []

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.parallel.ranks import checks_of
 
-from tests.parallel.rank import checks
-from tests.parallel.ranks import Ranks
-
-NAMES = list(checks("fsdp"))
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    return Ranks("fsdp", 2, tmp_path_factory.mktemp("fsdp"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_ranks(ranks: Ranks, name: str) -> None:
-    ranks.assert_passed(name)
+ranks, test_ranks = checks_of("fsdp", 2)

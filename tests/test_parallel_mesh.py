@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.parallel.ranks import checks_of
 
-from tests.parallel.rank import checks
-from tests.parallel.ranks import Ranks
-
-NAMES = list(checks("mesh"))
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    return Ranks("mesh", 4, tmp_path_factory.mktemp("mesh"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_ranks(ranks: Ranks, name: str) -> None:
-    ranks.assert_passed(name)
+ranks, test_ranks = checks_of("mesh", 4)

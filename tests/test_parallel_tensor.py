@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from tests.parallel.ranks import Ranks, checks_of
 
-from tests.parallel.rank import checks
-from tests.parallel.ranks import Ranks
-
-NAMES = list(checks("tensor"))
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-    return Ranks("tensor", 4, tmp_path_factory.mktemp("tensor"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_ranks(ranks: Ranks, name: str) -> None:
-    ranks.assert_passed(name)
+ranks, test_ranks = checks_of("tensor", 4)
 
 
 def test_random_numbers_of_philox(tmp_path: Path) -> None:

@@ -65,6 +65,17 @@ Group::Identity identity(int rank, int size, const c10d::Backend::Options& optio
   return {options.group_name, options.group_desc, rank, size, options.global_ranks_in_group};
 }
 
+// The part of the store that is this group's alone. A program that destroys its groups and makes new ones
+// meets under the same names again; every rank counts how often it made a group of these members.
+c10::intrusive_ptr<c10d::Store> own_part(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                         const c10d::Backend::Options& options) {
+  std::string members;
+  for (const auto member : options.global_ranks_in_group) members += std::to_string(member) + ",";
+  const std::string prefix = "chip/" + c10::sha1(members).str() + "/";
+  const int64_t number = store->add(prefix + std::to_string(rank), 1);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix + std::to_string(number) + "/group", store);
+}
+
 // Not so long that a job which has failed does not end.
 constexpr std::chrono::milliseconds kPatience{5000};
 
@@ -73,12 +84,12 @@ constexpr std::chrono::milliseconds kPatience{5000};
 ChipBackend::ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr options,
                          MakeTransport make_transport)
     : Backend(rank, size),
-      store_(store),
+      store_(own_part(store, rank, *options)),
       options_(std::move(options)),
-      group_(std::make_shared<Group>(store, identity(rank, size, *options_), options_->timeout)),
+      group_(std::make_shared<Group>(store_, identity(rank, size, *options_), options_->timeout)),
       driver_(group_),
       make_transport_(std::move(make_transport)),
-      transport_(make_transport_(store, rank, size, options_)) {
+      transport_(make_transport_(store_, rank, size, options_)) {
   TORCH_CHECK(transport_, "the chip backend was given no transport for rank ", rank, " of ", size, ".");
 }
 

@@ -85,6 +85,37 @@ Publisher& publisher() {
   return instance;
 }
 
+// What a function returns that asks a store, if it does within kPatience: on a thread, for the store may
+// never answer.
+template <typename Answer>
+std::optional<Answer> in_time(std::function<Answer()> function) {
+  struct State {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::optional<Answer> answer;
+  };
+  const auto state = std::make_shared<State>();
+  std::thread([state, function = std::move(function)] {
+    Answer answer = function();
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    state->answer = std::move(answer);
+    state->came.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(state->mutex);
+  state->came.wait_for(lock, kPatience, [&] { return state->answer.has_value(); });
+  return state->answer;
+}
+
+// For what only the other ranks need: where the store is gone, most likely with its rank, they say what there
+// is to say.
+template <typename Function>
+void if_there_is_a_store(Function function) noexcept {
+  try {
+    function();
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 Board::Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -106,12 +137,10 @@ void Board::publish(bool at_once) {
   const auto now = Clock::now();
   if (!at_once && now - published_ < interval_.load()) return;
   published_ = now;
-  try {
+  if_there_is_a_store([&] {
     store_->set(key(rank_),
                 std::to_string(number_.load()) + " " + std::to_string(seconds()) + " " + operation);
-  } catch (const std::exception&) {
-    // The store is gone, most likely with its rank; what there is to say the others say.
-  }
+  });
 }
 
 std::string Board::describe(int rank, uint64_t number) const {
@@ -158,11 +187,7 @@ std::string Board::first(const std::string& failure) {
 }
 
 void Board::came() noexcept {
-  try {
-    store_->set(meeting_key(rank_), std::to_string(++meetings_));
-  } catch (const std::exception&) {
-    // As in publish().
-  }
+  if_there_is_a_store([&] { store_->set(meeting_key(rank_), std::to_string(++meetings_)); });
 }
 
 std::string Board::missing() {
@@ -184,22 +209,16 @@ void Board::answer() {
   const auto now = Clock::now();
   if (!recorder::writes() || has_answered_ || now - asked_ < kAsk) return;
   asked_ = now;
-  try {
+  if_there_is_a_store([&] {
     if (!store_->check({"chip/record"})) return;
     has_answered_ = true;
     recorder::write();
     store_->set(record_key(rank_), "");
-  } catch (const std::exception&) {
-    // As in publish().
-  }
+  });
 }
 
 void Board::request_records() noexcept {
-  try {
-    store_->set("chip/record", "");
-  } catch (const std::exception&) {
-    // As in publish().
-  }
+  if_there_is_a_store([&] { store_->set("chip/record", ""); });
 }
 
 bool Board::has_all_records() noexcept {
@@ -213,48 +232,26 @@ bool Board::has_all_records() noexcept {
 }
 
 std::string Board::ask(std::function<std::string(const Board&)> question) {
-  struct Answer {
-    std::mutex mutex;
-    std::condition_variable came;
-    std::optional<std::string> text;
-  };
-  const auto answer = std::make_shared<Answer>();
-  std::thread([self = shared_from_this(), answer, question = std::move(question)] {
-    std::string text;
+  const auto answer = in_time<std::string>([self = shared_from_this(), question = std::move(question)] {
     try {
-      text = question(*self);
+      return question(*self);
     } catch (const std::exception&) {
-      text = "; the store does not answer: its rank has ended";
+      return std::string("; the store does not answer: its rank has ended");
     }
-    const std::lock_guard<std::mutex> lock(answer->mutex);
-    answer->text = std::move(text);
-    answer->came.notify_all();
-  }).detach();
-  std::unique_lock<std::mutex> lock(answer->mutex);
-  answer->came.wait_for(lock, kPatience, [&] { return answer->text.has_value(); });
-  return answer->text.value_or("; the store does not answer: its rank hangs");
+  });
+  return answer.value_or("; the store does not answer: its rank hangs");
 }
 
 void write_records() noexcept {
   recorder::write();
-  struct Request {
-    std::mutex mutex;
-    std::condition_variable answered;
-    bool is_done = false;
-  };
-  const auto request = std::make_shared<Request>();
-  std::thread([request, boards = publisher().known()] {
+  in_time<bool>([boards = publisher().known()] {
     for (const auto& board : boards) board->request_records();
     const auto end = Clock::now() + kPatience;
     const auto has_all = [](const auto& board) { return board->has_all_records(); };
     while (!std::all_of(boards.begin(), boards.end(), has_all) && Clock::now() < end)
       std::this_thread::sleep_for(kLook);
-    const std::lock_guard<std::mutex> lock(request->mutex);
-    request->is_done = true;
-    request->answered.notify_all();
-  }).detach();
-  std::unique_lock<std::mutex> lock(request->mutex);
-  request->answered.wait_for(lock, kPatience, [&] { return request->is_done; });
+    return true;
+  });
 }
 
 }  // namespace isthmus

@@ -54,8 +54,8 @@ class Board : public std::enable_shared_from_this<Board> {
   std::atomic<uint64_t> number_{0};
   std::atomic<const char*> operation_{nullptr};
   std::atomic<uint64_t> meetings_{0};
-  std::atomic<bool> has_answered_{false};
-  std::chrono::steady_clock::time_point asked_{};  // the publisher's
+  bool has_answered_ = false;  // the publisher's, as the next
+  std::chrono::steady_clock::time_point asked_{};
   std::mutex publishing_;
   std::chrono::steady_clock::time_point published_{};
 };

@@ -15,6 +15,7 @@ from isthmus.chip import (
     amp,
     comm,
     cross_entropy,
+    data_parallel,
     lazy_modules,
     memory,
     memory_leaks,
@@ -182,6 +183,7 @@ __all__ = [
     "cross_entropy",
     "current_device",
     "current_stream",
+    "data_parallel",
     "default_generators",
     "default_stream",
     "device",
@@ -311,6 +313,7 @@ def _install() -> None:
         sys.modules[f"torch.chip.{module.__name__.rpartition('.')[2]}"] = module
     sharing.install()
     cross_entropy.install()
+    data_parallel.install()
     lazy_modules.install()
     profiler_stacks.install()
     memory_leaks.report_at_exit()

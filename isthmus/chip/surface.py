@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.chip import absent
+from isthmus.files import write_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "torch-chip.md"
 
@@ -157,10 +158,7 @@ def main(arguments: list[str]) -> int:
         print(f"{PAGE.name} is stale; do `python -m isthmus.chip.surface`", file=sys.stderr)
         return 1
     if stale:
-        beside = PAGE.with_name(f".{PAGE.name}.new")
-        beside.write_text(text, encoding="utf-8")
-        beside.chmod(0o640)
-        beside.replace(PAGE)
+        write_file(PAGE, text.encode())
         print(f"written: docs/{PAGE.name}")
     for module, rows in names().items():
         missing = [row.name for row in rows if row.missing]

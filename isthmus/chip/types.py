@@ -16,6 +16,11 @@ class _TypedTensorMeta(type):
 
     dtype: torch.dtype
 
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        """Of the class without its module; PyTorch's C++ goes by the name that has it."""
+        return cls.__qualname__
+
     def __instancecheck__(cls, instance: object) -> bool:
         return (
             isinstance(instance, torch.Tensor)
@@ -59,7 +64,10 @@ _DTYPES = {
 def _tensor_type(name: str) -> Any:
     dtype = _DTYPES[name]
     body = {"dtype": dtype, "__module__": "torch.chip", "__doc__": f"{dtype} tensors on the chip."}
-    return _TypedTensorMeta(f"{name}Tensor", (_TypedTensor,), body)
+    # x.type(type) takes a type by this name, whole.
+    return _TypedTensorMeta(
+        f"torch.chip.{name}Tensor", (_TypedTensor,), {**body, "__qualname__": f"{name}Tensor"}
+    )
 
 
 def _storage_type(name: str) -> Any:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from isthmus.files import write_file
 from isthmus.opset import dtypes as dt
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,30 +39,6 @@ _CODES = {
 }
 _PAIRS = "complex128-"
 _DTYPES = {code: dt.DTYPES[name].numpy for name, code in _CODES.items() if name != "complex128"}
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are absent, mode 0750; what is there keeps its mode."""
-    absent = [each for each in (folder, *folder.parents) if not each.exists()]
-    for each in reversed(absent):
-        each.mkdir(exist_ok=True)
-        each.chmod(0o750)
-
-
-def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
-    """Write a file beside itself, then give it its name; mode 0640. Returns the SHA-256 of its bytes."""
-    digest = hashlib.sha256()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as stream:
-            for chunk in chunks:
-                digest.update(chunk)
-                stream.write(chunk)
-        beside.chmod(0o640)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return digest.hexdigest()
 
 
 class Store:

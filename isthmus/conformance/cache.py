@@ -14,6 +14,7 @@ from pathlib import Path
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import MANIFEST, REMEDY, GoldenError, Reader
 from isthmus.doctor import has_torch
+from isthmus.files import user_cache
 
 _KEPT = 3  # sets; older ones are for states of the opset that are gone
 _IN_USE_SECONDS = 6 * 3600.0  # a set that was taken so lately may be read by another run
@@ -21,9 +22,7 @@ _IN_USE_SECONDS = 6 * 3600.0  # a set that was taken so lately may be read by an
 
 def folder() -> Path:
     """The folder for the opset as it is: ``$XDG_CACHE_HOME/isthmus/golden/<digest>``."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "isthmus" / "golden" / digest()[:16]
+    return user_cache() / "golden" / digest()[:16]
 
 
 def golden(asked: Path | None, say: Callable[[str], None]) -> Reader | Callable[[], Reader]:

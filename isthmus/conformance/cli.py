@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from isthmus.exits import fail
 
 if TYPE_CHECKING:
     from isthmus.conformance.run import Run
@@ -48,13 +49,7 @@ def _one_line() -> Iterator[None]:
     try:
         yield
     except (GoldenError, KnownFailureError, WorkerError, UsageError, LoaderError, ReportError) as error:
-        fail(str(error))
-
-
-def fail(message: str, code: int = 2) -> NoReturn:
-    """End the command with one line."""
-    print(f"isthmus: {message}", file=sys.stderr)
-    raise typer.Exit(code)
+        raise fail(error, 2) from None
 
 
 @app.command()
@@ -70,14 +65,14 @@ def generate(
     from isthmus.doctor import NO_TORCH, has_torch
 
     if not has_torch():
-        fail(f"conform generate: {NO_TORCH}")
+        raise fail(f"conform generate: {NO_TORCH}", 2)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # samples of every kind, of which PyTorch warns
     folder = output or cache.folder()
     try:
         with Bar("operators") as bar:
             count = write(folder, ",".join(operators or ["*"]), seed, bar.at)
     except (ImportError, OSError, ValueError) as error:
-        fail(f"conform generate: {' '.join(str(error).split())}")
+        raise fail(f"conform generate: {' '.join(str(error).split())}", 2) from None
     print(f"{count} cases in {folder}")
 
 
@@ -110,7 +105,7 @@ def run(
     from isthmus.conformance.selection import split
 
     if through not in ("", "kernels", "pytorch"):
-        fail(f"--through {through}: it is kernels or pytorch")
+        raise fail(f"--through {through}: it is kernels or pytorch", 2)
     options = Options(
         driver,
         tuple(str(path) for path in library or ()),
@@ -167,7 +162,7 @@ def list_operators(
 
     with _one_line():
         if tier and tier not in tiers():
-            fail(f"--tier {tier}: no such tier; there are {', '.join(tiers())}")
+            raise fail(f"--tier {tier}: no such tier; there are {', '.join(tiers())}", 2)
         for line in claims(driver, [str(path) for path in library or ()], tier, split(operators or ())):
             print(line)
 
@@ -225,6 +220,6 @@ def mutate(
         try:
             code = try_mutants(operators, family, golden, output, jobs, one_of_each)
         except (MutationError, ValueError) as error:
-            fail(str(error))
+            raise fail(error, 2) from None
     if code:
         raise typer.Exit(code)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus import files
 from isthmus.conformance import arrays
 from isthmus.conformance.cases import Case, Expected, Result, Tensor, Tolerance, Value, row_major
 from isthmus.conformance.encoding import case_from_json, case_to_json
@@ -82,7 +83,7 @@ class Writer:
         self._head: dict[str, Any] = {"format": FORMAT, "opset": opset, "seed": seed}
         self._operators: dict[str, dict[str, Any]] = {}
         self._files: dict[str, str] = {}
-        arrays.make_folder(folder)
+        files.make_folder(folder)
         folder.chmod(0o750)
         (folder / MANIFEST).unlink(missing_ok=True)
 
@@ -120,12 +121,12 @@ class Writer:
         """Write the manifest. notes (versions of what made the data) go into it."""
         manifest = {**self._head, **notes, "operators": self._operators, "files": self._files}
         manifest["sha256"] = _digest(manifest)
-        arrays.write_file(
+        files.write_file(
             self._folder / MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode(), b"\n"]
         )
 
     def _write(self, name: str, data: bytes) -> None:
-        self._files[name] = arrays.write_file(self._folder / name, [data])
+        self._files[name] = files.write_file(self._folder / name, [data])
 
 
 class Reader:

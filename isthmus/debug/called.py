@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.debug.record import write_file
+from isthmus.files import write_file
 
 OWN_ROUTES = ("kernel", "delegate")
 _REFERENCES = ("decomposition", "delegate", "fallback")

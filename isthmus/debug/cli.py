@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from isthmus.debug.errors import DebugError
+from isthmus.exits import fail
 
 _PROGRAM = {"allow_interspersed_args": False}
 _ROUTES = {
@@ -24,11 +25,6 @@ def add_to(app: typer.Typer) -> None:
     app.command()(debug)
     app.command()(replay)
     app.command(context_settings=_PROGRAM)(bisect)
-
-
-def _fail(message: str, code: int = 1) -> typer.Exit:
-    print(f"isthmus: {message}", file=sys.stderr)
-    return typer.Exit(code)
 
 
 def debug(
@@ -52,7 +48,7 @@ def debug(
         else:
             print(control.ask(pid, action, pattern, timeout))
     except (DebugError, PermissionError) as error:
-        raise _fail(str(error)) from None
+        raise fail(error) from None
 
 
 def replay(
@@ -65,11 +61,11 @@ def replay(
 ) -> None:
     """Run captured calls again; status 3 if a result differs, 1 if a call cannot be used."""
     if device.partition(":")[0] not in ("chip", "cpu"):
-        raise _fail(f"--device {device}: give chip or cpu", 2)
+        raise fail(f"--device {device}: give chip or cpu", 2)
     import torch
 
     if not hasattr(torch, device.partition(":")[0]) or not torch.get_device_module(device).is_available():
-        raise _fail(f"--device {device}: it is not here; `isthmus doctor` says why")
+        raise fail(f"--device {device}: it is not here; `isthmus doctor` says why")
     from isthmus.debug import replay as again
 
     failed, unusable = 0, 0
@@ -81,7 +77,7 @@ def replay(
             failed += bool(outcome.wrong) or not (outcome.repeatable or outcome.problem)
             unusable += bool(outcome.problem) and not outcome.captured.random
     except again.ReplayError as error:
-        raise _fail(str(error)) from None
+        raise fail(error) from None
     print(f"{len(captured)} calls: {failed} wrong, {unusable} not judged")
     if failed or unusable:
         raise typer.Exit(3 if failed else 1)
@@ -111,11 +107,11 @@ def bisect(
     from isthmus.launch.run import Job, JobError
 
     if reference_route not in _ROUTES:
-        raise _fail(f"--reference-route {reference_route}: give {', '.join(_ROUTES)}", 2)
+        raise fail(f"--reference-route {reference_route}: give {', '.join(_ROUTES)}", 2)
     try:
         readings.compiled(metric)
     except DebugError as error:
-        raise _fail(str(error), 2) from None
+        raise fail(error, 2) from None
     try:
         job = Job(program, quiet=True)
         finder = search.Bisect(
@@ -128,9 +124,9 @@ def bisect(
         )
         found = finder.find()
     except JobError as error:
-        raise _fail(str(error), 2) from None
+        raise fail(error, 2) from None
     except DebugError as error:
-        raise _fail(str(error)) from None
+        raise fail(error) from None
     print(f"{found.reason} ({found.runs} runs)")
     for group in found.guilty:
         pattern = ",".join(f"compare:{name}" for name in group)

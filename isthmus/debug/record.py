@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
+from isthmus.files import make_folder
+
 EXIT_CODE = 3
 _DEFAULT_FOLDER = "isthmus-debug"
 
@@ -24,24 +26,6 @@ def folder() -> Path:
 def folder_path() -> Path:
     """The same, not made."""
     return Path(os.environ.get("ISTHMUS_DEBUG_FOLDER") or _DEFAULT_FOLDER)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it, mode 0750 whatever the umask."""
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    path.chmod(0o750)
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file beside and rename it; mode 0640 whatever the umask."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
-        os.fchmod(file.fileno(), 0o640)
-        file.write(data)
-    beside.replace(path)
 
 
 def tell(text: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from isthmus import files
 from isthmus.debug import intercept, record
 from isthmus.debug.capturing import Capture
 from isthmus.debug.comparison import Compare
@@ -156,7 +157,7 @@ def _file_patterns(pattern: str) -> list[str]:
 def _time_report(session: Session) -> str:
     rows = [row._asdict() for row in session.probe.rows()]
     path = record.folder() / f"time-{record.process_name()}.json"
-    record.write_file(path, json.dumps(rows, indent=1).encode())
+    files.write_file(path, json.dumps(rows, indent=1).encode())
     return f"time: {sum(row['calls'] for row in rows)} calls; {path}\n{session.probe.table()}"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from isthmus.after_import import AfterImport
 from isthmus.patches import Scope
 
 FEATURE = "deepspeed"
@@ -26,16 +25,7 @@ def adopt() -> None:
     """
     if _scope.patches:
         return
-    if MODULE in sys.modules:
-        set_accelerator()
-        return
-    finder = AfterImport(MODULE, set_accelerator)
-    sys.meta_path.insert(0, finder)
-    _scope.record(
-        f"sys.meta_path: {MODULE}",
-        "DeepSpeed is handed its accelerator when it is imported",
-        lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None,
-    )
+    _scope.when_imported(MODULE, set_accelerator, "DeepSpeed is handed its accelerator when it is imported")
 
 
 def undo() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from isthmus.files import make_file
 from isthmus.launch.failures import Failure, summary
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
@@ -122,8 +123,7 @@ class Node:
     def _log_to_file(self) -> None:
         """What torchrun has to say goes to a file: the terminal is for the job."""
         path = self.folder / "launcher.log"
-        path.touch(mode=0o640)
-        path.chmod(0o640)
+        make_file(path)
         handler = logging.FileHandler(path)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger = logging.getLogger("torch.distributed.elastic")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from isthmus.exits import fail
 from isthmus.launch.ranks import LOG_FOLDER, Ranks
 from isthmus.launch.run import Job, JobError
 
@@ -37,7 +37,9 @@ def run(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Device that 'cuda' stands for, such as 1 or chip:1.")] = "",
+    device: Annotated[
+        str, typer.Option(help="Device that 'cuda' stands for, such as 1, chip:1, or cpu.")
+    ] = "",
     driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
     patch: Annotated[
         str,
@@ -145,11 +147,6 @@ def run(
         else:
             job.start()
     except JobError as error:
-        raise _fail(str(error), 2) from None
+        raise fail(error, 2) from None
     except RuntimeError as error:
-        raise _fail(str(error)) from None
-
-
-def _fail(message: str, code: int = 1) -> typer.Exit:
-    print(f"isthmus: {message}", file=sys.stderr)
-    return typer.Exit(code)
+        raise fail(error) from None

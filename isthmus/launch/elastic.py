@@ -22,6 +22,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, parse_args
 
 from isthmus import restarts
+from isthmus.files import make_file
 from isthmus.launch.watch import Rank
 
 __all__ = ["Agent", "SignalException"]
@@ -67,8 +68,7 @@ class RankLogs(LogsSpecs):
         stem = self.folder / f"rank-{number}.attempt-{self.attempt}"
         rank = Rank(number, local_rank, int(environment["WORLD_SIZE"]), self.attempt, stem)
         for path in (rank.stdout, rank.stderr):
-            path.touch(mode=0o640)
-            path.chmod(0o640)  # whatever the umask
+            make_file(path)
         return rank
 
 

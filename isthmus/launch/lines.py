@@ -72,6 +72,9 @@ def print_start(accelerator: Accelerator) -> None:
     global _started
     import torch
 
+    if accelerator.type == "cpu":
+        _print("cuda -> cpu")
+        return
     _started = accelerator
     count = torch.accelerator.device_count()
     facts = [f"driver {name}"] if (name := _driver_name(accelerator)) else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
+
+from isthmus.exits import fail
 
 app = typer.Typer(help="The adaptor for Megatron.", no_args_is_help=True)
 
@@ -23,14 +23,11 @@ def explain() -> None:
         text, fits = explanation()
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "megatron":
-            print(f"isthmus: megatron.core cannot be imported: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
+            raise fail(f"megatron.core cannot be imported: {error}") from None
         remedy = "pip install 'isthmus[megatron]', or put a checkout of Megatron-LM on PYTHONPATH"
-        print(f"isthmus: Megatron is not installed ({error}); {remedy}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise fail(f"Megatron is not installed ({error}); {remedy}") from None
     except RuntimeError as error:
-        print(f"isthmus: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise fail(error) from None
     print(text)
     if not fits:
         raise typer.Exit(1)

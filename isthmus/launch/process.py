@@ -44,9 +44,9 @@ def install() -> None:
         _prepare_rank()
         import_hook.install(_scope)
         libraries.install(_scope)
-        import_hook.when_imported(_scope, "torch", _enter)
+        _scope.when_imported("torch", _enter, "the shim is entered then")
         for library in filter(None, os.environ.get("ISTHMUS_PATCH", "").split(",")):
-            import_hook.when_imported(_scope, library, partial(_patch, library))
+            _scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
 
 def _prepare_rank() -> None:

@@ -9,6 +9,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.files import make_folder
+
 AGENT = "isthmus.launch.agent"
 LOG_FOLDER = "runs/logs"
 
@@ -132,7 +134,7 @@ class Ranks:
         while True:
             folder = base / (stem if attempt == 1 else f"{stem}-{attempt}")
             try:
-                _make_parents(base)
+                make_folder(base)
                 folder.mkdir(mode=0o750)
                 folder.chmod(0o750)
             except FileExistsError:
@@ -145,13 +147,6 @@ class Ranks:
                 ) from None
             else:
                 return folder
-
-
-def _make_parents(folder: Path) -> None:
-    for each in reversed([folder, *folder.parents]):
-        if not each.exists():
-            each.mkdir(mode=0o750, exist_ok=True)
-            each.chmod(0o750)
 
 
 def check_shown(shown: str, ranks: int) -> None:

@@ -18,19 +18,9 @@ __all__ = ["PATCHABLE", "SITE", "Job", "JobError", "separate_program"]
 SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
-VALUE_OPTIONS = (
-    *(
-        "--device",
-        "--driver",
-        "--patch",
-        "--provide",
-        "--nproc",
-        "--nproc-per-node",
-        "--nnodes",
-        "--node-rank",
-    ),
-    *("--master-addr", "--master-port", "--rdzv-endpoint", "--rdzv-id", "--max-restarts", "--log-dir"),
-    *("--local-ranks-filter", "--peak-tflops"),
+VALUE_OPTIONS = tuple(
+    "--device --driver --patch --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
+    "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
@@ -43,7 +33,7 @@ class Job:
 
     Attributes:
         program: ``script.py``, ``-m module``, ``-c command`` or a command such as ``torchrun``, with arguments.
-        device: device that ``cuda`` stands for, such as ``chip:1`` or ``1``; "" leaves the choice.
+        device: device that ``cuda`` stands for, such as ``chip:1``, ``1`` or ``cpu``; "" leaves the choice.
         driver: driver to open, by name or path; "" leaves the choice.
         ranks: how to run it as several processes; None runs one, which this process becomes.
         quiet: print neither start nor end line.
@@ -78,6 +68,8 @@ class Job:
         changes = {"ISTHMUS_SHIM": "1", "PYTHONPATH": os.pathsep.join([*first, *others])}
         if self.device:
             changes["ISTHMUS_DEVICE"] = self.device
+        if self.device == "cpu":  # in CUDA's place; a chip that is registered would be the accelerator still
+            changes["ISTHMUS_DRIVER"] = "none"
         if self.driver:
             changes["ISTHMUS_DRIVER"] = self.driver
         if self.quiet:

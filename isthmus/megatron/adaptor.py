@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
@@ -9,15 +10,17 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 
 from isthmus import patches
-from isthmus.megatron import table, transformer_engine
+from isthmus.megatron import table
 from isthmus.megatron.signature import drift
 from isthmus.megatron.table import Replacement
 from isthmus.patches import PatchError, Scope
 
 FEATURE = "megatron"
+_LAYERS = str(Path(__file__).parent / "for_transformer_engine")
 
 _scope = Scope(FEATURE)
 _shim: Scope | None = None
@@ -39,14 +42,13 @@ def adopt() -> None:
         raise ImportError(
             "isthmus.megatron has to be imported before megatron.core; make it the first import of the script"
         )
-    from isthmus.migrate import import_hook, shim
+    from isthmus.migrate import shim
 
     _shim = shim()
-    _provide_apex()
-    transformer_engine.provide(_scope)
+    _provide()
     _rewrite_installed()
     for each in table.REPLACEMENTS:
-        import_hook.when_imported(_scope, each.module, functools.partial(_apply, each))
+        _scope.when_imported(each.module, functools.partial(_apply, each), each.reason)
 
 
 def undo() -> None:
@@ -91,22 +93,24 @@ def _apply(each: Replacement) -> None:
     _scope.replace(each.target, each.make, each.reason)
 
 
-def _provide_apex() -> None:
-    """Let Megatron find apex's fused optimizer, norms and multi-tensor functions, by isthmus.ops."""
+def _provide() -> None:
+    """Let Megatron find stand-ins for apex and Transformer Engine, where they are absent."""
     from isthmus.launch import provide
 
-    try:
-        folders = provide.folders("apex")
-    except ValueError:  # the real one is installed
+    with contextlib.suppress(ValueError):  # the real one is installed
+        for folder in provide.folders("apex"):
+            _search(folder, "apex is absent: its FusedAdam, norms and multi-tensor functions by isthmus.ops")
+    if importlib.machinery.PathFinder.find_spec("transformer_engine") is None:
+        _search(
+            _LAYERS, "Transformer Engine is absent: its linear layers, norms and attention by isthmus.ops"
+        )
+
+
+def _search(folder: str, reason: str) -> None:
+    if folder in sys.path:
         return
-    for folder in folders:
-        if folder not in sys.path:
-            sys.path.append(folder)
-            _scope.record(
-                f"sys.path: {folder.rpartition('/')[2]}",
-                "apex is absent: its FusedAdam, norms and multi-tensor functions by isthmus.ops",
-                functools.partial(sys.path.remove, folder),
-            )
+    sys.path.append(folder)
+    _scope.record(f"sys.path: {Path(folder).name}", reason, functools.partial(sys.path.remove, folder))
 
 
 class _Finder(MetaPathFinder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -120,12 +121,17 @@ def _packed(
         settings = {"right": 0}
     ends = _ends(packed.cu_seqlens_q_padded, packed.cu_seqlens_q, settings)
     key_ends = _ends(packed.cu_seqlens_kv_padded, packed.cu_seqlens_kv, settings)
-    longest = (
-        int(cumulative.diff().max()) if given is None else int(given)
-        for cumulative, given in ((ends, packed.max_seqlen_q), (key_ends, packed.max_seqlen_kv))
-    )
-    settings["lengths"] = (ends, key_ends, *longest)
+    settings["lengths"] = lengths(ends, key_ends, packed.max_seqlen_q, packed.max_seqlen_kv)
     return _attend(module, query, key, value, settings).flatten(1)
+
+
+def lengths(
+    ends: torch.Tensor, key_ends: torch.Tensor, longest: Any, longest_key: Any
+) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    """``lengths`` of :func:`isthmus.ops.attention.attend`; the longest sequences are found where not given."""
+    longest = ends.diff().max() if longest is None else longest
+    longest_key = key_ends.diff().max() if longest_key is None else longest_key
+    return ends, key_ends, int(longest), int(longest_key)
 
 
 def _ends(padded: torch.Tensor | None, plain: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
@@ -144,15 +150,16 @@ def _window(module: Any) -> dict[str, Any]:
 def _attend(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, settings: dict[str, Any]
 ) -> torch.Tensor:
-    scale, dropout = _scale(module), module.attention_dropout.p
-    if not module.training or not dropout:
-        return attend(query, key, value, scale=scale, **settings)[0]
-    if module.config.sequence_parallel:
-        return attend(query, key, value, scale=scale, dropout_p=dropout, **settings)[0]
+    dropout = module.attention_dropout.p if module.training else 0.0
+    with _random(module) if dropout else nullcontext():
+        return attend(query, key, value, scale=_scale(module), dropout_p=dropout, **settings)[0]
+
+
+def _random(module: Any) -> AbstractContextManager[None]:
+    """What dropout draws from: with sequence parallelism the ranks' own state, else that of the tensor's ranks."""
     from megatron.core import tensor_parallel
 
-    with tensor_parallel.get_cuda_rng_tracker().fork():
-        return attend(query, key, value, scale=scale, dropout_p=dropout, **settings)[0]
+    return nullcontext() if module.config.sequence_parallel else tensor_parallel.get_cuda_rng_tracker().fork()
 
 
 def _over_ranks(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

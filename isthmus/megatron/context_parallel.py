@@ -241,18 +241,20 @@ class _Exchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, parts: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group, parts = group, parts.contiguous()
-        out = torch.empty_like(parts)
-        dist.all_to_all_single(out, parts, group=group)
-        return out
+        ctx.group = group
+        return _exchange(parts, group)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        grad = grad.contiguous()
-        out = torch.empty_like(grad)
-        dist.all_to_all_single(out, grad, group=ctx.group)
-        return out, None
+        return _exchange(grad, ctx.group), None
+
+
+def _exchange(parts: torch.Tensor, group: Any) -> torch.Tensor:
+    parts = parts.contiguous()
+    out = torch.empty_like(parts)
+    dist.all_to_all_single(out, parts, group=group)
+    return out
 
 
 def _whole_sequence(tensor: torch.Tensor, group: Any) -> torch.Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from isthmus.exits import fail
 
 app = typer.Typer(
     help="What training allocates, and how well an allocator serves it.",
@@ -35,8 +36,7 @@ def _one_line() -> Iterator[None]:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     else:
         return
-    print(f"isthmus: {message}", file=sys.stderr)
-    raise typer.Exit(1)
+    raise fail(message)
 
 
 @trace_app.command()
@@ -47,7 +47,7 @@ def generate(
     output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("traces"),
 ) -> None:
     """Make a published trace: a training step of a large model under FakeTensorMode, without memory."""
-    from isthmus.conformance.arrays import make_folder
+    from isthmus.files import make_folder
     from isthmus.memory import catalogue
     from isthmus.memory.trace import write
 
@@ -133,7 +133,7 @@ def replay(
 
     The exit status is 1 where every allocator runs out of memory on every trace.
     """
-    from isthmus.conformance.arrays import write_file
+    from isthmus.files import write_file
     from isthmus.memory import picture as pictures
     from isthmus.memory import replay as engine
     from isthmus.memory.table import aligned, columns

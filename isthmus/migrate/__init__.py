@@ -29,7 +29,7 @@ def shim(rewrite: bool = True) -> Scope:
         isthmus.migrate.accelerator.NoAccelerator: there is none.
         isthmus.patches.PatchError: this PyTorch is not one that the patches were written for.
     """
-    from isthmus.migrate import accelerator, import_hook, libraries
+    from isthmus.migrate import accelerator, copies, import_hook, libraries
     from isthmus.migrate.proxies import enter
     from isthmus.patches import Scope, active
 
@@ -39,6 +39,7 @@ def shim(rewrite: bool = True) -> Scope:
     try:
         current = accelerator.current()
         if not current.is_cuda:
+            copies.install(scope)
             if rewrite:
                 import_hook.install(scope)
             libraries.install(scope)

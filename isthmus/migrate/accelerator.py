@@ -5,6 +5,7 @@ Nothing here names a chip: everything asks ``torch.accelerator``.
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import isthmus
 
 CUDA = "cuda"
+CPU = "cpu"
 
 
 class NoAccelerator(RuntimeError):
@@ -26,12 +28,14 @@ class Accelerator:
         type: ``torch.device`` type, such as ``chip``.
         module: its device module, such as ``torch.chip``.
         is_cuda: whether it is CUDA itself, so that nothing needs translating.
+        tensor_types: where its typed tensors are, such as ``torch.chip.``.
     """
 
     def __init__(self, device_type: str, module: ModuleType) -> None:
         self.type = device_type
         self.module = module
         self.is_cuda = device_type == CUDA
+        self.tensor_types = f"torch.{device_type}."
 
     def name(self, text: str) -> str:
         """``cuda`` or ``cuda:1`` as a name of this accelerator; any other text as it is."""
@@ -52,6 +56,10 @@ class Accelerator:
         if isinstance(value, torch.device) and value.type == CUDA:
             return torch.device(self.type) if value.index is None else torch.device(self.type, value.index)
         return value
+
+    def numbered_device(self, value: Any) -> Any:
+        """The same for an argument that may be a device's number, which PyTorch takes for this accelerator's."""
+        return self.device(value)
 
     def key(self, name: str) -> str:
         """A dispatch key: ``CUDA``, ``AutogradCUDA`` and ``AutocastCUDA`` become this accelerator's."""
@@ -85,7 +93,7 @@ class Accelerator:
 
 
 def current(check: bool = True) -> Accelerator:
-    """The accelerator of this process.
+    """The accelerator of this process; the CPU where ``ISTHMUS_DEVICE=cpu`` asks for it.
 
     Args:
         check: it must also have a usable device, which may initialise its runtime.
@@ -93,6 +101,10 @@ def current(check: bool = True) -> Accelerator:
     Raises:
         NoAccelerator: there is none, with the remedy.
     """
+    if os.environ.get("ISTHMUS_DEVICE") == CPU:
+        from isthmus.migrate.cpu import Cpu
+
+        return Cpu()
     device = torch.accelerator.current_accelerator(check_available=check)
     if device is None:
         reason = isthmus.status().reason

@@ -39,6 +39,15 @@ def device_type(value: Any) -> Any:
     return "cuda" if found == _accelerator and _is_ours(value) else found
 
 
+def mesh_device_type(value: Any) -> Any:
+    """``value.device_type``, which is text: of a device mesh, DistributedDataParallel and others of PyTorch's."""
+    found = value.device_type
+    if not _accelerator or found != _accelerator:
+        return found
+    of_torch = any(kind.__module__.partition(".")[0] == "torch" for kind in type(value).__mro__)
+    return "cuda" if of_torch else found
+
+
 def is_cuda(value: Any) -> Any:
     """``value.is_cuda``."""
     found = value.is_cuda
@@ -76,6 +85,7 @@ def version_cuda(version: Any) -> Any:
 
 NAMES = {
     "__isthmus_type__": device_type,
+    "__isthmus_device_type__": mesh_device_type,
     "__isthmus_is_cuda__": is_cuda,
     "__isthmus_getattr__": get_attribute,
     "__isthmus_str__": text,

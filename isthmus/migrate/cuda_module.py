@@ -40,6 +40,12 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     _install_memory_history(scope, accelerator)
     _install_profiler(scope)
     _install_graphs(scope, accelerator)
+    _install_handles(scope, accelerator)
+    scope.replace(
+        "torch.cuda.amp.common.amp_definitely_not_available",
+        lambda _: lambda: False,
+        "the accelerator has mixed precision",
+    )
     scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "no NCCL is needed")
     scope.replace(
         "torch.cuda.nccl.is_available", lambda _: lambda tensors: False, "DataParallel adds without NCCL"
@@ -124,6 +130,17 @@ def _install_memory_history(scope: Scope, accelerator: Accelerator) -> None:
         target = f"torch.cuda.memory.{name}"
         found = getattr(theirs, name, None) or refuse(accelerator, target, why)
         scope.replace(target, functools.partial(_instead, found), why)
+
+
+def _install_handles(scope: Scope, accelerator: Accelerator) -> None:
+    """``stream.cuda_stream``, where streams have a handle."""
+    stream = getattr(accelerator.module, "Stream", None)
+    if stream is not None and issubclass(stream, torch.Stream):
+        handle = property(lambda self: self.native_handle)
+        target = f"torch.{accelerator.type}.Stream.cuda_stream"
+        scope.set(
+            stream, "cuda_stream", handle, target, "the accelerator's handle of the stream, as a number"
+        )
 
 
 def _install_profiler(scope: Scope) -> None:

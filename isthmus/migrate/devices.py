@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from isthmus.migrate import import_hook, rules
+from isthmus.migrate import rules
 from isthmus.migrate.accelerator import Accelerator
 from isthmus.patches import Scope
 
@@ -30,6 +30,8 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     _autocast(scope, accelerator)
     for target, keyword in rules.DEVICE_FIRST.items():
         scope.replace(target, functools.partial(translate_first, accelerator, keyword, 0), _reason(keyword))
+    for target, keyword in rules.DEVICE_SECOND.items():
+        scope.replace(target, functools.partial(translate_first, accelerator, keyword, 1), _reason(keyword))
     for target, keyword in rules.METHOD_FIRST.items():
         scope.replace(
             target,
@@ -45,7 +47,7 @@ def _reason(keyword: str) -> str:
 
 def translate_keyword(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
     """original, with its keyword ``device`` translated."""
-    device = accelerator.device
+    device = accelerator.numbered_device
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -60,13 +62,13 @@ def translate_first(
     accelerator: Accelerator, keyword: str, position: int, original: Callable[..., Any]
 ) -> Callable[..., Any]:
     """original, with the device at a position or under a keyword translated; ``cuda`` as its default too."""
-    device = accelerator.device
+    device = accelerator.numbered_device
     defaults_to_cuda = _default(original, keyword) == "cuda"
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > position:
-            args = (*args[:position], device(args[position]), *args[position + 1 :])
+        if len(args) > position and (meant := device(args[position])) is not args[position]:
+            args = (*args[:position], meant, *args[position + 1 :])
         if keyword in kwargs:
             kwargs[keyword] = device(kwargs[keyword])
         elif defaults_to_cuda and len(args) <= position:
@@ -95,13 +97,13 @@ def _constructors(scope: Scope, accelerator: Accelerator) -> None:
 
 
 def _constructor(accelerator: Accelerator, keyword: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    name = accelerator.name
+    device = accelerator.numbered_device
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) is str:
-            args = (name(args[0]), *args[1:])
-        elif type(kwargs.get(keyword)) is str:
-            kwargs[keyword] = name(kwargs[keyword])
+        if args:
+            args = (device(args[0]), *args[1:])
+        elif keyword in kwargs:
+            kwargs[keyword] = device(kwargs[keyword])
         return original(cls, *args, **kwargs)
 
     return new
@@ -127,8 +129,15 @@ def _register_with_dynamo(scope: Scope, functions: list[Callable[..., Any]]) -> 
 
     def allow() -> None:
         importlib.import_module("torch._dynamo").allow_in_graph(functions)
+        scope.record("torch._dynamo: allow_in_graph", "it knows the proxies by their ids", forget)
 
-    import_hook.when_imported(scope, "torch._dynamo", allow)
+    def forget() -> None:
+        table = importlib.import_module("torch._dynamo.trace_rules")
+        for function in functions:
+            table._allowed_callable_ids.remove(id(function))
+        table.clear_lru_cache()
+
+    scope.when_imported("torch._dynamo", allow, "its graphs take the proxies")
 
 
 def _fold_in_graphs(scope: Scope, originals: list[Callable[..., Any]]) -> None:
@@ -138,7 +147,7 @@ def _fold_in_graphs(scope: Scope, originals: list[Callable[..., Any]]) -> None:
         table = importlib.import_module("torch._dynamo.variables.torch").constant_fold_functions
         table.update(dict.fromkeys(originals))
 
-    import_hook.when_imported(scope, "torch._dynamo.variables.torch", fold)
+    scope.when_imported("torch._dynamo.variables.torch", fold, "it folds calls of the originals")
 
 
 def _register_with_script(scope: Scope, original: Callable[..., Any], function: Callable[..., Any]) -> None:
@@ -219,12 +228,6 @@ def _tensor_methods(scope: Scope, accelerator: Accelerator) -> None:
         lambda allowed: [*allowed, torch.Tensor.to, torch.Tensor.cuda],
         "parameters of lazy modules may be moved by the proxies too",
     )
-    for storage in ("UntypedStorage", "TypedStorage"):
-        scope.replace(
-            f"torch.{storage}.cuda",
-            lambda _: _storage_cuda(accelerator),
-            "storage.cuda() moves to the accelerator",
-        )
 
 
 def _tensor_cuda(accelerator: Accelerator) -> Callable[..., Any]:
@@ -235,7 +238,7 @@ def _tensor_cuda(accelerator: Accelerator) -> Callable[..., Any]:
         memory_format: torch.memory_format = torch.preserve_format,
     ) -> torch.Tensor:
         """A copy of the tensor on the accelerator; itself if it is there already."""
-        target = accelerator_device(accelerator, device)
+        target = accelerator.type if device is None else accelerator_device(accelerator, device)
         return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
 
     return cuda
@@ -250,16 +253,8 @@ def accelerator_device(accelerator: Accelerator, device: Any) -> torch.device:
     return torch.device(accelerator.device(device))
 
 
-def _storage_cuda(accelerator: Accelerator) -> Callable[..., Any]:
-    def cuda(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
-        """A copy of the storage on the accelerator."""
-        return self.to(device=accelerator_device(accelerator, device), non_blocking=non_blocking)
-
-    return cuda
-
-
 def _tensor_type(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    ours, cuda = f"torch.{accelerator.type}.", "torch.cuda."
+    ours, cuda = accelerator.tensor_types, "torch.cuda."
 
     @functools.wraps(original)
     def function(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:

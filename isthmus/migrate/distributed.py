@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from isthmus.migrate.accelerator import Accelerator
 from isthmus.migrate.cuda_answers import called_by_pytorch
 from isthmus.patches import Scope
 
+_C10D = "torch.distributed.distributed_c10d"
 _TAKES_BACKEND = (
     "init_process_group",
     "new_group",
@@ -27,16 +29,18 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     """Translate backends and device types that are handed to c10d, and answer ``nccl`` where it is asked."""
     if not torch.distributed.is_available():
         return
+    from isthmus.migrate import process_group  # its base class is not there without c10d
+
     for name in _TAKES_BACKEND:
         make = functools.partial(_takes_backend, accelerator)
-        for module in ("torch.distributed", "torch.distributed.distributed_c10d"):
+        for module in ("torch.distributed", _C10D):
             scope.replace(f"{module}.{name}", make, "backend='nccl' is the accelerator's backend")
     scope.replace(
-        "torch.distributed.get_backend",
-        functools.partial(_get_backend, accelerator),
-        "a group of the accelerator's backend reads as 'nccl'",
-        expects=("group",),
+        f"{_C10D}._new_group_with_tag",
+        functools.partial(_takes_backend, accelerator),
+        "backend='nccl' is the accelerator's backend",
     )
+    _answer_backend(scope, accelerator)
     scope.replace(
         "torch.distributed.is_nccl_available",
         lambda original: lambda: not called_by_pytorch() or original(),
@@ -48,6 +52,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         "'nccl' is the accelerator's backend",
         expects=("backend",),
     )
+    process_group.install(scope, accelerator)
     _device_mesh(scope, accelerator)
     symmetric_memory.install(scope)
 
@@ -65,12 +70,28 @@ def _takes_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Ca
     return function
 
 
-def _get_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def get_backend(group: Any = None) -> str:
-        return accelerator.cuda_backend(original(group))
+def _answer_backend(scope: Scope, accelerator: Accelerator) -> None:
+    """``get_backend()`` reads ``nccl``; c10d, which asks its own name of the function, hears the truth."""
 
-    return get_backend
+    def for_all(original: Callable[..., str]) -> Callable[..., str]:
+        @functools.wraps(original)
+        def get_backend(group: Any = None) -> str:
+            return accelerator.cuda_backend(original(group))
+
+        return get_backend
+
+    def for_scripts(original: Callable[..., str]) -> Callable[..., str]:
+        @functools.wraps(original)
+        def get_backend(group: Any = None) -> str:
+            found = original(group)
+            asked_by: str = sys._getframe(1).f_globals.get("__name__", "")
+            return found if asked_by.startswith("torch.") else accelerator.cuda_backend(found)
+
+        return get_backend
+
+    reason = "a group of the accelerator's backend reads as 'nccl'"
+    for module, make in (("torch.distributed", for_all), (_C10D, for_scripts)):
+        scope.replace(f"{module}.get_backend", make, reason, expects=("group",))
 
 
 def _device_mesh(scope: Scope, accelerator: Accelerator) -> None:

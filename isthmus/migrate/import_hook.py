@@ -16,7 +16,6 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from isthmus.after_import import AfterImport
 from isthmus.migrate import answers
 from isthmus.migrate.rewrite import compile_source, worth_parsing
 from isthmus.patches import Scope
@@ -76,20 +75,6 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError:
         return b""
-
-
-def when_imported(scope: Scope, name: str, then: Callable[[], None]) -> None:
-    """Call then() once the module is imported; at once if it is."""
-    if name in sys.modules:
-        then()
-        return
-    finder = AfterImport(name, then)
-    sys.meta_path.insert(0, finder)
-    scope.record(
-        f"sys.meta_path: {name}",
-        "the shim is entered when it is imported",
-        lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None,
-    )
 
 
 def install(scope: Scope) -> None:

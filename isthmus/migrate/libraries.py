@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.migrate import import_hook
 from isthmus.patches import Scope
 
 
@@ -18,16 +17,19 @@ def install(scope: Scope) -> None:
         "accelerate.accelerator": _accelerate,
         "safetensors.torch": _safetensors,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
+        "transformers.utils.import_utils": _transformers,
     }
     for module, patch in patches.items():
-        import_hook.when_imported(scope, module, functools.partial(_patch, scope, patch))
+        scope.when_imported(module, functools.partial(_patch, scope, patch), "it tests for CUDA itself")
 
 
 def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
+    import torch  # noqa: F401 - first: with it the shim is entered, which imports what follows
+
     from isthmus.migrate import accelerator
 
     device_type = accelerator.current(check=False).type
-    if device_type != accelerator.CUDA:
+    if device_type not in (accelerator.CUDA, accelerator.CPU):
         patch(scope, device_type)
 
 
@@ -103,6 +105,15 @@ def _safetensors(scope: Scope, device_type: str) -> None:
     reason = "it knows the names of some devices only"
     for module in ("safetensors", "safetensors.torch"):
         scope.replace(f"{module}.safe_open", make, reason)
+
+
+def _transformers(scope: Scope, device_type: str) -> None:
+    """``TrainingArguments(tf32=True)`` is a wish for speed; what computes in float32 grants it."""
+    scope.replace(
+        "transformers.utils.import_utils.is_torch_tf32_available",
+        lambda _: lambda: True,
+        "TrainingArguments refuses tf32=True where torch.version.cuda is None",
+    )
 
 
 def _deepspeed(scope: Scope, device_type: str) -> None:

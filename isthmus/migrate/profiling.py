@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
+from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
 from torch.profiler import ProfilerActivity
 
 from isthmus.migrate.accelerator import Accelerator
@@ -13,12 +15,27 @@ from isthmus.patches import Scope
 
 _REASON = "CUDA's activity stands for the accelerator's"
 
+# Columns of an event that PyTorch has renamed or is about to; scripts read the old names.
+_COLUMNS = {
+    "cuda_time_total": "device_time_total",
+    "self_cuda_time_total": "self_device_time_total",
+    "cuda_memory_usage": "device_memory_usage",
+    "self_cuda_memory_usage": "self_device_memory_usage",
+}
+
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Redirect both profilers; nothing changes where the accelerator has no activity of its own."""
+    """Redirect both profilers; no activity changes where the accelerator has none of its own."""
+    _columns(scope)
+    _emit_nvtx(scope)
     activity = getattr(ProfilerActivity, accelerator.type.upper(), None)
     if activity is None:
         return
+    scope.replace(
+        "torch.profiler.supported_activities",
+        lambda original: lambda: {*original(), ProfilerActivity.CUDA},
+        _REASON,
+    )
     scope.replace(
         "torch.profiler.profiler._parse_activities",
         functools.partial(_parsing, activity),
@@ -31,6 +48,21 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         _REASON,
         expects=("self", "enabled", "use_cuda", "use_device"),
     )
+
+
+def _columns(scope: Scope) -> None:
+    for kind in (FunctionEvent, FunctionEventAvg):
+        for old, new in _COLUMNS.items():
+            if not hasattr(kind, old):
+                target = f"{kind.__module__}.{kind.__name__}.{old}"
+                scope.set(kind, old, property(operator.attrgetter(new)), target, f"the old name of {new}")
+
+
+def _emit_nvtx(scope: Scope) -> None:
+    owner = "torch.autograd.profiler.emit_nvtx"
+    reason = "NVTX marks are for NVIDIA's profiler"
+    scope.replace(f"{owner}.__enter__", lambda _: lambda self: self, reason, expects=("self",))
+    scope.replace(f"{owner}.__exit__", lambda _: lambda self, *error: False, reason, expects=("self",))
 
 
 def _parsing(activity: ProfilerActivity, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from isthmus.migrate import (
     answers,
+    attention,
+    cpu,
     cuda_module,
     data_parallel,
     devices,
     distributed,
+    extensions,
     library,
     profiling,
     script,
     serialization,
+    storages,
 )
 from isthmus.migrate.accelerator import Accelerator
 from isthmus.patches import Scope
@@ -25,12 +29,16 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     )
     library.install(scope, accelerator)
     devices.install(scope, accelerator)
+    storages.install(scope, accelerator)
     cuda_module.install(scope, accelerator)
     serialization.install(scope, accelerator)
     distributed.install(scope, accelerator)
     script.install(scope, accelerator)
     data_parallel.install(scope, accelerator)
     profiling.install(scope, accelerator)
+    attention.install(scope)
+    extensions.install(scope, accelerator)
+    cpu.install(scope, accelerator)
 
 
 def _restore(before: str) -> None:

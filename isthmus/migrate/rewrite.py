@@ -9,7 +9,7 @@ from types import CodeType
 from isthmus.migrate import answers
 
 # A source without these words has nothing to rewrite; most modules are ruled out by it.
-_WORDS = re.compile(rb"\.type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda")
+_WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda")
 
 
 def worth_parsing(source: bytes) -> bool:
@@ -44,6 +44,8 @@ class _Rewriter(ast.NodeTransformer):
             return node
         if node.attr == "type":
             return _call("__isthmus_type__", node, node.value)
+        if node.attr == "device_type":
+            return _call("__isthmus_device_type__", node, node.value)
         if node.attr == "is_cuda":
             return _call("__isthmus_is_cuda__", node, node.value)
         if node.attr == "cuda" and _ends_with(node.value, "version"):

@@ -36,6 +36,9 @@ DEVICE_FIRST = {
     "torch.amp.autocast_mode.is_autocast_available": "device_type",
 }
 
+# Functions whose second argument is a device; name -> its keyword.
+DEVICE_SECOND = {"torch._pin_memory": "device"}
+
 # Functions that mean CUDA where no device type is given: the type is then put in front; the second are old names.
 AUTOCAST_STATE = ("torch.is_autocast_enabled", "torch.set_autocast_enabled")
 AUTOCAST_GPU = {
@@ -150,6 +153,12 @@ SYNTAX = (
         "<x>.type",
         "'cuda' if <x> is a torch.device of the accelerator, else <x>.type",
         "device.type == 'cuda' is how scripts ask whether they are on the GPU",
+    ),
+    SyntaxRule(
+        "mesh-device-type",
+        "<x>.device_type",
+        "'cuda' if it is the accelerator's and <x> is an object of PyTorch's, else <x>.device_type",
+        "a device mesh made for 'cuda' is asked whether it is on the GPU",
     ),
     SyntaxRule(
         "is-cuda",

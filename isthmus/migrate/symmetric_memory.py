@@ -12,9 +12,7 @@ _MODULE = "torch.distributed._symmetric_memory"
 
 def install(scope: Scope) -> None:
     """Replace ``set_backend`` as soon as its module is imported."""
-    from isthmus.migrate import import_hook
-
-    import_hook.when_imported(scope, _MODULE, functools.partial(_replace, scope))
+    scope.when_imported(_MODULE, functools.partial(_replace, scope), "it refuses NCCL's memory without CUDA")
 
 
 def _replace(scope: Scope) -> None:

@@ -45,10 +45,22 @@ def grad_norm(grads: Iterable[torch.Tensor], norm_type: float = 2.0) -> torch.Te
     Returns:
         0-dim float32 (float64 if a tensor is) on the device of the first tensor; 0 on the CPU without tensors.
     """
-    totals = [_grad_norm(each, float(norm_type))[0] for each in by_device(list(grads))]
+    grads = list(grads)
+    if any(hasattr(each, "full_tensor") for each in grads):  # distributed tensors, whose ranks have parts
+        norms = [torch.linalg.vector_norm(each, norm_type, dtype=_wide(each)) for each in grads]
+        return torch.linalg.vector_norm(torch.stack([_whole(each) for each in norms]), norm_type)
+    totals = [_grad_norm(each, float(norm_type))[0] for each in by_device(grads)]
     if len(totals) < 2:
         return totals[0] if totals else torch.zeros(())
     return torch.linalg.vector_norm(torch.stack([each.to(totals[0].device) for each in totals]), norm_type)
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def grad_norms(grads: Iterable[torch.Tensor], norm_type: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -109,9 +109,9 @@ def adamw_(
         maximize: follow the gradient instead of its opposite.
     """
     if params:
-        lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, masters)
+        lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, masters, steps)
         _adamw_(
-            *map(_shards, lists), list(steps), norm, grad_scale, found_inf, lr, beta1, beta2, eps, weight_decay,
+            *map(_shards, lists), norm, grad_scale, found_inf, lr, beta1, beta2, eps, weight_decay,
             max_norm, decoupled, maximize,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus import opset
+from isthmus.files import make_folder, write_file
 from isthmus.opset import header, pages, torchgen_schemas
 from isthmus.opset.operator import Operator
 
@@ -54,21 +55,14 @@ def _family(name: str) -> list[Operator]:
     return importlib.import_module(f"isthmus.opset.families.{name}").OPERATORS
 
 
-def _write(file: Path, text: str) -> None:
-    file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.new")
-    beside.write_text(text)
-    beside.chmod(0o640)
-    beside.replace(file)
-
-
 def _update(files: dict[Path, str], check: bool) -> int:
     """Write what is stale, or only name it; returns how many files that are."""
     stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
     for file in stale:
         print(f"{'stale' if check else 'written'}: {file.relative_to(HERE.parents[1])}")
         if not check:
-            _write(file, files[file])
+            make_folder(file.parent)
+            write_file(file, files[file].encode())
     return len(stale)
 
 

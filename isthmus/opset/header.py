@@ -1,7 +1,4 @@
-"""Generates ``csrc/isthmus_ops.h``, what the makers of operators in C and C++ include.
-
-    python -m isthmus.opset.header            # write it
-    python -m isthmus.opset.header --check    # exit 1 if it is not what the opset says
+"""The text of ``csrc/isthmus_ops.h``, what the makers of operators in C and C++ include.
 
 For each operator: its schema, a typed prototype, the function that unpacks a call's arguments into that prototype,
 and the name under which a library's table lists it. ``add.Tensor`` of ``aten`` is ``aten_add_Tensor``.
@@ -9,7 +6,6 @@ and the name under which a library's table lists it. ``add.Tensor`` of ``aten`` 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,11 +14,10 @@ from isthmus.opset.operator import Operator, Tolerance
 from isthmus.opset.schema import Argument, Schema
 
 HEADER = Path(__file__).resolve().parents[2] / "csrc" / "isthmus_ops.h"
-FILE_MODE = 0o640
 WIDTH = 110
 
 _OPENING = """\
-/* Isthmus operators: generated from the opset by `python -m isthmus.opset.header`. Do not edit.
+/* Isthmus operators: generated from the opset by `python -m isthmus.opset.generate`. Do not edit.
  *
  * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
  *
@@ -240,27 +235,3 @@ def _tolerance(tolerance: Tolerance) -> str:
         return "0 ulp"
     sums = f" + {tolerance.accumulate:g} roundings of the sum" if tolerance.accumulate else ""
     return f"{tolerance.ulp:g} ulp{sums}"
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there; mode 0640."""
-    beside = path.with_suffix(".tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.chmod(FILE_MODE)
-    beside.replace(path)
-
-
-def main(arguments: list[str]) -> int:
-    """Write the header, or with ``--check`` compare it with the opset."""
-    text = opset()
-    if "--check" not in arguments:
-        write(HEADER, text)
-        return 0
-    if HEADER.is_file() and HEADER.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{HEADER.name} is not what the opset says; do: python -m isthmus.opset.header", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isthmus.exits import fail
+
 if TYPE_CHECKING:
     from isthmus.profile.hot import Hot
     from isthmus.profile.report import Section
@@ -23,11 +25,6 @@ Html = Annotated[Path | None, typer.Option("--html", help="Write the report to t
 Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
-def _fail(error: Exception) -> typer.Exit:
-    print(f"isthmus: {error}", file=sys.stderr)
-    return typer.Exit(1)
-
-
 def _read(path: Path) -> Hot:
     """The findings in a trace; says in one line how many of its events are left out."""
     from isthmus.profile import hot as analysis
@@ -36,7 +33,7 @@ def _read(path: Path) -> Hot:
     try:
         trace = read(path)
     except ProfileError as error:
-        raise _fail(error) from None
+        raise fail(error) from None
     if trace.ignored:
         said = f"{path}: {trace.ignored} events are left out: their time is negative, infinite or no number"
         print(f"isthmus: warning: {said}", file=sys.stderr)
@@ -50,11 +47,11 @@ def _show(title: str, sections: list[Section], html: Path | None) -> None:
         print(report.as_text(title, sections))
         return
     if html.is_dir():
-        raise _fail(IsADirectoryError(f"{html}: a folder; give the name of a file"))
+        raise fail(f"{html}: a folder; give the name of a file")
     try:
         report.write_page(html, title, sections)
     except OSError as error:
-        raise _fail(OSError(f"{html}: {error.strerror}; give a file in a folder that exists")) from None
+        raise fail(f"{html}: {error.strerror}; give a file in a folder that exists") from None
     print(html)
 
 
@@ -78,15 +75,10 @@ def diff(
 ) -> None:
     """Two traces: calls, times, differences and ratios; what is new and what is gone."""
     from isthmus.profile import diff as comparison
-    from isthmus.profile.trace import ProfileError
 
     if b is None:
-        raise _fail(ProfileError(f"{a} is compared with nothing; give two traces: isthmus profile diff A B"))
+        raise fail(f"{a} is compared with nothing; give two traces: isthmus profile diff A B")
     before, after = _read(a), _read(b)
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
-        raise _fail(
-            ProfileError(
-                f"--only {only}: neither trace has such an operator; `isthmus profile hot` lists them"
-            )
-        )
+        raise fail(f"--only {only}: neither trace has such an operator; `isthmus profile hot` lists them")
     _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)

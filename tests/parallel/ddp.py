@@ -196,22 +196,14 @@ def mixed_precision(rank: Rank) -> float:
     """Forward and backward pass in bfloat16, gradients added in float32."""
     from torch.nn.parallel.distributed import _MixedPrecision
 
-    def in_bfloat16(model: nn.Module, inputs: Tensor) -> Tensor:
-        half = {name: value.bfloat16() for name, value in model.named_parameters()}
-        return torch.func.functional_call(model, half, inputs.bfloat16()).float().square().mean()
-
-    expected = models.train_alone(models.mlp(), rank.size, rank.device, in_bfloat16)
+    expected = models.train_alone(models.mlp(), rank.size, rank.device, models.in_bfloat16)
     policy = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = DistributedDataParallel(
         models.mlp().to(rank.device), device_ids=[rank.number], mixed_precision=policy
     )
-
-    def loss(model: nn.Module, inputs: Tensor) -> Tensor:
-        return model(inputs).float().square().mean()
-
     # PyTorch's reducer fills the bucket of the first pass in another dtype than the one that it sends.
-    loss(model, models.batch(0).to(rank.device)).backward()
-    found = models.train(model, rank.number, rank.device, loss)
+    models.in_float32(model, models.batch(0).to(rank.device)).backward()
+    found = models.train(model, rank.number, rank.device, models.in_float32)
     return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
 
 

@@ -24,6 +24,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor
 
+from isthmus import ops
 from tests.parallel import models
 from tests.parallel.rank import Rank, difference, within
 
@@ -100,13 +101,9 @@ def offloaded_to_the_cpu(rank: Rank) -> float:
 def mixed_precision(rank: Rank) -> float:
     """Passes in bfloat16, gradients added in float32."""
 
-    def in_bfloat16(model: nn.Module, inputs: Tensor) -> Tensor:
-        half = {name: value.bfloat16() for name, value in model.named_parameters()}
-        return torch.func.functional_call(model, half, inputs.bfloat16()).float().square().mean()
-
-    expected = models.train_alone(models.mlp(), rank.size, rank.device, in_bfloat16)
+    expected = models.train_alone(models.mlp(), rank.size, rank.device, models.in_bfloat16)
     model = sharded(rank, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
-    found = models.train(model, rank.number, rank.device, lambda m, x: m(x).float().square().mean())
+    found = models.train(model, rank.number, rank.device, models.in_float32)
     return difference(found + whole(model), expected[rank.number] + expected[-1])
 
 
@@ -125,6 +122,23 @@ def accumulation(rank: Rank) -> float:
             steps.step()
             steps.zero_grad()
     return difference(losses + whole(model), expected[rank.number] + expected[-1])
+
+
+@within(1e-6)
+def fused_optimizer(rank: Rank) -> float:
+    """isthmus.ops.AdamW over shards, clipping by the norm of all, beside PyTorch's."""
+    found = []
+    for is_fused in (True, False):
+        model = sharded(rank)
+        steps = ops.AdamW(model.parameters(), lr=1e-2, max_norm=0.01) if is_fused else models.optimizer(model)
+        for step in range(models.STEPS):
+            models.square(model, models.batch(step, rank.number).to(rank.device)).backward()
+            if not is_fused:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            steps.step()
+            steps.zero_grad()
+        found.append(whole(model))
+    return difference(*found)
 
 
 @within(1e-6)

@@ -29,6 +29,17 @@ def square(model: nn.Module, inputs: Tensor) -> Tensor:
     return model(inputs).square().mean()
 
 
+def in_float32(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The same loss of outputs in bfloat16."""
+    return model(inputs).float().square().mean()
+
+
+def in_bfloat16(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The same loss with parameters and inputs rounded to bfloat16."""
+    half = {name: value.bfloat16() for name, value in model.named_parameters()}
+    return torch.func.functional_call(model, half, inputs.bfloat16()).float().square().mean()
+
+
 def optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-2)
 

@@ -11,6 +11,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.parallel.rank import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,6 +59,20 @@ class Ranks:
         found = [f"rank {number}: {error}" for number, error in enumerate(errors) if error]
         assert not found, "\n".join(found)
         assert not missing, f"ranks {missing} did not run it:\n{self.outputs[missing[0]][-3000:]}"
+
+
+def checks_of(subject: str, size: int) -> tuple[Any, Any]:
+    """A fixture ``ranks`` that runs all checks of a subject once, and a test that looks at each of them."""
+
+    @pytest.fixture(scope="module")
+    def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+        return Ranks(subject, size, tmp_path_factory.mktemp(subject))
+
+    @pytest.mark.parametrize("name", list(checks(subject)))
+    def test_ranks(ranks: Ranks, name: str) -> None:
+        ranks.assert_passed(name)
+
+    return ranks, test_ranks
 
 
 def _reports(output: str) -> dict[str, dict]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.conformance import cache
-from isthmus.conformance.arrays import write_file
 from isthmus.conformance.golden import Reader
 from isthmus.conformance.mutation.run import Runner, Selection
 from isthmus.conformance.mutation.score import summary
 from isthmus.conformance.progress import Bar, say
+from isthmus.files import write_file
 
 THRESHOLD = 0.95
 

@@ -1,6 +1,7 @@
 """Runs at the start of every Python process of a job; on PYTHONPATH only inside the job's environment.
 
-It hides itself from the process, runs the sitecustomize that would have run without it, and prepares the shim.
+It hides itself from the process, runs the sitecustomize that would have run without it, starts the recorder of
+`isthmus migrate verify` where one is asked for, and prepares the shim.
 """
 
 import os
@@ -21,13 +22,20 @@ def _run_hidden_sitecustomize(here: str) -> None:
 
 
 def _prepare() -> None:
-    if os.environ.get("ISTHMUS_SHIM") != "1":
-        return
+    steps = []
     try:
-        from isthmus.launch import process
+        if os.environ.get("ISTHMUS_VERIFY"):
+            from isthmus.migrate.verify import recorder
+
+            steps.append(recorder.start)  # ahead of the shim
+        if os.environ.get("ISTHMUS_SHIM") == "1":
+            from isthmus.launch import process
+
+            steps.append(process.prepare)
     except ModuleNotFoundError:  # another Python, in which isthmus is not installed
         return
-    process.prepare()
+    for step in steps:
+        step()
 
 
 _run_hidden_sitecustomize(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - before pathlib

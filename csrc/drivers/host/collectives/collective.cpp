@@ -89,8 +89,12 @@ bool Collective::step() {
       [[fallthrough]];
     case Phase::kWork:
       for (; planned_ < plan_.steps; ++planned_) {
-        awaited_ = plan_.wait ? plan_.wait(planned_) : Wait{};
-        if (!awaited_.ready()) return false;
+        if (plan_.waits) {
+          for (const Wait& wait : plan_.waits(planned_)) {
+            awaited_ = wait;
+            if (!awaited_.ready()) return false;
+          }
+        }
         exchange_->require_usable();
         const Access access(communicator());
         plan_.work(planned_);

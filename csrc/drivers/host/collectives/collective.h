@@ -1,6 +1,7 @@
 // A collective: announce, wait for all, work on all ranks' memory, wait until all have.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,10 +32,12 @@ struct Exchange {
   uint64_t element() const { return element_bytes(request.dtype); }
 };
 
+using Waits = std::array<Wait, 2>;
+
 // The work as steps, each of which may wait first.
 struct Plan {
   uint64_t steps;
-  std::function<Wait(uint64_t step)> wait;  // empty: no step waits
+  std::function<Waits(uint64_t step)> waits;  // all of which must have come; empty: no step waits
   std::function<void(uint64_t step)> work;
 };
 

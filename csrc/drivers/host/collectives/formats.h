@@ -33,10 +33,8 @@ struct BFloat16 {
   }
 };
 
-// Sign, exponent and mantissa in Bits. kInfinity is the infinity of the format, or its only NaN; kOverflow is
-// what values beyond the largest become, as in PyTorch: the infinity, or the largest where there is none.
-template <typename Bits, int kExponentBits, int kMantissaBits, uint32_t kInfinity, uint32_t kNan,
-          uint32_t kOverflow>
+// Sign, exponent and mantissa in Bits. kInfinity is the infinity of the format, or its only NaN.
+template <typename Bits, int kExponentBits, int kMantissaBits, uint32_t kInfinity, uint32_t kNan>
 struct SmallFloat {
   Bits bits;
 
@@ -46,7 +44,7 @@ struct SmallFloat {
     const uint32_t normal = (magnitude << kShift) + (static_cast<uint32_t>(127 - kBias) << 23);
     const uint32_t subnormal = bits_of(float_of(kMagic | magnitude) - float_of(kMagic));
     uint32_t found = magnitude < (1u << kMantissaBits) ? subnormal : normal;
-    if (magnitude >= kInfinity) found = (kInfinity == kNan ? 0x7fc00000 : (magnitude << kShift) | 0x7f800000);
+    if (magnitude >= kInfinity) found = kHasInfinity ? (magnitude << kShift) | 0x7f800000 : 0x7fc00000;
     return float_of(found | ((wide & ~kMagnitude) << (31 - kSign)));
   }
 
@@ -65,6 +63,9 @@ struct SmallFloat {
   }
 
  private:
+  static constexpr bool kHasInfinity = kInfinity != kNan;
+  // What values beyond the largest become, as in PyTorch: the infinity, or the largest.
+  static constexpr uint32_t kOverflow = kHasInfinity ? kInfinity : kInfinity - 1;
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
   static constexpr int kShift = 23 - kMantissaBits;
   static constexpr int kSign = kExponentBits + kMantissaBits;
@@ -73,9 +74,9 @@ struct SmallFloat {
   static constexpr uint32_t kMagic = static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits + 23) << 23;
 };
 
-using Float16 = SmallFloat<uint16_t, 5, 10, 0x7c00, 0x7e00, 0x7c00>;
-using Float8E4M3 = SmallFloat<uint8_t, 4, 3, 0x7f, 0x7f, 0x7e>;
-using Float8E5M2 = SmallFloat<uint8_t, 5, 2, 0x7c, 0x7f, 0x7c>;
+using Float16 = SmallFloat<uint16_t, 5, 10, 0x7c00, 0x7e00>;
+using Float8E4M3 = SmallFloat<uint8_t, 4, 3, 0x7f, 0x7f>;
+using Float8E5M2 = SmallFloat<uint8_t, 5, 2, 0x7c, 0x7f>;
 
 template <typename T>
 struct Complex {

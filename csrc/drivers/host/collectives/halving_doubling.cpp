@@ -24,9 +24,9 @@ class HalvingDoubling {
 
   uint64_t steps() const { return (exchange_.request.count + window_ - 1) / window_ * per_window(); }
 
-  Wait wait(uint64_t step) const {
+  Waits waits(uint64_t step) const {
     const int32_t partner = partner_of(step % per_window());
-    return partner < 0 ? Wait{} : progress_wait(exchange_, partner, step);
+    return {partner < 0 ? Wait{} : progress_wait(exchange_, partner, step)};
   }
 
   void work(uint64_t step) const {
@@ -147,7 +147,7 @@ void HalvingDoubling::take(uint64_t step, int32_t partner) const {
 
 Plan halving_doubling_all_reduce(const Exchange& exchange) {
   const HalvingDoubling algorithm(exchange);
-  return {algorithm.steps(), [algorithm](uint64_t step) { return algorithm.wait(step); },
+  return {algorithm.steps(), [algorithm](uint64_t step) { return algorithm.waits(step); },
           [algorithm](uint64_t step) { algorithm.work(step); }};
 }
 

@@ -32,14 +32,10 @@ class Ring {
 
   // The predecessor has done all steps before; the successor has read the partial result whose place is
   // needed.
-  bool ready_after_successor(uint64_t step) const {
-    return !reduces(step) || step < kPartials ||
-           progress_wait(exchange_, after_, step - (kPartials - 2)).ready();
-  }
-
-  Wait wait(uint64_t step) const {
-    if (!ready_after_successor(step)) return progress_wait(exchange_, after_, step - (kPartials - 2));
-    return progress_wait(exchange_, before_, step);
+  Waits waits(uint64_t step) const {
+    const bool needs_place = reduces(step) && step >= kPartials;
+    return {progress_wait(exchange_, before_, step),
+            needs_place ? progress_wait(exchange_, after_, step - (kPartials - 2)) : Wait{}};
   }
 
   void work(uint64_t step) const {
@@ -107,7 +103,7 @@ void Ring::take(uint64_t step) const {
 
 Plan ring_all_reduce(const Exchange& exchange) {
   const Ring ring(exchange);
-  return {ring.steps(), [ring](uint64_t step) { return ring.wait(step); },
+  return {ring.steps(), [ring](uint64_t step) { return ring.waits(step); },
           [ring](uint64_t step) { ring.work(step); }};
 }
 

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, NoReturn
+
+REASON = "FP8 needs Transformer Engine itself"
+
+
+def refuse_fp8(option: str) -> NoReturn:
+    """Name the option of Megatron that asks for FP8.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(f"{REASON}; leave {option} out")
 
 
 class Format(enum.Enum):
@@ -22,4 +33,4 @@ class DelayedScaling:
     """
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise ValueError("FP8 needs Transformer Engine itself; leave --fp8-format out")
+        refuse_fp8("--fp8-format")

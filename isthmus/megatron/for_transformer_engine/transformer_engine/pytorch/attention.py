@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from isthmus.megatron import context_parallel
+from isthmus.megatron.attention import lengths
 from isthmus.ops.attention import attend
 
 from .module.base import TransformerEngineBaseModule, refuse_options
@@ -121,13 +122,13 @@ class DotProductAttention(TransformerEngineBaseModule):
         form = qkv_format or self.qkv_format
         if self._ranks() > 1:
             return self._over_ranks(query_layer, key_layer, value_layer, kind, form, core_attention_bias)
-        settings = self._settings(kind, window_size or self.window_size, query_layer.shape)
+        settings = self._settings(kind, window_size or self.window_size)
         if form == _PACKED:
-            ends = (
-                cu_seqlens_q if cu_seqlens_q_padded is None else cu_seqlens_q_padded,
-                cu_seqlens_kv if cu_seqlens_kv_padded is None else cu_seqlens_kv_padded,
-            )
-            settings["lengths"] = _lengths(*ends, max_seqlen_q, max_seqlen_kv)
+            ends = cu_seqlens_q if cu_seqlens_q_padded is None else cu_seqlens_q_padded
+            key_ends = cu_seqlens_kv if cu_seqlens_kv_padded is None else cu_seqlens_kv_padded
+            if ends is None or key_ends is None:
+                raise ValueError("packed sequences need cu_seqlens_q and cu_seqlens_kv")
+            settings["lengths"] = lengths(ends, key_ends, max_seqlen_q, max_seqlen_kv)
         else:
             settings["mask"] = _mask(kind, attention_mask)
         if core_attention_bias_type == "post_scale_bias":
@@ -139,7 +140,7 @@ class DotProductAttention(TransformerEngineBaseModule):
             out, _ = attend(q, k, v, scale=self.softmax_scale, **settings)
         return (out.transpose(0, 1) if turned else out).flatten(-2).contiguous()
 
-    def _settings(self, kind: str, window: tuple[int, int] | None, shape: torch.Size) -> dict[str, Any]:
+    def _settings(self, kind: str, window: tuple[int, int] | None) -> dict[str, Any]:
         settings: dict[str, Any] = {}
         if window is not None:
             settings = {"left": _limit(window[0]), "right": _limit(window[1])}
@@ -182,13 +183,3 @@ def _mask(kind: str, mask: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | No
         queries, keys = mask
         return queries.transpose(-1, -2) | keys
     return mask
-
-
-def _lengths(
-    cu_q: torch.Tensor | None, cu_k: torch.Tensor | None, longest_q: int | None, longest_k: int | None
-) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-    if cu_q is None or cu_k is None:
-        raise ValueError("packed sequences need cu_seqlens_q and cu_seqlens_kv")
-    longest_q = int(cu_q.diff().max()) if longest_q is None else int(longest_q)
-    longest_k = int(cu_k.diff().max()) if longest_k is None else int(longest_k)
-    return cu_q, cu_k, longest_q, longest_k

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fp8 import REASON
+from ..common.recipe import refuse_fp8
 
 
 def cast_to_fp8(*_: Any, **__: Any) -> None:
@@ -13,4 +13,4 @@ def cast_to_fp8(*_: Any, **__: Any) -> None:
     Raises:
         ValueError: always.
     """
-    raise ValueError(f"{REASON}; leave --fp8-param-gather out")
+    refuse_fp8("--fp8-param-gather")

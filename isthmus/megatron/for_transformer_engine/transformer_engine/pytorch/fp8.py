@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-REASON = "FP8 needs Transformer Engine itself"
+from ..common.recipe import REASON, refuse_fp8
 
 
 def check_fp8_support() -> tuple[bool, str]:
@@ -45,7 +45,7 @@ def fp8_autocast(enabled: bool = True, *_: Any, **__: Any) -> Iterator[None]:
         ValueError: it is to be enabled.
     """
     if enabled:
-        raise ValueError(f"{REASON}; leave --fp8-format out")
+        refuse_fp8("--fp8-format")
     yield
 
 
@@ -57,5 +57,5 @@ def fp8_model_init(enabled: bool = True, *_: Any, **__: Any) -> Iterator[None]:
         ValueError: it is to be enabled.
     """
     if enabled:
-        raise ValueError(f"{REASON}; leave --fp8-param-gather out")
+        refuse_fp8("--fp8-param-gather")
     yield

@@ -1,0 +1,102 @@
+"""What one call costs under the shim of `isthmus run`, with CUDA's names, beyond the same call with the chip's own.
+
+Goal: a call that takes a device at most +1.0 us, an operator without one within the noise of +-0.05 us. The limit
+beside is a Python function that passes its arguments on, which is what a proxy is at least.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from harness import difference, interleave, per_call, print_table, ratio, save
+
+from isthmus.migrate import shim
+from isthmus.migrate.rewrite import compile_source
+
+UNFAIR = (
+    "Tensors so large that the copy hides the call, or one side before its first use of the device; so one element, "
+    "one thread, no gradients, and both sides timed in every round, the shim entered and left around its own."
+)
+DEVICE_TYPE = "def is_there():\n    return x.device.type == name"
+
+
+def calls(name: str) -> dict[str, Callable[[], object]]:
+    """The calls with the device named as given: "cuda", to be made under the shim, or "chip"."""
+    module, on_cpu, there = getattr(torch, name), torch.ones(1), torch.ones(1, device=name)
+    device, other = torch.device(name), torch.ones(1, device=name)
+    return {
+        "torch.zeros(1, device=text)": lambda: torch.zeros(1, device=name),
+        "torch.zeros(1, device=device)": lambda: torch.zeros(1, device=device),
+        "torch.device(text)": lambda: torch.device(name),
+        "x.cuda() from the CPU": getattr(on_cpu, name),
+        "x.cuda() where it is": getattr(there, name),
+        "x.to(text) from the CPU": lambda: on_cpu.to(name),
+        "x.to(text) where it is": lambda: there.to(name),
+        "torch.cuda.current_device()": module.current_device,
+        "torch.cuda.synchronize()": module.synchronize,
+        "x.device.type == text": is_there(there, name),
+        "torch.add(x, y)": lambda: torch.add(there, other),
+    }
+
+
+def is_there(x: torch.Tensor, name: str) -> Callable[[], object]:
+    """The comparison as it stands in a script: rewritten for "cuda"."""
+    names: dict[str, Any] = {"x": x, "name": name}
+    code = compile_source(DEVICE_TYPE, "script") if name == "cuda" else compile(DEVICE_TYPE, "script", "exec")
+    exec(code, names)
+    found: Callable[[], object] = names["is_there"]
+    return found
+
+
+def pass_on(function: Callable[..., object]) -> Callable[..., object]:
+    """A proxy that does nothing."""
+
+    def proxy(*args: object, **kwargs: object) -> object:
+        return function(*args, **kwargs)
+
+    return proxy
+
+
+def under_shim(name: str, count: int) -> Callable[[], float]:
+    """A peer that enters the shim, measures the call, and leaves."""
+
+    def measure() -> float:
+        with shim():
+            return per_call(calls("cuda")[name], count)()
+
+    return measure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
+    parser.add_argument("--calls", type=int, default=5000, help="calls per row and round (default 5000)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        rows = [row(name, plain, options) for name, plain in calls("chip").items()]
+    print_table(rows)
+    save("shim", rows, unfair=UNFAIR, settings={"rounds": options.rounds, "calls": options.calls})
+
+
+def row(name: str, plain: Callable[[], object], options: argparse.Namespace) -> dict[str, object]:
+    """One line of the table."""
+    peers = {
+        "shim": under_shim(name, options.calls),
+        "chip": per_call(plain, options.calls),
+        "limit": per_call(pass_on(plain), options.calls),
+    }
+    times = interleave(peers, rounds=options.rounds)
+    return {
+        "call": name,
+        "chip_us": times["chip"].median * 1e6,
+        "shim_us": times["shim"].median * 1e6,
+        "added_us": difference(times["shim"], times["chip"]) * 1e6,
+        "ratio": ratio(times["shim"], times["chip"]),
+        "limit_us": difference(times["limit"], times["chip"]) * 1e6,
+    }
+
+
+if __name__ == "__main__":
+    main()

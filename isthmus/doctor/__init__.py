@@ -1,0 +1,61 @@
+"""``isthmus doctor``: what is here, what works, and what to do about the rest.
+
+One file for each subject. Nothing here imports PyTorch or another library into this process: what has to be
+imported to be judged is imported by a child process (``child.py``), so that nothing that is broken, not even a
+driver that crashes, breaks the report.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+from isthmus.doctor.finding import Check, Finding, State, safely
+
+__all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
+
+NO_TORCH = (
+    "PyTorch is not installed; do `pip install torch==2.13.0`, then install Isthmus again with "
+    "`pip install --no-build-isolation --force-reinstall --no-deps .`"
+)
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is installed."""
+    try:
+        return find_spec("torch") is not None
+    except (ImportError, ValueError):  # kept out of this process
+        return False
+
+
+def examine() -> list[Finding]:
+    """Look at everything, side by side; the order is that in which things depend on each other."""
+    checks = _checks()
+    try:
+        groups = _side_by_side(checks)
+    except RuntimeError:  # the limit of threads, which is one of the findings
+        groups = [safely(check, subject) for subject, check in checks.items()]
+    return [finding for group in groups for finding in group]
+
+
+def _side_by_side(checks: dict[str, Check]) -> list[list[Finding]]:
+    with ThreadPoolExecutor(len(checks)) as pool:
+        futures = [pool.submit(safely, check, subject) for subject, check in checks.items()]
+        return [future.result() for future in futures]
+
+
+def _checks() -> dict[str, Check]:
+    from isthmus.doctor import chip, environment, imports, libraries, limits, permissions, plugins, versions
+
+    torch = has_torch()
+    return {
+        "versions": versions.examine,
+        "limits": limits.examine,
+        "permissions": permissions.examine,
+        "options": environment.options,
+        "environment": environment.examine,
+        "libraries": libraries.examine,
+        "imports": imports.with_torch if torch else imports.without_torch,
+        **({"plugins": plugins.examine} if torch else {}),
+        "chip": chip.with_torch if torch else chip.without_torch,
+    }

@@ -1,0 +1,7 @@
+"""``python -m isthmus.doctor [--json]``: the report where even the packages of the ``isthmus`` command are broken."""
+
+import sys
+
+from isthmus.doctor.report import main
+
+sys.exit(main("--json" in sys.argv[1:]))

@@ -1,0 +1,248 @@
+"""The chip: the core, the driver, its devices, a small computation, the routes.
+
+All of it runs in a child process: a driver that is being written crashes and hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import isthmus
+from isthmus.doctor import child
+from isthmus.doctor.finding import Check, Finding, State, describe, fail, ok, safely
+
+_GIB = 1 << 30
+_REBUILD = "do `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
+
+
+def with_torch() -> Iterator[Finding]:
+    """What the chip is under PyTorch."""
+    yield from _in_child(f"{__name__}:torch_records")
+
+
+def without_torch() -> Iterator[Finding]:
+    """That PyTorch is not there, and what the driver is without it."""
+    from isthmus.doctor import NO_TORCH
+
+    text, _, remedy = NO_TORCH.partition("; ")
+    yield fail("torch", text, remedy)
+    yield from _in_child(f"{__name__}:driver_records")
+
+
+def _in_child(target: str) -> Iterator[Finding]:
+    outcome = child.run(target)
+    checking = "start"
+    for record in outcome.records:
+        checking = record.get("checking", checking)
+        if "finding" in record:
+            subject, state, text, remedy = record["finding"]
+            yield Finding(subject, State(state), text, remedy)
+    if outcome.problem:
+        remedy = "run what it does under a debugger, or take another driver with ISTHMUS_DRIVER"
+        yield fail("chip", f"while looking at its {checking}: {outcome.problem}", remedy)
+
+
+def torch_records() -> Iterator[dict[str, Any]]:
+    """In the child: the findings under PyTorch, each check announced before it starts."""
+    yield {"checking": "import by PyTorch"}
+    try:
+        import torch  # noqa: F401 - the import is what registers
+    except BaseException as error:  # a plugin may raise whatever it likes
+        yield {"finding": _import_error(error)}
+        return
+    for subject, check in _CHECKS.items():
+        yield from _announced(subject, check)
+
+
+def driver_records() -> Iterator[dict[str, Any]]:
+    """In the child: the findings that need no PyTorch."""
+    yield from _announced("driver", _driver)
+
+
+def _announced(subject: str, check: Check) -> Iterator[dict[str, Any]]:
+    yield {"checking": subject}
+    for finding in safely(check, subject):
+        yield {"finding": finding}
+
+
+def _import_error(error: BaseException) -> Finding:
+    remedy = "install it again: `pip install --force-reinstall torch==2.13.0`"
+    if "backend extension" in str(error):
+        remedy = "mend or uninstall that plugin; until then, set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    return fail("torch", f"`import torch` fails: {describe(error)}", remedy)
+
+
+def _core() -> Iterator[Finding]:
+    import torch
+
+    try:
+        from isthmus import _build
+    except ModuleNotFoundError:
+        text = f"{torch.__version__}; the C++ core is not built"
+        yield fail("torch", text, "do `pip install --no-build-isolation .`")
+        return
+    text = f"{torch.__version__}, core built for {_build.TORCH_VERSION}"
+    if torch.__version__ == _build.TORCH_VERSION:
+        yield ok("torch", text)
+    else:
+        yield fail("torch", text, _REBUILD)
+
+
+def _registration() -> Iterator[Finding]:
+    status = isthmus.status()
+    for place in status.searched:
+        yield ok("drivers", place)
+    if status.registered:
+        milliseconds = status.seconds * 1e3
+        text = f"driver {status.driver}, {status.reason}; autoload took {milliseconds:.0f} ms"
+        yield ok("chip", text)
+    elif other := _other_accelerator():
+        yield ok("chip", f"not registered: {status.reason}; torch.accelerator is {other}")
+    else:
+        reason, _, remedy = status.reason.partition("; ")
+        yield fail("chip", f"not registered: {reason}", remedy or "change what the line names")
+
+
+def _interface() -> Iterator[Finding]:
+    """The opened driver's version of the driver interface; the loader has refused another major version."""
+    if not isthmus.status().registered:
+        return
+    from isthmus import _C
+
+    driver = _C.driver()
+    yield _interface_finding(f"{driver['name']} ({driver['description']})", driver["version"])
+
+
+def _interface_finding(name: str, version: str) -> Finding:
+    header = (Path(isthmus.include_path()) / "driver.h").read_text(encoding="utf-8")
+    ours = ".".join(re.findall(r"#define ISTHMUS_DRIVER_VERSION_(?:MAJOR|MINOR) (\d+)", header))
+    text = f"{name} speaks version {version}, this Isthmus {ours}"
+    return ok("interface", text if version == ours else f"{text}; what only the newer has is done without")
+
+
+def _driver() -> Iterator[Finding]:
+    """The drivers that are found, the asked or first one opened and initialised."""
+    from isthmus import drivers
+    from isthmus.drivers.driver import Driver
+
+    search = drivers.find(os.environ.get("ISTHMUS_DRIVER", ""))
+    for place in search.searched:
+        yield ok("drivers", place)
+    if not search.candidates:
+        text, _, remedy = search.problem.partition("; ")
+        yield fail("driver", text, remedy or "change what the line names")
+        return
+    first = search.candidates[0]
+    driver = Driver(first.path, first.name, first.delegate)
+    version = driver.table.version
+    name = f"{first.name} ({driver.table.description.decode(errors='replace')})"
+    yield _interface_finding(name, f"{version >> 16}.{version & 0xFFFF}")
+    driver.initialize()
+    count = driver.count()
+    text = f"{first.name}: {count} devices, {first.path}"
+    yield ok("driver", text) if count else fail("driver", text, "ask the maker's own tool what it sees")
+
+
+def _libraries() -> Iterator[Finding]:
+    if not isthmus.status().registered:
+        return
+    from isthmus.chip import registration
+
+    for library in registration.libraries():
+        yield ok("operators", f"library {library.name}: {len(library.operators)} kernels, {library.path}")
+
+
+def _other_accelerator() -> str:
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return "" if device is None or device.type == "chip" else device.type
+
+
+def _accelerator() -> Iterator[Finding]:
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if device is not None:
+        yield ok("accelerator", f"torch.accelerator is {device.type}")
+    elif isthmus.status().registered:
+        from isthmus import _C
+
+        text = f"none is usable: {_C.device_error() or 'the driver has no device'}"
+        yield fail(
+            "accelerator", text, "ask the maker's own tool what it sees; the host chip: ISTHMUS_HOST_DEVICES"
+        )
+    else:
+        yield fail(
+            "accelerator",
+            "none is usable: the chip is not registered, and there is no other",
+            "change what the line 'chip' names, or take the host chip: ISTHMUS_DRIVER=host",
+        )
+
+
+def _devices() -> Iterator[Finding]:
+    import torch
+
+    module: Any = torch.get_device_module()
+    for index in range(torch.accelerator.device_count()):
+        free, total = torch.accelerator.get_memory_info(index)
+        name = module.get_device_name(index)
+        yield ok("device", f"{index}: {name}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free")
+
+
+def _computation() -> Iterator[Finding]:
+    """A product, its gradient and a sum, compared with the CPU."""
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if device is None:
+        return
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.randn(64, 64, generator=generator) for _ in range(2))
+    expected, found = _product(first, second), _product(first.to(device), second.to(device))
+    error = max((a - b.cpu()).abs().max().item() for a, b in zip(expected, found, strict=True))
+    what = "64 x 64 product and its gradient"
+    if error == 0:
+        yield ok("computation", f"{what}: equal to the CPU's, bit for bit")
+    elif error < 1e-3:
+        yield ok("computation", f"{what}: within {error:.1e} of the CPU's")
+    else:
+        remedy = "do not trust this chip; `isthmus conform run` names the operators"
+        yield fail("computation", f"{what} are off by {error:.1e}", remedy)
+
+
+def _product(first: Any, second: Any) -> tuple[Any, Any]:
+    leaf = first.detach().requires_grad_()
+    product = leaf @ second
+    product.relu().sum().backward()
+    return product.detach(), leaf.grad
+
+
+def _routes() -> Iterator[Finding]:
+    if not isthmus.status().registered:
+        return
+    from isthmus import _C
+
+    counts = Counter(route for route, _ in _C.routes().values())
+    text = "ATen overloads: " + ", ".join(f"{count} {route}" for route, count in counts.most_common())
+    if counts["none"] < sum(counts.values()):
+        yield ok("routes", text)
+    else:
+        yield fail("routes", text, "declare a delegate or an operator library in driver.toml")
+
+
+_CHECKS: dict[str, Check] = {
+    "core": _core,
+    "registration": _registration,
+    "interface": _interface,
+    "libraries": _libraries,
+    "accelerator": _accelerator,
+    "devices": _devices,
+    "computation": _computation,
+    "routes": _routes,
+}

@@ -1,0 +1,199 @@
+"""Environment variables that PyTorch, its launchers, the loader of libraries and Isthmus read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from isthmus.doctor.finding import Finding, fail, ok, warning
+from isthmus.doctor.libraries import find
+
+_SUBJECT = "environment"
+_RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+# Read by NCCL's process group only -> what the chip's reads.
+_NCCL_COUNTERPARTS = {
+    "NCCL_SOCKET_IFNAME": "GLOO_SOCKET_IFNAME",
+    "TORCH_NCCL_BLOCKING_WAIT": "ISTHMUS_BLOCKING_WAIT",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "ISTHMUS_FLIGHT_RECORDER",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "ISTHMUS_FLIGHT_RECORDER_FOLDER",
+}
+# Of a vendor's installation -> the library of it that the loader takes from LD_LIBRARY_PATH.
+_VENDORS = {"CUDA_HOME": "libcudart.so*", "ASCEND_HOME_PATH": "libascendcl.so*"}
+
+
+def options() -> Iterator[Finding]:
+    """The options of Isthmus that are set, and misspelt ones."""
+    from isthmus import config
+
+    for option in config.options():
+        if option.problem:
+            text, _, remedy = f"{option.variable}={option.value}: {option.problem}".partition("; ")
+            yield fail("options", text, remedy or "`isthmus env` says what it takes")
+        elif option.is_set:
+            yield ok("options", f"{option.variable}={option.value}")
+    for name in config.unknown():
+        yield fail("options", f"{name} is set, but there is no such option", "`isthmus env` lists them")
+
+
+def examine() -> Iterator[Finding]:
+    """The variables of others."""
+    findings = list(judge(os.environ))
+    yield from findings
+    if not findings:
+        yield ok(_SUBJECT, "no variable contradicts another")
+
+
+def judge(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """What is odd about a set of variables; only warnings and failures."""
+    for check in (
+        _autoload,
+        _devices,
+        _nccl,
+        _allocator,
+        _threads,
+        _ranks,
+        _preload,
+        _paths,
+        _vendors,
+        _cuda_runtime,
+        _proxies,
+    ):
+        yield from check(variables)
+
+
+def has_cuda() -> bool:
+    """Whether a driver for CUDA devices is loaded; asks no CUDA library."""
+    return any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/dxg"))
+
+
+def _autoload(variables: Mapping[str, str]) -> Iterator[Finding]:
+    value = variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+    if value != "1":
+        text = f"TORCH_DEVICE_BACKEND_AUTOLOAD={value}: `import torch` loads no plugin, so there is no chip"
+        yield warning(_SUBJECT, text, "unset TORCH_DEVICE_BACKEND_AUTOLOAD")
+
+
+def _devices(variables: Mapping[str, str]) -> Iterator[Finding]:
+    value = variables.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return
+    hidden = value.strip() in ("", "-1")
+    if hidden and has_cuda():
+        text = f"CUDA_VISIBLE_DEVICES={value}: every CUDA device is hidden"
+        yield warning(_SUBJECT, text, "unset CUDA_VISIBLE_DEVICES if a job is to use them")
+    elif not hidden and not has_cuda():
+        text = f"CUDA_VISIBLE_DEVICES={value} chooses no chip, and no CUDA device is here"
+        yield warning(_SUBJECT, text, "choose a chip with ISTHMUS_DEVICE or torchrun's LOCAL_RANK")
+
+
+def _nccl(variables: Mapping[str, str]) -> Iterator[Finding]:
+    for name, counterpart in _NCCL_COUNTERPARTS.items():
+        if name in variables and counterpart not in variables and not has_cuda():
+            text = f"{name}={variables[name]} is read by NCCL only"
+            yield warning(_SUBJECT, text, f"set {counterpart} too for the chip's collectives")
+
+
+def _allocator(variables: Mapping[str, str]) -> Iterator[Finding]:
+    names = ("ISTHMUS_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    there = [name for name in names if variables.get(name)]
+    if len({variables[name] for name in there}) > 1:
+        text = f"{' and '.join(there)} say different things; the chip's allocator reads {there[0]}"
+        yield warning(_SUBJECT, text, "leave one of them")
+
+
+def _threads(variables: Mapping[str, str]) -> Iterator[Finding]:
+    value = variables.get("OMP_NUM_THREADS")
+    if value is None:
+        return
+    cpus = len(os.sched_getaffinity(0))
+    first = value.split(",")[0].strip()  # a list is for nested regions
+    if not first.isdigit() or int(first) == 0:
+        text = f"OMP_NUM_THREADS={value} is not a number of threads"
+        yield fail(_SUBJECT, text, f"set it to a number from 1 to {cpus}, or unset it")
+    elif int(first) > cpus:
+        text = f"OMP_NUM_THREADS={value} on {cpus} CPUs: the threads wait for each other"
+        yield warning(_SUBJECT, text, f"set it to {cpus} or less, or unset it")
+
+
+def _ranks(variables: Mapping[str, str]) -> Iterator[Finding]:
+    there = [name for name in _RANKS if name in variables]
+    if there and tuple(there) not in (
+        _RANKS,
+        _RANKS[:2],
+    ):  # a program that knows its rank needs the address only
+        missing = ", ".join(name for name in _RANKS if name not in variables)
+        text = f"{', '.join(there)} set, {missing} not: init_process_group() cannot start"
+        yield warning(_SUBJECT, text, "start ranks with torchrun or `isthmus run --nproc`, or unset them")
+    numbers = {name: variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT") if name in variables}
+    for name, value in numbers.items():
+        if not value.isdigit():
+            yield fail(_SUBJECT, f"{name}={value} is not a number", f"set {name} to a number, or unset it")
+            return
+    if {"RANK", "WORLD_SIZE"} <= numbers.keys() and int(numbers["RANK"]) >= int(numbers["WORLD_SIZE"]):
+        text = f"RANK={numbers['RANK']} is not below WORLD_SIZE={numbers['WORLD_SIZE']}"
+        yield fail(_SUBJECT, text, "ranks count from 0; start them with torchrun, or unset both")
+
+
+def _preload(variables: Mapping[str, str]) -> Iterator[Finding]:
+    for library in variables.get("LD_PRELOAD", "").replace(":", " ").split():
+        if "/" in library and not Path(library).is_file():
+            text = f"LD_PRELOAD: {library} is not there"
+            yield warning(_SUBJECT, text, "take it out of LD_PRELOAD, or install it")
+
+
+def _paths(variables: Mapping[str, str]) -> Iterator[Finding]:
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        for entry in variables[name].split(os.pathsep) if variables.get(name) else ():
+            if not entry:
+                text = f"{name} has an empty entry: whatever lies in the current folder is taken"
+                yield warning(_SUBJECT, text, f"take the stray {os.pathsep!r} out of {name}")
+            elif not Path(entry).exists():
+                yield warning(_SUBJECT, f"{name}: {entry} is not there", f"take it out of {name}")
+    for folder, library in _found(variables, "libtorch*.so"):
+        text = f"LD_LIBRARY_PATH: {folder} has a {library}, which takes the place of PyTorch's own"
+        yield fail(_SUBJECT, text, f"take {folder} out of LD_LIBRARY_PATH")
+
+
+def _vendors(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Libraries of another installation of a vendor's toolkit than the one that is named."""
+    for name, pattern in _VENDORS.items():
+        home = variables.get(name)
+        for folder, library in _found(variables, pattern) if home else ():
+            if not folder.resolve().is_relative_to(Path(str(home)).resolve()):
+                text = f"LD_LIBRARY_PATH takes {library} from {folder}, {name} is {home}"
+                yield warning(
+                    _SUBJECT, text, f"let both name the same installation: unset {name} or mend the path"
+                )
+
+
+def _cuda_runtime(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """The loader prefers LD_LIBRARY_PATH to the runtime that PyTorch's wheel brings along."""
+    spec = find("torch")
+    version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    text = version.read_text(encoding="utf-8") if version and version.is_file() else ""
+    built = re.search(r"^cuda\b.*= '(\d+)", text, re.MULTILINE)
+    for folder, library in _found(variables, "libcudart.so.[0-9]*"):
+        if built and library.split(".")[2] != built[1]:
+            text = f"LD_LIBRARY_PATH: {folder} has a {library}, PyTorch is built for CUDA {built[1]}"
+            yield warning(_SUBJECT, text, f"take {folder} out of LD_LIBRARY_PATH")
+
+
+def _found(variables: Mapping[str, str], pattern: str) -> Iterator[tuple[Path, str]]:
+    """Folders of LD_LIBRARY_PATH with a library of that name, and its file; PyTorch's own folder is none."""
+    for entry in filter(None, variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+        folder = Path(entry)
+        library = next(iter(sorted(folder.glob(pattern))), None) if folder.is_dir() else None
+        if library is not None and folder.resolve().parts[-2:] != ("torch", "lib"):
+            yield folder, library.name
+
+
+def _proxies(variables: Mapping[str, str]) -> Iterator[Finding]:
+    proxies = [name for name in variables if name.lower() in ("http_proxy", "https_proxy", "all_proxy")]
+    spared = {
+        host.strip() for name in ("no_proxy", "NO_PROXY") for host in variables.get(name, "").split(",")
+    }
+    if any(variables[name] for name in proxies) and not {"localhost", "127.0.0.1", "*"} & spared:
+        text = f"{', '.join(sorted(proxies))} without localhost in no_proxy: servers of this machine are not found"
+        yield warning(_SUBJECT, text, "no_proxy=localhost,127.0.0.1")

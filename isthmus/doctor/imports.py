@@ -1,0 +1,83 @@
+"""Importing each library that is installed, in a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from isthmus.doctor import child, versions
+from isthmus.doctor.finding import Finding, describe, fail, ok
+from isthmus.doctor.libraries import LIBRARIES, Library, find
+
+_SUBJECT = "imports"
+
+
+def with_torch() -> Iterator[Finding]:
+    """Import every library that is there."""
+    return _examine([library for library in LIBRARIES if find(library.module)])
+
+
+def without_torch() -> Iterator[Finding]:
+    """Import those that need no PyTorch."""
+    return _examine([library for library in LIBRARIES if not library.needs_torch and find(library.module)])
+
+
+def _examine(libraries: list[Library]) -> Iterator[Finding]:
+    attempt = _attempt(libraries, {})
+    if attempt.problems.get("torch"):  # PyTorch's own fault, or that of a plugin, which has its own line?
+        attempt = _attempt(libraries, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    if attempt.sound:
+        names = ", ".join(f"{one.name} {versions.installed(one.name)}".strip() for one in attempt.sound)
+        yield ok(_SUBJECT, f"{names} ({attempt.seconds:.1f} s)")
+    for library in libraries:
+        if problem := attempt.problems.get(library.module):
+            remedy = f"install what it names, or `pip install --force-reinstall {library.name}`"
+            yield fail(_SUBJECT, f"`import {library.module}` fails: {problem}", remedy)
+
+
+class _Attempt(NamedTuple):
+    sound: list[Library]
+    problems: dict[str, str]  # of a module
+    seconds: float
+
+
+def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:
+    """Import all in one child; one that ends the child is left out of the next.
+
+    What stands on PyTorch is not tried where that fails.
+    """
+    sound: list[Library] = []
+    problems: dict[str, str] = {}
+    seconds = 0.0
+    left = libraries
+    while left:
+        outcome = child.run(f"{__name__}:records", *(one.module for one in left), environment=environment)
+        for library, record in zip(left, outcome.records, strict=False):
+            seconds += record["seconds"]
+            if record["problem"]:
+                problems[library.module] = record["problem"]
+            else:
+                sound.append(library)
+        left = left[len(outcome.records) :]
+        if left and (outcome.problem or not outcome.records):
+            problems[left[0].module] = outcome.problem or "it ended the process"
+            left = left[1:]
+        if "torch" in problems:
+            left = [library for library in left if not library.needs_torch]
+    return _Attempt(sound, problems, seconds)
+
+
+def records(*modules: str) -> Iterator[dict[str, Any]]:
+    """In the child: what came of each import."""
+    for module in modules:
+        start = time.perf_counter()
+        try:
+            import_module(module)
+            problem = ""
+        except BaseException as error:  # SystemExit is one
+            problem = describe(error)
+        yield {"problem": problem, "seconds": time.perf_counter() - start}
+        if problem and module == "torch":
+            return

@@ -1,0 +1,174 @@
+"""Installed packages as they lie on disk: half of them there, twice there, or hidden by another folder."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import NamedTuple
+
+from isthmus.doctor import versions
+from isthmus.doctor.finding import Finding, each, fail, ok, warning
+
+_SUBJECT = "libraries"
+
+
+class Library(NamedTuple):
+    """A library that Isthmus stands on or adapts: name of its distribution, module, whether it needs PyTorch."""
+
+    name: str
+    module: str
+    needs_torch: bool = False
+
+
+LIBRARIES = (
+    Library("torch", "torch", needs_torch=True),
+    Library("numpy", "numpy"),
+    Library("ml-dtypes", "ml_dtypes"),
+    Library("apache-tvm-ffi", "tvm_ffi"),
+    Library("pydantic", "pydantic"),
+    Library("pydantic-settings", "pydantic_settings"),
+    Library("safetensors", "safetensors"),
+    Library("libcst", "libcst"),
+    Library("rich", "rich"),
+    Library("typer", "typer"),
+    Library("tokenizers", "tokenizers"),
+    Library("triton", "triton"),
+    Library("transformers", "transformers", needs_torch=True),
+    Library("accelerate", "accelerate", needs_torch=True),
+    Library("deepspeed", "deepspeed", needs_torch=True),
+    Library("megatron-core", "megatron.core", needs_torch=True),
+)
+
+
+def examine() -> Iterator[Finding]:
+    """What is missing, half there, or there twice."""
+    findings = [*each(_SUBJECT, _leftovers, _unfinished, _missing_files, _modules, _doubles, _shadows)]
+    yield from findings
+    if not findings:
+        yield ok(_SUBJECT, f"{len({name_of(found) for found in _installed()})} packages, whole and once each")
+
+
+def name_of(distribution: Distribution) -> str:
+    """Normalised name of a distribution; "" where it does not say."""
+    try:
+        name = distribution.metadata["Name"] or ""
+    except (KeyError, TypeError, OSError, UnicodeDecodeError):
+        return ""
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def find(module: str) -> ModuleSpec | None:
+    """Where a module would be imported from, without importing it or a package above it."""
+    path: list[str] | None = None
+    spec, name = None, ""
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path) for finder in finders)), None)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or ())
+    return spec
+
+
+def _installed() -> Iterable[Distribution]:
+    """Distributions on the search path, without setuptools' own, which it adds when it is imported."""
+    return distributions(path=[entry for entry in sys.path if Path(entry).name != "_vendor"])
+
+
+def _folders() -> list[Path]:
+    """The folders of the search path, each once."""
+    return list(dict.fromkeys(Path(entry).resolve() for entry in sys.path if Path(entry).is_dir()))
+
+
+def _leftovers() -> Iterator[Finding]:
+    """What an interrupted `pip uninstall` leaves: the first letter of a name replaced."""
+    for folder in _folders():
+        for leftover in sorted(folder.glob("~*")):
+            text = f"{leftover} is left of an interrupted installation"
+            yield warning(_SUBJECT, text, f"delete it: `rm -r {leftover}`")
+
+
+def _unfinished() -> Iterator[Finding]:
+    for folder in _folders():
+        for found in sorted(folder.glob("*.dist-info")):
+            metadata = found / "METADATA"
+            if not metadata.is_file() or not metadata.stat().st_size:
+                name = found.name.partition("-")[0]
+                remedy = f"`rm -r {found}`, then `pip install --force-reinstall {name}`"
+                yield fail(_SUBJECT, f"{found} has no METADATA: its installation was interrupted", remedy)
+
+
+def _missing_files() -> Iterator[Finding]:
+    for distribution in _installed():
+        files = _recorded(distribution)
+        missing = [file for file in files if not file.exists()]
+        if not missing:
+            continue
+        name = name_of(distribution)
+        count = f"{len(missing)} of {len(files)} files are missing"
+        text = f"{name} {distribution.version}: {count}, such as {missing[0]}"
+        broken = [file for file in missing if file.suffix == ".so" or file.name == "__init__.py"]
+        found = fail if broken else warning  # images are slimmed by what is not imported
+        yield found(_SUBJECT, text, _again(name, distribution.version))
+
+
+def _recorded(distribution: Distribution) -> list[Path]:
+    """The files of a distribution by its RECORD, but for compiled Python, which may go."""
+    rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    return [
+        Path(str(distribution.locate_file(row[0]))) for row in rows if row and not row[0].endswith(".pyc")
+    ]
+
+
+def _again(name: str, version: str) -> str:
+    return f"`pip install --force-reinstall --no-deps {name}=={version}`"
+
+
+def _modules() -> Iterator[Finding]:
+    """Metadata and module of each library: both, or neither."""
+    for library in LIBRARIES:
+        version, spec = versions.installed(library.name), find(library.module)
+        if version and spec is None:
+            text = f"{library.name} {version} is installed, but there is no module {library.module}"
+            yield fail(_SUBJECT, text, _again(library.name, version))
+        elif spec is not None and not version:
+            text = f"{library.module} is at {_place(spec)} without metadata: its version is not known"
+            yield warning(_SUBJECT, text, "`pip install` it, or take its folder out of PYTHONPATH")
+
+
+def _place(spec: ModuleSpec) -> str:
+    return spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
+
+
+def _doubles() -> Iterator[Finding]:
+    """Two versions of a package in one folder: the second was installed over the first."""
+    places: dict[tuple[str, Path], set[str]] = defaultdict(set)
+    for distribution in _installed():
+        if name := name_of(distribution):
+            folder = Path(str(distribution.locate_file(""))).resolve()
+            places[name, folder].add(distribution.version)
+    for (name, place), found in sorted(places.items()):
+        if len(found) > 1:
+            text = f"{place} has {name} in the versions {', '.join(sorted(found))}, one over the other"
+            yield fail(_SUBJECT, text, f"`pip uninstall {name}` until it is gone, then install it again")
+
+
+def _shadows() -> Iterator[Finding]:
+    """Modules that the search path has twice: the first hides the others."""
+    for library in LIBRARIES:
+        relative = library.module.replace(".", "/")
+        there = [folder for folder in _folders() if _has(folder / relative)]
+        if len(there) > 1:
+            hidden = ", ".join(map(str, there[1:]))
+            text = f"{library.module} of {there[0]} hides that of {hidden}"
+            yield warning(_SUBJECT, text, f"take {there[0]} out of PYTHONPATH, or uninstall one of them")
+
+
+def _has(path: Path) -> bool:
+    return (path / "__init__.py").is_file() or path.with_name(f"{path.name}.py").is_file()

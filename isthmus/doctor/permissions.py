@@ -1,0 +1,116 @@
+"""Who may write what: umask, user, and the folders in which jobs keep compiled code, caches and reports."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import isthmus
+from isthmus.doctor.finding import Finding, each, fail, ok, warning
+
+_SUBJECT = "permissions"
+_REPORTS = ("ISTHMUS_DEBUG_FOLDER", "ISTHMUS_FLIGHT_RECORDER_FOLDER")
+
+
+def examine() -> Iterator[Finding]:
+    """Umask and user, the folders, the files that options name."""
+    yield from each(_SUBJECT, _masks, _users, _folders, _files)
+
+
+def _masks() -> Iterator[Finding]:
+    yield _umask(Path("/proc/self/status").read_text(encoding="utf-8"))
+
+
+def _users() -> Iterator[Finding]:
+    yield _user(os.geteuid())
+
+
+def _umask(status: str) -> Finding:
+    """Read, not set: setting it and back would be seen by other threads."""
+    mask = next(int(line.split()[1], 8) for line in status.splitlines() if line.startswith("Umask:"))
+    if mask & 0o022 == 0o022:
+        return ok(_SUBJECT, f"umask {mask:03o}")
+    text = f"umask {mask:03o}: others can write the files that a job makes"
+    return warning(_SUBJECT, text, "`umask 027` (Isthmus's own files have mode 0640 whatever it is)")
+
+
+def _user(user: int) -> Finding:
+    if user:
+        return ok(_SUBJECT, f"user {user}")
+    return warning(_SUBJECT, "this is root: a job can write everywhere", "run jobs as a user of their own")
+
+
+def _folders() -> Iterator[Finding]:
+    places = _places(dict(os.environ), Path.home())
+    troubles = [trouble for name, path in places.items() for trouble in _trouble(name, path)]
+    yield from troubles
+    if not troubles:
+        yield ok(_SUBJECT, f"{len(places)} folders of caches and reports can be written, by this user only")
+
+
+def _places(environment: dict[str, str], home: Path) -> dict[str, Path]:
+    """What sets or owns a folder -> the folder."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+    temporary = Path(tempfile.gettempdir())
+    by_variable = {
+        "TORCH_EXTENSIONS_DIR": cache / "torch_extensions",
+        "TORCHINDUCTOR_CACHE_DIR": temporary / f"torchinductor_{os.getuid()}",
+        "TRITON_CACHE_DIR": home / ".triton" / "cache",
+        "TORCH_HOME": cache / "torch",
+        "HF_HOME": cache / "huggingface",
+    }
+    places = {name: Path(environment.get(name) or path) for name, path in by_variable.items()}
+    asked = {name: Path(environment[name]) for name in _REPORTS if environment.get(name)}
+    return {"TMPDIR": temporary, "XDG_CACHE_HOME": cache / "isthmus", **places, **asked}
+
+
+def _trouble(name: str, path: Path) -> Iterator[Finding]:
+    """What is wrong with a folder, or with the nearest one above it that is there."""
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        yield fail(_SUBJECT, f"{name}: {there} is not a folder", f"remove it, or set {name} to a folder")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        remedy = f"`chown` it to user {os.geteuid()}, or set {name} to a folder that you can write"
+        yield warning(_SUBJECT, f"{name}: {there} cannot be written", remedy)
+    elif there == path.absolute() and _is_open(there):
+        text = f"{name}: others can write {there} and so put code or data into your jobs"
+        yield warning(_SUBJECT, text, f"`chmod go-w {there}`")
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether others may write in it and take away what is there; the sticky bit forbids the second."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def _files() -> Iterator[Finding]:
+    """Files that the package brings and files that options name."""
+    yield from _shipped()
+    yield from _asked(dict(os.environ))
+
+
+def _shipped() -> Iterator[Finding]:
+    package = Path(isthmus.__file__).parent
+    shipped = [*package.glob("*.so"), *package.glob("drivers/*/*.toml"), *package.glob("drivers/*/*.so")]
+    for file in shipped:
+        if not os.access(file, os.R_OK):
+            yield fail(_SUBJECT, f"{file} cannot be read", f"`chmod a+r {file}`")
+
+
+def _asked(environment: dict[str, str]) -> Iterator[Finding]:
+    for name, file in _named(environment):
+        if not file.exists():
+            yield fail("options", f"{name}: {file} is not there", f"give the path of a file, or unset {name}")
+        elif not os.access(file, os.R_OK):
+            yield fail("options", f"{name}: {file} cannot be read", f"`chmod u+r {file}`, or unset {name}")
+
+
+def _named(environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
+    for file in filter(None, environment.get("ISTHMUS_LIBRARIES", "").split(os.pathsep)):
+        yield "ISTHMUS_LIBRARIES", Path(file)
+    route = environment.get("ISTHMUS_ROUTE", "")
+    if route.startswith("@"):
+        yield "ISTHMUS_ROUTE", Path(route[1:])

@@ -1,0 +1,75 @@
+"""What `import torch` loads by itself: the entry points of the group ``torch.backends``, each tried alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from isthmus.doctor import child
+from isthmus.doctor.finding import Finding, describe, fail, ok, warning
+
+_GROUP = "torch.backends"
+_SUBJECT = "plugins"
+_SLOW_S = 2.0
+_UNNAMED = "privateuseone"  # PyTorch's name of the device that a plugin may take
+
+
+def examine() -> Iterator[Finding]:
+    """Whether each plugin loads, how long that takes, which device it registers."""
+    points = sorted(entry_points(group=_GROUP), key=lambda point: point.name)
+    if not points:
+        remedy = "install Isthmus: `pip install --no-build-isolation .`"
+        yield warning(_SUBJECT, "`import torch` loads no plugin, not even Isthmus", remedy)
+        return
+    outcomes = [_try(point) for point in points]
+    for point, outcome in zip(points, outcomes, strict=True):
+        yield from _judge(point, outcome)
+    devices = [point.name for point, outcome in zip(points, outcomes, strict=True) if _device(outcome)]
+    if len(devices) > 1:
+        text = f"{' and '.join(devices)} register a device each; PyTorch has room for one"
+        yield fail(_SUBJECT, text, "uninstall one of them, or leave Isthmus out with ISTHMUS_DRIVER=none")
+
+
+def _try(point: EntryPoint) -> child.Outcome:
+    off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    return child.run(f"{__name__}:records", point.name, point.value, environment=off)
+
+
+def records(name: str, value: str) -> Iterator[dict[str, Any]]:
+    """In the child: load the plugin as PyTorch does, after PyTorch."""
+    import torch
+
+    yield {"torch": torch.__version__}
+    start = time.perf_counter()
+    try:
+        EntryPoint(name, value, _GROUP).load()()
+    except BaseException as error:  # whatever it raises
+        yield {"problem": describe(error)}
+        return
+    device = torch._C._get_privateuse1_backend_name()
+    yield {"seconds": time.perf_counter() - start, "device": "" if device == _UNNAMED else device}
+
+
+def _device(outcome: child.Outcome) -> str:
+    return str(outcome.records[-1].get("device", "")) if outcome.records else ""
+
+
+def _judge(point: EntryPoint, outcome: child.Outcome) -> Iterator[Finding]:
+    if not outcome.records:
+        return  # PyTorch itself cannot be imported, which has its own line
+    last = outcome.records[-1]
+    name = f"{point.name} ({point.dist.name} {point.dist.version})" if point.dist else point.name
+    problem = last.get("problem") or outcome.problem
+    if problem:
+        package = point.dist.name if point.dist else "it"
+        remedy = f"`pip install --force-reinstall {package}` or `pip uninstall {package}`"
+        yield fail(_SUBJECT, f"{name} breaks `import torch`: {problem}", remedy)
+        return
+    device = f"registers the device {last['device']!r}" if last["device"] else "registers no device"
+    text = f"{name} loads in {last['seconds'] * 1e3:.0f} ms, {device}"
+    if last["seconds"] < _SLOW_S:
+        yield ok(_SUBJECT, text)
+    else:
+        yield warning(_SUBJECT, text, "TORCH_DEVICE_BACKEND_AUTOLOAD=0 spares it where it is not needed")

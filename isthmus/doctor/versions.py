@@ -1,0 +1,102 @@
+"""Which versions are installed, and whether they belong together."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+import isthmus
+from isthmus.doctor import child
+from isthmus.doctor.finding import Finding, each, fail, ok, warning
+
+# Plugins that follow PyTorch's own numbers: the first two must be equal.
+_LIKE_TORCH = ("torch_npu", "intel_extension_for_pytorch")
+_OURS = frozenset({"isthmus", "torch"})
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == \"(?P<extra>\w+)\")?")
+_BOUND = re.compile(r"(==|>=|<)\s*([\d.]+)")
+
+
+def examine() -> Iterator[Finding]:
+    """Python and Isthmus, the libraries that Isthmus adapts, the plugins, what each package requires."""
+    yield ok("python", f"{platform.python_version()} ({platform.machine()}, {platform.system()})")
+    yield _isthmus()
+    yield from each("versions", _adapted, _plugins, _requirements)
+
+
+def _isthmus() -> Finding:
+    recorded = installed("isthmus")
+    if recorded == isthmus.__version__:
+        return ok("isthmus", recorded)
+    known = f"the metadata of the installation say {recorded}" if recorded else "it is not installed"
+    text = f"{isthmus.__version__} at {isthmus.__path__[0]}, but {known}"
+    return warning("isthmus", text, "`pip install --no-build-isolation .`")
+
+
+def _adapted() -> Iterator[Finding]:
+    """The libraries of Isthmus's extras against the versions it was written for; torch has a line of its own."""
+    for line in (metadata.requires("isthmus") if installed("isthmus") else None) or ():
+        found = _REQUIREMENT.match(line)
+        if not found or found["extra"] in (None, "dev", "torch"):
+            continue
+        name, wanted = found["name"], found["range"].strip()
+        version = installed(name)
+        if version and not is_within(version, wanted):
+            text = f"{name} {version}; Isthmus was written for {wanted}"
+            yield warning("versions", text, f"`pip install '{name}{wanted}'`")
+
+
+def installed(name: str) -> str:
+    """Version of a distribution, or "" where it is not installed or does not say."""
+    try:
+        return metadata.version(name) or ""
+    except (metadata.PackageNotFoundError, KeyError):
+        return ""
+
+
+def is_within(version: str, wanted: str) -> bool:
+    """Whether a version is within bounds such as ``">=0.16.1,<0.17"``; only the release numbers count."""
+    here = _release(version)
+    for operator, bound in _BOUND.findall(wanted):
+        limit = _release(bound)
+        width = max(len(here), len(limit))
+        left, right = ((*number, *[0] * (width - len(number))) for number in (here, limit))
+        if not {"==": left == right, ">=": left >= right, "<": left < right}[operator]:
+            return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(number) for number in found[0].split(".")) if found else ()
+
+
+def _plugins() -> Iterator[Finding]:
+    torch = installed("torch")
+    for name in _LIKE_TORCH:
+        version = installed(name)
+        if version and torch and _release(version)[:2] != _release(torch)[:2]:
+            wanted = ".".join(map(str, _release(torch)[:2]))
+            remedy = f"`pip install '{name}=={wanted}.*'`, or uninstall it"
+            yield fail("versions", f"{name} {version} is for another PyTorch than {torch}", remedy)
+
+
+def _requirements() -> Iterator[Finding]:
+    """What `pip check` says: FAIL where PyTorch or Isthmus lacks something, a warning for the others."""
+    output, problem = child.command([sys.executable, "-P", "-m", "pip", "check"])
+    complaints = [line for line in output.splitlines() if " requires " in line or " has requirement " in line]
+    for line in complaints:
+        found = fail if line.partition(" ")[0] in _OURS else warning
+        yield found("requirements", line.rstrip("."), f"`pip install '{_wanted(line)}'`")
+    if not complaints:
+        yield ok(
+            "requirements", f"not checked: pip check: {problem}" if problem else "pip check: none is broken"
+        )
+
+
+def _wanted(line: str) -> str:
+    """Of "a 1 requires b, which is not installed" and "a 1 has requirement b>=2, but you have b 1"."""
+    words = re.split(r" requires | has requirement ", line, maxsplit=1)[1]
+    return re.split(r", which |, but ", words, maxsplit=1)[0]

@@ -1,0 +1,168 @@
+"""What a module defines, holds and calls: the facts that the call graph of the project is made of."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.findings import Finding, Severity
+
+_ELSEWHERE = sys.stdlib_module_names | {
+    "torch",
+    "numpy",
+}  # packages whose functions are none of the project's
+_BUILTINS = frozenset(dir(builtins)) - {"super"}
+
+
+class Reference(NamedTuple):
+    """A name in a function that stands for something to call.
+
+    Attributes:
+        scope: dotted name of the function around it.
+        name: dotted; ``()`` behind a part stands for what calling it gives: ``"package.Model().generate"``.
+        absolute: whether the name starts with a module's; else with a variable of the scope: ``"self.layer"``.
+        called: whether it is called here; else it is handed over, as to a checkpoint.
+    """
+
+    scope: str
+    name: str
+    absolute: bool
+    called: bool = True
+
+
+class Facts(NamedTuple):
+    """What one module defines, holds and calls.
+
+    Attributes:
+        module: its dotted name.
+        functions: dotted name -> a finding at its head, without words.
+        classes: dotted name -> those of its bases.
+        imports: name at the module's top -> dotted name that it stands for.
+        held: scope and variable (``"self.layer"`` too) -> what it may hold.
+        references: what its functions call.
+    """
+
+    module: str
+    functions: dict[str, Finding]
+    classes: dict[str, list[str]]
+    imports: dict[str, str]
+    held: dict[tuple[str, str], set[Reference]]
+    references: set[Reference]
+
+
+def gather(module: Module) -> Facts:
+    """What one module defines, holds and calls."""
+    facts = Facts(module.name, {}, {}, {}, {}, set())
+    top = module.names.top.bound.items()
+    facts.imports.update((name, meaning) for name, meaning in top if isinstance(meaning, str))
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef]
+    functions = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
+    for function in functions:
+        _note_function(module, function, facts)
+    for each in module.of(ast.ClassDef):
+        bases = (module.names.qualified(base) for base in each.bases)
+        facts.classes[_defined(module, each)] = [base for base in bases if base]
+    for call in module.of(ast.Call):
+        facts.references.update(_called(module, call))
+    for assignment in module.of(ast.Assign):
+        for target in assignment.targets:
+            _note_held(module, target, assignment.value, facts)
+    for loop in module.of(ast.For):
+        _note_held(module, loop.target, loop.iter, facts)
+    return facts
+
+
+def _note_function(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef, facts: Facts) -> None:
+    name = _defined(module, function)
+    facts.functions[name] = module.finding("", Severity.REVIEW, function, name, "", "")
+    for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+        annotated = module.names.qualified(each.annotation) if each.annotation else None
+        if annotated and _may_be_ours(annotated):
+            facts.held.setdefault((name, each.arg), set()).add(Reference(name, f"{annotated}()", True))
+
+
+def _defined(module: Module, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    scope = module.names.scope(node)
+    return f"{scope}.{node.name}" if scope else node.name
+
+
+def _called(module: Module, call: ast.Call) -> Iterator[Reference]:
+    """What a call calls, and the functions that it hands over."""
+    yield from _references(module, call.func, True)
+    for value in (*call.args, *(each.value for each in call.keywords)):
+        if isinstance(value, (ast.Name, ast.Attribute)):
+            yield from _references(module, value, False)
+
+
+def _note_held(module: Module, target: ast.expr, value: ast.expr, facts: Facts) -> None:
+    """What a variable or an attribute of ``self`` may hold: any instance made, or variable named, in the value."""
+    root = _root(target)
+    variable = _dotted(target)
+    if root is None or not variable or variable.count(".") > 1:
+        return
+    scope = module.names.scope(root)
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call):
+            made = module.names.qualified(node.func)
+            if made and _may_be_ours(made):
+                facts.held.setdefault((scope, variable), set()).add(Reference(scope, f"{made}()", True))
+    for named in value.args if isinstance(value, ast.Call) else [value]:
+        if (other := _dotted(named)) and other != variable and module.names.qualified(named) is None:
+            facts.held.setdefault((scope, variable), set()).add(Reference(scope, other, False))
+
+
+def _references(module: Module, node: ast.expr, called: bool) -> Iterator[Reference]:
+    root = _root(node)
+    if root is None:
+        return
+    scope = module.names.scope(root).partition(".<lambda>")[0]
+    name = module.names.qualified(node)
+    if name:
+        if _may_be_ours(name):
+            yield Reference(scope, name, True, called)
+    elif (made := _made(module, node)) is not None:
+        yield Reference(scope, made, True, called)
+    elif (dotted := _dotted(node)) and root.id not in _BUILTINS:
+        yield Reference(scope, dotted, False, called)
+
+
+def _made(module: Module, node: ast.expr) -> str | None:
+    """``package.Model()`` and ``package.Model().generate``, from its call; None for anything else."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Call):
+        return None
+    made = module.names.qualified(node.func)
+    return ".".join([f"{made}()", *attributes]) if made and _may_be_ours(made) else None
+
+
+def _dotted(node: ast.expr) -> str:
+    """``"self.layer"``, ``"super().forward"``; "" for what is no such chain."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.insert(0, node.attr)
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+        return ".".join(["super()", *attributes])
+    return ".".join([node.id, *attributes]) if isinstance(node, ast.Name) else ""
+
+
+def _root(node: ast.expr) -> ast.Name | None:
+    while not isinstance(node, ast.Name):
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            node = node.func
+        else:
+            return None
+    return node
+
+
+def _may_be_ours(name: str) -> bool:
+    return name.partition(".")[0] not in _ELSEWHERE

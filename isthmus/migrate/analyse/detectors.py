@@ -1,0 +1,54 @@
+"""Every detector, by what it looks at. A new one is a file in this folder and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from isthmus.migrate.analyse import (
+    call_graph,
+    cuda_api,
+    device_names,
+    distributed,
+    dynamic_shapes,
+    kernels,
+    libraries,
+    operator_calls,
+    operators,
+    performance,
+    precision,
+    profiler,
+    requirements,
+    shell,
+    variables,
+)
+from isthmus.migrate.analyse.module import Detector, ProjectDetector
+from isthmus.migrate.findings import Finding
+from isthmus.migrate.sources import Kind, Source
+
+# Of one Python module.
+MODULE: tuple[Detector, ...] = (
+    cuda_api.detect,
+    device_names.detect,
+    distributed.detect,
+    profiler.detect,
+    variables.detect,
+    libraries.detect,
+    requirements.detect_setup,
+    kernels.detect,
+    dynamic_shapes.detect,
+    performance.detect,
+    precision.detect,
+)
+
+# Of the text of one file that is no Python.
+TEXT: Mapping[Kind, tuple[Callable[[Source], Iterator[Finding]], ...]] = {
+    Kind.REQUIREMENTS: (requirements.detect,),
+    Kind.SHELL: (shell.detect,),
+}
+
+# Of the project, in this order: later ones see what earlier ones found.
+PROJECT: tuple[ProjectDetector, ...] = (
+    operator_calls.DETECTOR,
+    operators.DETECTOR,
+    call_graph.DETECTOR,
+)

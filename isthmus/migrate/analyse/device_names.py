@@ -1,0 +1,161 @@
+"""Strings, attributes and comparisons that name CUDA as a device (IM101 to IM108, IM119, IM123)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.strings import (
+    NUMBERED,
+    choices,
+    claimed,
+    formats,
+    is_device,
+    is_own_type,
+    is_word,
+    text,
+)
+from isthmus.migrate.findings import Finding, Severity
+
+_AUTOMATIC, _REVIEW = Severity.AUTOMATIC, Severity.REVIEW
+_AUTOCAST = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}
+_SCALERS = {"torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"}
+_COMPARED = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+
+
+def detect(module: Module) -> Iterator[Finding]:
+    """``x.cuda()``, ``"cuda:0"``, ``f"cuda:{rank}"``, ``x.is_cuda``, ``device.type == "cuda"``."""
+    if not module.mentions("cuda"):
+        return
+    done = claimed(module)
+    for whole, _, kind in choices(module):
+        if kind == "device":
+            said = "chooses between CUDA and the CPU"
+            yield module.finding(
+                "IM104", _AUTOMATIC, whole, '"cuda" or "cpu"', said, "becomes DEVICE, or its type"
+            )
+    for call in module.of(ast.Call):
+        yield from _call(module, call, done)
+    for node in module.of(ast.Attribute):
+        if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
+            advice = 'becomes .device.type != "cpu"'
+            yield module.finding("IM119", _REVIEW, node, ".is_cuda", "asks for CUDA", advice)
+    for comparison in module.of(ast.Compare):
+        yield from _comparison(module, comparison, done)
+    for formatted in (*module.of(ast.JoinedStr), *module.of(ast.BinOp), *module.of(ast.Call)):
+        if formats(formatted) and formatted not in done:
+            yield from _numbered(module, formatted)
+    for constant in module.of(ast.Constant):
+        if constant not in done and (text(constant) == "cuda" or NUMBERED.fullmatch(text(constant))):
+            yield from _string(module, constant)
+
+
+def _call(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Finding]:
+    """Calls that are converted together with the string in them; their strings are done."""
+    if not isinstance(call.func, ast.Attribute):
+        yield from _typed(module, call, done)
+    elif call.func.attr == "cuda" and module.names.qualified(call.func) is None:
+        code, advice = (
+            ("IM108", "becomes DEVICE") if _moves_storage(module, call) else ("IM101", "becomes .to(DEVICE)")
+        )
+        yield module.finding(code, _AUTOMATIC, call, ".cuda()", "moves to CUDA", advice)
+    elif call.func.attr == "startswith" and call.args and text(call.args[0]) in {"cuda", "cuda:"}:
+        if is_device(module, call.func.value):
+            advice = 'becomes a question for "cpu"'
+            yield module.finding("IM119", _REVIEW, call, "startswith", "asks for CUDA", advice)
+    else:
+        yield from _typed(module, call, done)
+
+
+def _typed(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Finding]:
+    name = module.names.qualified(call.func)
+    given = {each.arg: each.value for each in call.keywords}
+    first = call.args[0] if call.args else given.get("type", given.get("device_type"))
+    if name in _SCALERS:
+        first = call.args[0] if call.args else given.get("device")
+        if not (call.args or call.keywords):
+            yield module.finding("IM118", _AUTOMATIC, call, name or "", "is of CUDA", "is given DEVICE.type")
+    if isinstance(first, ast.Constant) and first.value == "cuda" and call not in done:
+        if name == "torch.device":
+            done.add(first)
+            said, advice = "names a CUDA device", "becomes DEVICE"
+            yield module.finding("IM105", _AUTOMATIC, call, name, said, advice)
+        elif name in _AUTOCAST | _SCALERS:
+            done.add(first)
+            yield module.finding("IM118", _AUTOMATIC, call, name, "is of CUDA", "is given DEVICE.type")
+    if pinned := given.get("pin_memory_device"):
+        done.add(pinned)
+        said = "is ignored by PyTorch"
+        yield module.finding("IM123", _AUTOMATIC, call, "pin_memory_device", said, "is dropped")
+
+
+def _comparison(module: Module, node: ast.Compare, done: set[ast.AST]) -> Iterator[Finding]:
+    """Comparisons with a string, or with a collection of types without the CPU."""
+    if len(node.comparators) != 1 or not isinstance(node.ops[0], _COMPARED):
+        return
+    right = node.comparators[0]
+    if is_own_type(node.left):
+        done.add(right)
+        return
+    strings = right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
+    types = {text(each) for each in strings}
+    is_types = "cuda" in types and not types & {"cpu", ""} and is_device(module, node.left)
+    if is_types or any(text(side) == "cuda" or NUMBERED.fullmatch(text(side)) for side in (node.left, right)):
+        done.update(ast.walk(node) if is_types else (node.left, right))
+        advice = "becomes a comparison with the CPU, or with DEVICE.type"
+        yield module.finding("IM119", _REVIEW, node, '"cuda"', "is compared with a device", advice)
+
+
+def _numbered(module: Module, node: ast.expr) -> Iterator[Finding]:
+    parent = module.parents[node]
+    if isinstance(parent, ast.Dict) and node in parent.keys:
+        yield from _tag(module, node, parent)
+    else:
+        said, advice = "names a CUDA device", 'becomes f"{DEVICE.type}:..."'
+        yield module.finding("IM103", _AUTOMATIC, node, '"cuda:..."', said, advice)
+
+
+def _string(module: Module, node: ast.Constant) -> Iterator[Finding]:
+    parent = module.parents[node]
+    if isinstance(parent, ast.Dict) and node in parent.keys and NUMBERED.fullmatch(text(node)):
+        yield from _tag(module, node, parent)
+    elif not is_word(module, node):
+        advice = "becomes DEVICE.type" if text(node) == "cuda" else 'becomes f"{DEVICE.type}:..."'
+        yield module.finding("IM102", _AUTOMATIC, node, f'"{text(node)}"', "names a CUDA device", advice)
+
+
+def _tag(module: Module, node: ast.expr, tags: ast.Dict) -> Iterator[Finding]:
+    """A key of map_location, unless the device's stands beside it."""
+    if not _is_map(module, tags):
+        return
+    ours = [key for key in tags.keys if isinstance(key, ast.JoinedStr) and not formats(key)]
+    if not ours:
+        said, advice = "is the tag of a checkpoint from CUDA", "stays, and DEVICE's is added"
+        yield module.finding("IM108", _AUTOMATIC, node, '"cuda:..."', said, advice)
+
+
+def _is_map(module: Module, tags: ast.Dict) -> bool:
+    """Whether a dictionary is the argument map_location, or is assigned to a name like that."""
+    parent = module.parents[tags]
+    if isinstance(parent, ast.Assign):
+        return any(isinstance(each, ast.Name) and each.id == "map_location" for each in parent.targets)
+    if isinstance(parent, ast.keyword):
+        return parent.arg == "map_location"
+    return (
+        isinstance(parent, ast.Call)
+        and module.names.qualified(parent.func) == "torch.load"
+        and tags in parent.args[1:2]
+    )
+
+
+def _moves_storage(module: Module, call: ast.Call) -> bool:
+    """Whether a call is the body of ``lambda storage, location: storage.cuda()``."""
+    parent = module.parents[call]
+    return (
+        isinstance(parent, ast.Lambda)
+        and len(parent.args.args) == 2
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == parent.args.args[0].arg
+    )

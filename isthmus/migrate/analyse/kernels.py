@@ -1,0 +1,127 @@
+"""Kernels and extensions that Python code holds or builds: Triton, CuPy, Numba, cpp_extension, torch.library."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.stand_ins import advice
+from isthmus.migrate.findings import Finding, Severity
+
+_TRITON = frozenset(("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit"))
+_CUDA_JIT = frozenset(("numba.cuda.jit", "cupyx.jit.rawkernel", "cutlass.cute.kernel", "cutlass.cute.jit"))
+_RAW = {
+    **dict.fromkeys(
+        ("cupy.RawKernel", "cupy.RawModule", "cupy.ElementwiseKernel", "cupy.ReductionKernel", "cupy.fuse"),
+        "CuPy",
+    ),
+    "pycuda.compiler.SourceModule": "PyCUDA",
+}
+_EXTENSION = "torch.utils.cpp_extension."
+BUILDS = frozenset(_EXTENSION + name for name in ("load", "load_inline", "CUDAExtension", "CppExtension"))
+_LIBRARY = ("torch.library.", "torch._custom_ops.")
+_REGISTER = frozenset(("impl", "register_kernel"))  # of a torch.library.Library, of an operator
+_FOR_CUDA = frozenset(("cuda", "autogradcuda"))
+_PORTABLE = frozenset(("cpu", "privateuse1", "compositeimplicitautograd", "compositeexplicitautograd"))
+
+
+def detect(module: Module) -> Iterator[Finding]:
+    """Kernels in Python (IM408, IM409), operators for CUDA (IM410) and extensions that are built (IM411)."""
+    for function, code in kernels(module):
+        severity, instead = todo(code, function.name)
+        said = "is a Triton kernel" if code == "IM408" else "is a CUDA kernel in Python"
+        yield module.finding(code, severity, _head(function), function.name, said, instead)
+    if module.mentions("cupy", "pycuda", "cpp_extension", "library", "_custom_op"):
+        for call in module.of(ast.Call):
+            yield from _called(module, call)
+
+
+def kernels(module: Module) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """The module's functions that Triton (IM408) or a compiler for CUDA (IM409) makes kernels of, with that code."""
+    if not module.mentions("triton", "numba", "cutlass", "cupyx"):
+        return
+    for function in module.of(ast.FunctionDef):
+        names = {_decorator(module, each) for each in function.decorator_list}
+        if names & _TRITON:
+            yield function, "IM408"
+        elif names & _CUDA_JIT:
+            yield function, "IM409"
+
+
+def todo(code: str, name: str) -> tuple[Severity, str]:
+    """How grave a kernel of :func:`kernels` is, and what to do about it."""
+    if code == "IM408":
+        return Severity.REVIEW, f"it runs where Triton has a backend for the target; else {advice(name)}"
+    return Severity.MANUAL, advice(name)
+
+
+def _called(module: Module, call: ast.Call) -> Iterator[Finding]:
+    name = module.names.qualified(call.func) or ""
+    if name in _RAW:
+        said = f"compiles a CUDA kernel with {_RAW[name]}"
+        yield module.finding("IM409", Severity.MANUAL, call, name, said, advice(_assigned(module, call)))
+    elif name in BUILDS:
+        yield _build(module, call, name)
+    elif name == "torch.library.custom_op":
+        yield from _registered(module, call, Severity.MANUAL)
+    elif name.startswith(_LIBRARY) or (isinstance(call.func, ast.Attribute) and call.func.attr in _REGISTER):
+        yield from _registered(module, call, Severity.REVIEW)  # another call may register for all
+
+
+def _build(module: Module, call: ast.Call, name: str) -> Finding:
+    if builds_cuda(call, name):
+        instead = (
+            "build it where there is CUDA only, and give the target another way for each of its operators"
+        )
+        return module.finding("IM411", Severity.MANUAL, call, name, "builds CUDA sources", instead)
+    instead = "build it for the target too; it works there if it uses ATen's operators and no data pointers"
+    return module.finding("IM411", Severity.REVIEW, call, name, "builds C++ sources", instead)
+
+
+def _registered(module: Module, call: ast.Call, severity: Severity) -> Iterator[Finding]:
+    """An operator or an implementation whose device type or dispatch key is CUDA's."""
+    values = [*call.args, *keywords(call).values()]
+    texts = [each.value for value in values for each in _elements(value) if isinstance(each, ast.Constant)]
+    types = [str(text).lower() for text in texts if isinstance(text, str)]
+    if not _FOR_CUDA & set(types) or _PORTABLE & set(types):
+        return
+    operator = next((str(text) for text in texts if str(text).lower() not in _FOR_CUDA), "an operator")
+    instead = f"register it for the target's device type too, or for all: {advice(operator)}"
+    said = "is implemented here for CUDA only"
+    yield module.finding("IM410", severity, call, operator, said, instead)
+
+
+def builds_cuda(call: ast.Call, name: str) -> bool:
+    """Whether one of :data:`BUILDS` compiles CUDA sources."""
+    if name.endswith(".CUDAExtension") or "cuda_sources" in keywords(call):
+        return True
+    texts = (each.value for each in ast.walk(call) if isinstance(each, ast.Constant))
+    return any(isinstance(text, str) and text.endswith((".cu", ".cuh")) for text in texts)
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """Arguments that a call gives by name."""
+    return {each.arg: each.value for each in call.keywords if each.arg}
+
+
+def _elements(value: ast.expr) -> list[ast.expr]:
+    return value.elts if isinstance(value, (ast.List, ast.Tuple, ast.Set)) else [value]
+
+
+def _decorator(module: Module, node: ast.expr) -> str | None:
+    return module.names.qualified(node.func if isinstance(node, ast.Call) else node)
+
+
+def _assigned(module: Module, call: ast.Call) -> str:
+    """The variable that a call is assigned to, or the first text it is given: what the kernel is called."""
+    parent = module.parents.get(call)
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        return parent.targets[0].id
+    return next((str(each.value) for each in call.args if isinstance(each, ast.Constant)), "")[:80]
+
+
+def _head(function: ast.FunctionDef) -> ast.Name:
+    """A function without its body, as a place."""
+    line = function.lineno
+    return ast.Name(function.name, lineno=line, end_lineno=line, col_offset=function.col_offset)

@@ -1,0 +1,66 @@
+"""Imports of third-party libraries that have no path to another accelerator (IM301 to IM303)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.third_party import LIBRARIES, library
+from isthmus.migrate.findings import Finding, Severity
+
+_TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
+_IMPORT = re.compile(r"\b(?:import|from)\s+(\w+)")
+_MISSING = {"ImportError", "ModuleNotFoundError", "Exception", ""}
+_SAID = {"IM301": "is written for NVIDIA GPUs", "IM302": "has a stand-in"}
+_BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
+
+
+def detect(module: Module) -> Iterator[Finding]:
+    """One finding per import; where the script goes on without the library, a person need only look."""
+    if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions("import_module", "find_spec"):
+        return
+    for statement in module.of(ast.Import):
+        for alias in statement.names:
+            yield from _import(module, statement, alias.name)
+    for origin in module.of(ast.ImportFrom):
+        if origin.module and not origin.level:
+            found = {f"{origin.module}.{alias.name}" for alias in origin.names}
+            by_entry = {entry[0]: name for name in sorted(found) if (entry := library(name))}
+            for name in by_entry.values():
+                yield from _import(module, origin, name)
+    for call in module.of(ast.Call):
+        if module.names.qualified(call.func) in _BY_NAME and call.args:
+            asked = getattr(call.args[0], "value", None)
+            if isinstance(asked, str):
+                yield from _import(module, call, asked)
+
+
+def _import(module: Module, node: ast.stmt | ast.expr, name: str) -> Iterator[Finding]:
+    if (found := library(name)) is None:
+        return
+    code, severity, advice = found[1]
+    said = _SAID.get(code, "is converted" if code.startswith("IM2") else "needs attention")
+    if severity is Severity.MANUAL and _optional(module, node):
+        severity = Severity.REVIEW
+        said += ", but the script goes on without it"
+    yield module.finding(code, severity, node, name, said, advice)
+
+
+def _optional(module: Module, node: ast.AST) -> bool:
+    """Whether an import lies under an ``if``, or in a ``try`` that catches its failure without raising."""
+    inner = node
+    for outer in module.enclosing(node):
+        if isinstance(outer, ast.If):
+            return True
+        if isinstance(outer, ast.Try) and inner in outer.body:
+            return any(_goes_on(handler) for handler in outer.handlers)
+        inner = outer
+    return False
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {each.id if isinstance(each, ast.Name) else "" for each in caught}
+    return bool(names & _MISSING) and not any(isinstance(each, ast.Raise) for each in handler.body)

@@ -1,0 +1,135 @@
+"""What detectors look at: one module, and the project as a whole.
+
+A detector of a module is a function ``(module: Module) -> Iterator[Finding]``; it runs in a worker process, and no
+tree outlives it. A detector that needs the whole project has two steps: ``gather(module)`` runs in the worker and
+returns a small picklable value, ``judge(project)`` runs at the end on all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from isthmus.migrate.analyse.names import Index, Names, index
+from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.sources import Source
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+class Module:
+    """A Python source (or the code cells of a notebook), parsed.
+
+    Attributes:
+        source: the file.
+        text: the Python text; for a notebook, that of its code cells.
+        tree: syntax tree of the text.
+        name: dotted name, ``"package.module"``.
+
+    Args:
+        places: for notebooks, each line's path and line; line n of the text is ``places[n - 1]``.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tree: ast.Module,
+        *,
+        text: str | None = None,
+        name: str = "",
+        places: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        self.source = source
+        self.text = source.text if text is None else text
+        self.tree = tree
+        self.name = name
+        self._places = places
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines of the text as Python counts them, without their ends."""
+        return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+    @cached_property
+    def _index(self) -> Index:
+        return index(self.tree, self.name, self.source.path.name == "__init__.py")
+
+    @property
+    def names(self) -> Names:
+        """Resolver: ``names.qualified(node)`` is ``"torch.cuda.synchronize"`` or None."""
+        return self._index.names
+
+    @property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node around every node."""
+        return self._index.parents
+
+    def of(self, kind: type[Node]) -> list[Node]:
+        """Every node of exactly this type, in the order of the source."""
+        return self._index.nodes.get(kind, [])  # type: ignore[return-value]
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any of the words occurs in the text: asked before anything slower."""
+        return any(word in self.text for word in words)
+
+    def enclosing(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around a node, innermost first."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def finding(
+        self, code: str, severity: Severity, node: ast.AST, subject: str, message: str, advice: str
+    ) -> Finding:
+        """A finding at a node; in a notebook its path ends in ``#cell<n>`` and lines count within the cell."""
+        line: int = getattr(node, "lineno", 0)
+        end: int = getattr(node, "end_lineno", None) or line
+        path, first = self._places[line - 1] if self._places and line else (self.source.name, line)
+        column = self._column(node, line)
+        return Finding(code, severity, path, first, first + end - line, subject, message, advice, column)
+
+    def _column(self, node: ast.AST, line: int) -> int:
+        """From 1 on, in characters; the parser counts bytes of UTF-8."""
+        offset: int = getattr(node, "col_offset", 0)
+        if line == 0 or self.text.isascii():
+            return offset + 1
+        return len(self.lines[line - 1].encode()[:offset].decode(errors="ignore")) + 1
+
+
+class Project(NamedTuple):
+    """All of a project.
+
+    Attributes:
+        root: the folder (or file) that was asked for.
+        target: device type of the chip that it shall run on.
+        facts: what the detector's own ``gather`` returned, one per module, without None.
+        natives: C++ and CUDA sources.
+        findings: of the detectors of modules, so far.
+    """
+
+    root: Path
+    target: str
+    facts: list[Any]
+    natives: list[Source]
+    findings: list[Finding]
+
+
+Detector = Callable[[Module], Iterator[Finding]]
+
+
+class ProjectDetector(NamedTuple):
+    """A detector of the project as a whole.
+
+    Attributes:
+        gather: from each module, a small picklable value, or None.
+        judge: what the project's facts say.
+        probes: it asks PyTorch and the target, which takes seconds; `--no-probe` leaves it out.
+    """
+
+    gather: Callable[[Module], Any]
+    judge: Callable[[Project], Iterator[Finding]]
+    probes: bool = False

@@ -1,0 +1,178 @@
+"""Which dotted name an expression stands for, from the imports and simple assignments of its module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
+_LEAVES = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+
+
+class Scope:
+    """The names that a module, class or function binds.
+
+    Args:
+        parent: scope around it.
+        path: dotted name of what it is, with a dot at the end.
+        is_class: names of a class are not seen from its methods.
+    """
+
+    __slots__ = ("bound", "is_class", "parent", "path")
+
+    def __init__(self, parent: Scope | None, path: str, is_class: bool = False) -> None:
+        self.parent = parent
+        self.path = path
+        self.is_class = is_class
+        self.bound: dict[
+            str, str | ast.expr | None
+        ] = {}  # dotted name; expression; None: an object of its own
+
+    def bind(self, name: str, meaning: str | ast.expr | None = None) -> None:
+        """Bind a name; a meaning that is known stays (``try: import apex`` and then ``apex = None``)."""
+        if self.bound.get(name) is None:
+            self.bound[name] = meaning
+
+    def find(self, name: str) -> Scope | None:
+        """The scope whose binding a name in this one sees; None: a builtin, or from ``import *``."""
+        if name in self.bound:
+            return self
+        outer = self.parent
+        while outer is not None and (outer.is_class or name not in outer.bound):
+            outer = outer.parent
+        return outer
+
+
+class Index(NamedTuple):
+    """A syntax tree, walked once.
+
+    Attributes:
+        nodes: by type, in the order of the source.
+        parents: of every node.
+        names: what its names stand for.
+    """
+
+    nodes: dict[type[ast.AST], list[ast.AST]]
+    parents: dict[ast.AST, ast.AST]
+    names: Names
+
+
+class Names:
+    """Resolver of a module's names.
+
+    Args:
+        module: dotted name of the module, ``"package.module"``.
+        is_package: it is an ``__init__.py``; relative imports then start one level lower.
+    """
+
+    def __init__(self, module: str, is_package: bool = False) -> None:
+        self.module = module
+        self._package = module if is_package else module.rpartition(".")[0]
+        self._scope_of: dict[ast.AST, Scope] = {}
+        self.top = Scope(None, f"{module}." if module else "")
+
+    def qualified(self, node: ast.AST) -> str | None:
+        """The dotted name of a Name or Attribute: ``"torch.cuda.synchronize"`` for ``cuda.synchronize`` after
+        ``from torch import cuda``, ``"package.module.function"`` for a definition of the module itself; None for
+        what is no such chain, a parameter, or a variable that is assigned anything but such a name.
+        """
+        return self._qualified(node, 0)
+
+    def scope(self, node: ast.AST) -> str:
+        """Dotted name of the function or class in which a Name or a definition lies; at the top, the module."""
+        return self._scope_of.get(node, self.top).path.rstrip(".")
+
+    def _qualified(self, node: ast.AST | None, depth: int) -> str | None:
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or depth > 8:  # a = b; b = a
+            return None
+        scope = self._scope_of.get(node, self.top).find(node.id)
+        meaning = scope.bound[node.id] if scope else None
+        if isinstance(meaning, ast.expr):
+            meaning = self._qualified(meaning, depth + 1)
+        return ".".join([meaning, *reversed(attributes)]) if meaning else None
+
+    def _enter(self, node: ast.AST, scope: Scope) -> Scope:
+        """Note what a node binds; the scope of what lies in it."""
+        if isinstance(node, ast.Name):
+            self._scope_of[node] = scope
+            if not isinstance(node.ctx, ast.Load):
+                scope.bind(node.id)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                scope.bind(*_imported(alias))
+        elif isinstance(node, ast.ImportFrom):
+            base = self._absolute(node)
+            for alias in node.names:
+                scope.bind(alias.asname or alias.name, f"{base}.{alias.name}" if base else alias.name)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and isinstance(node.value, (ast.Name, ast.Attribute)):
+                    scope.bind(target.id, node.value)
+        elif isinstance(node, ast.arg):
+            scope.bind(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            scope.bind(node.name)
+        elif isinstance(node, _SCOPES):
+            return self._define(node, scope)
+        return scope
+
+    def _define(self, node: ast.AST, scope: Scope) -> Scope:
+        self._scope_of[node] = scope
+        name = getattr(node, "name", "<lambda>")
+        if not isinstance(node, ast.Lambda):
+            scope.bind(name, f"{scope.path}{name}")
+        return Scope(scope, f"{scope.path}{name}.", isinstance(node, ast.ClassDef))
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        package = self._package.split(".") if self._package else []
+        kept = package[: len(package) + 1 - node.level] if node.level else []
+        return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def index(tree: ast.Module, module: str = "", is_package: bool = False) -> Index:
+    """Walk a tree once.
+
+    Args:
+        tree: of the module.
+        module: its dotted name.
+        is_package: it is an ``__init__.py``.
+    """
+    names = Names(module, is_package)
+    nodes: dict[type[ast.AST], list[ast.AST]] = {}
+    parents: dict[ast.AST, ast.AST] = {}
+    stack: list[tuple[ast.AST, Scope]] = [(tree, names.top)]
+    while stack:
+        node, scope = stack.pop()
+        nodes.setdefault(type(node), []).append(node)
+        inner = names._enter(node, scope)
+        children = list(_children(node))
+        for child in children:
+            parents[child] = node
+        stack += [(child, inner if _inside(node, child) else scope) for child in reversed(children)]
+    return Index(nodes, parents, names)
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            yield from (each for each in value if isinstance(each, ast.AST))
+        elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+            yield value
+
+
+def _inside(node: ast.AST, child: ast.AST) -> bool:
+    """Whether a definition's child is evaluated in its scope: its body and parameters, not decorators and bases."""
+    return isinstance(child, (ast.stmt, ast.arguments)) or isinstance(node, ast.Lambda)
+
+
+def _imported(alias: ast.alias) -> tuple[str, str]:
+    """What ``import a.b`` and ``import a.b as c`` bind, and its meaning."""
+    top = alias.name.partition(".")[0]
+    return (alias.asname, alias.name) if alias.asname else (top, top)

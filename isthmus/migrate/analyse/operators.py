@@ -1,0 +1,162 @@
+"""Uses of PyTorch's functions, modules and optimizers that the target lacks (IM501) or runs on the CPU (IM502).
+
+Two tables decide, both by probing: which ATen operators a public name reaches (:mod:`probe`, once for each version of
+PyTorch, kept in the user's cache), and what the target does with each (:mod:`targets`). A name in neither is none.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from isthmus.files import make_folder, user_cache
+from isthmus.migrate.analyse import probe, targets
+from isthmus.migrate.analyse.module import Module, Project, ProjectDetector
+from isthmus.migrate.findings import Finding, Severity
+
+_METHODS = "torch.Tensor."
+_HOW = {probe.ALWAYS: "reaches", probe.SOMETIMES: "may reach", probe.BACKWARD: "its gradient reaches"}
+_SHOWN = 3  # operators of a finding
+# Methods of Python's own types, which a call of an unknown object may be of.
+_COMMON = frozenset(name for each in (str, bytes, list, dict, set, int, float) for name in dir(each))
+
+Reached = dict[str, dict[str, str]]
+
+
+class Use(NamedTuple):
+    """A public name of PyTorch that is called, ``"torch.Tensor.sum"`` for a method of an unknown object."""
+
+    name: str
+    place: Finding
+
+
+def gather(module: Module) -> list[Use] | None:
+    """Every call of a name of PyTorch's, and of a method that may be a tensor's."""
+    if not module.mentions("torch"):
+        return None
+    uses: list[Use] = []
+    for call in module.of(ast.Call):
+        name = module.names.qualified(call.func)
+        if name is None and isinstance(call.func, ast.Attribute) and call.func.attr not in _COMMON:
+            name = f"{_METHODS}{call.func.attr}"
+        if name and name.startswith("torch."):
+            uses.append(Use(name, module.finding("", Severity.REVIEW, call, name, "", "")))
+    return uses
+
+
+def judge(project: Project) -> Iterator[Finding]:
+    """Uses that reach an operator with which the target has trouble."""
+    if not project.target or not any(project.facts):
+        return
+    try:
+        found = ask(project.target)
+        reached = table() if found.operators else {}
+    except LookupError as error:
+        print(f"isthmus: operators are not looked at: {error}", file=sys.stderr)
+        return
+    troubled = {
+        name: bad for name, operators in reached.items() if (bad := operators.keys() & found.operators.keys())
+    }
+    for uses in project.facts:
+        for use in uses:
+            if use.name in troubled:
+                yield _finding(use, troubled[use.name], reached[use.name], found)
+
+
+def ask(target: str) -> targets.Troubles:
+    """What a device does not run itself, asked in a process that imports PyTorch.
+
+    Raises:
+        LookupError: PyTorch here knows no such device, or has no kernels for it.
+    """
+    environment = dict(os.environ)
+    if target == "chip":
+        environment.setdefault("ISTHMUS_DRIVER", "host")  # also where another accelerator is
+    command = [sys.executable, "-m", targets.__name__, target]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise LookupError(lines[-1] if lines else f"the process that asks ended with {done.returncode}")
+    device, operators = json.loads(done.stdout.splitlines()[-1])
+    return targets.Troubles(device, {name: (route, why) for name, (route, why) in operators.items()})
+
+
+def table() -> Reached:
+    """Public name -> ATen operator -> when it is reached; made once for each version of PyTorch.
+
+    Raises:
+        LookupError: PyTorch is not installed, or the table cannot be made.
+    """
+    path = cache()
+    if not path.is_file():
+        print(
+            "isthmus: probing PyTorch's operators (once for each version of it, a minute or two)",
+            file=sys.stderr,
+        )
+        _make(path)
+    reached: Reached = json.loads(path.read_text())
+    return reached
+
+
+def cache() -> Path:
+    """Where the table is kept."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        raise LookupError("PyTorch is not installed; install it, or pass --no-probe") from None
+    digest = hashlib.sha256(Path(probe.__file__).read_bytes()).hexdigest()[:12]
+    return user_cache() / "operators" / f"torch-{version}-{digest}.json"
+
+
+def _make(path: Path) -> None:
+    try:
+        make_folder(path.parent)
+    except OSError as error:
+        raise LookupError(
+            f"{path.parent}: {error.strerror}; set XDG_CACHE_HOME, or pass --no-probe"
+        ) from None
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # as PyTorch itself is
+    done = subprocess.run(_command(path), env=environment, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode or not path.is_file():
+        raise LookupError("PyTorch could not be probed, see above; pass --no-probe to leave it out")
+
+
+def _command(path: Path) -> list[str]:
+    return [sys.executable, "-m", probe.__name__, str(path)]
+
+
+def _finding(use: Use, troubled: Iterable[str], reached: dict[str, str], found: targets.Troubles) -> Finding:
+    ordered = sorted(troubled, key=lambda name: (list(_HOW).index(reached[name]), name))
+    missing = [name for name in ordered if found.operators[name][0] == targets.NONE]
+    shown = missing or ordered
+    certain = any(reached[name] == probe.ALWAYS for name in missing) and not use.name.startswith(_METHODS)
+    parts = [f"{_HOW[reached[name]]} {name}" for name in shown[:_SHOWN]]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    what = "lacks" if missing else "runs by fallback on the CPU"
+    why = found.operators[shown[0]][1]
+    return use.place._replace(
+        code="IM501" if missing else "IM502",
+        severity=Severity.MANUAL if certain else Severity.REVIEW,
+        message=f"{', '.join(parts)}{more}, which {found.device} {what} ({why})",
+        advice=_advice(use.name, bool(missing)),
+    )
+
+
+def _advice(name: str, missing: bool) -> str:
+    condition = "if it is a tensor's: " if name.startswith(_METHODS) else ""
+    if missing:
+        return (
+            f"{condition}use other operators, give the driver a kernel, or copy to the CPU and back around it"
+        )
+    return f"{condition}it works and is slow: keep it out of the training loop, or give the driver a kernel"
+
+
+DETECTOR = ProjectDetector(gather, judge, probes=True)

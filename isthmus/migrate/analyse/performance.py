@@ -1,0 +1,147 @@
+"""Advice on speed (IM7xx): what costs time on every accelerator and most where starting a kernel costs most."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.syntax import (
+    Loop,
+    is_conditional,
+    is_constant,
+    keyword,
+    loops,
+    method,
+    passes,
+    training_loops,
+)
+from isthmus.migrate.findings import Finding, Severity
+
+_LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
+_FUSED = {f"torch.optim.{name}" for name in ("Adam", "AdamW", "SGD", "Adagrad")}
+_DDP = {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
+_FACTORIES = {
+    f"torch.{name}"
+    for name in ("zeros", "ones", "empty", "full", "arange", "rand", "randn", "eye", "linspace")
+}
+_READS = {"item", "tolist", "cpu", "numpy"}
+
+
+def detect(module: Module) -> Iterator[Finding]:
+    """DataLoader, optimizer, DistributedDataParallel, copies, and reads of values in the training loop."""
+    if not module.mentions("torch"):
+        return
+    for call in module.of(ast.Call):
+        yield from _constructed(module, call, module.names.qualified(call.func) or "")
+        yield from _moved(module, call)
+    for loop in training_loops(module):
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Call) and not is_conditional(module, node, loop):
+                yield from _in_training_loop(module, node)
+        yield from _accumulation(module, loop)
+
+
+def _constructed(module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+    if name in _LOADERS:
+        yield from _loader(module, call)
+    elif name in _FUSED and not (passes(call, "fused") or passes(call, "foreach")):
+        said, advice = "updates parameter by parameter", "pass fused=True"
+        if "Adam" in name:
+            advice += ", or use isthmus.ops.AdamW for Adam and AdamW"
+        yield _advice(module, call, "IM704", name, said, advice)
+    elif name in _DDP and not passes(call, "bucket_cap_mb"):
+        said = "reduces gradients in buckets of 25 MB"
+        advice = "try bucket_cap_mb from 50 to 500 where the link is fast, and gradient_as_bucket_view=True"
+        yield _advice(module, call, "IM705", name, said, advice)
+    elif method(call) == "zero_grad" and is_constant(keyword(call, "set_to_none"), False):
+        advice = "leave set_to_none out"
+        yield _advice(
+            module, call, "IM710", "zero_grad", "writes zeros where it could drop gradients", advice
+        )
+
+
+def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
+    if is_constant(keyword(call, "num_workers"), 0) or not (
+        passes(call, "num_workers") or len(call.args) > 5
+    ):
+        said, advice = (
+            "loads in the training process",
+            "pass num_workers, two or more, and persistent_workers=True",
+        )
+        yield _advice(module, call, "IM701", "DataLoader", said, advice)
+    if is_constant(keyword(call, "pin_memory"), False) or not (
+        passes(call, "pin_memory") or len(call.args) > 7
+    ):
+        said, advice = "gives pageable memory, whose copies wait", "pass pin_memory=True"
+        yield _advice(module, call, "IM702", "DataLoader", said, advice)
+
+
+def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
+    """Copies to the device: of a loop's own variable, and of what could have been made there."""
+    if method(call) not in {"to", "cuda"} or not isinstance(call.func, ast.Attribute):
+        return
+    moved, subject = call.func.value, f".{method(call)}()"
+    if isinstance(moved, ast.Call) and module.names.qualified(moved.func) in _FACTORIES:
+        if _is_device(call) and not passes(moved, "device"):
+            said, advice = "copies what is made on the CPU", "pass device= where it is made"
+            yield _advice(module, call, "IM709", subject, said, advice)
+    elif isinstance(moved, ast.Name) and _is_device(call) and not passes(call, "non_blocking"):
+        over = [loop for loop in loops(module, call) if isinstance(loop, ast.For)]
+        if any(moved.id in _targets(loop) for loop in over):
+            advice = "pass non_blocking=True, with a DataLoader that pins memory"
+            yield _advice(module, call, "IM703", subject, "waits for the copy of a batch", advice)
+
+
+def _is_device(call: ast.Call) -> bool:
+    """Whether a call of ``to`` or ``cuda`` moves rather than converts: its argument looks like a device."""
+    if method(call) == "cuda":
+        return True
+    argument = call.args[0] if call.args else keyword(call, "device")
+    if isinstance(argument, ast.Constant):
+        return isinstance(argument.value, (str, int)) and argument.value != "cpu"
+    name = argument.attr if isinstance(argument, ast.Attribute) else getattr(argument, "id", "")
+    return "device" in name.lower() or name in {"rank", "local_rank", "gpu"}
+
+
+def _targets(loop: ast.For) -> set[str]:
+    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def _in_training_loop(module: Module, call: ast.Call) -> Iterator[Finding]:
+    name = method(call)
+    if name in _READS and not call.args:
+        said = "waits for the device in every step"
+        advice = "keep the value on the device and read it every so many steps"
+        yield _advice(module, call, "IM707", f".{name}()", said, advice)
+    elif name == "empty_cache":
+        advice = "leave it out: the allocator reuses what is free"
+        yield _advice(module, call, "IM708", name, "gives memory back in every step", advice)
+
+
+def _accumulation(module: Module, loop: Loop) -> Iterator[Finding]:
+    """A step that is taken in some iterations only, under DistributedDataParallel, and no ``no_sync``."""
+    if not module.mentions("DistributedDataParallel", "DDP") or module.mentions(
+        "no_sync", "set_requires_gradient_sync", "require_backward_grad_sync"
+    ):
+        return
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and method(node) == "step" and _every_so_often(module, node, loop):
+            said = "is taken after several backward passes, each of which reduces all gradients"
+            yield _advice(
+                module, node, "IM706", "step", said, "run all but the last backward under model.no_sync()"
+            )
+            return
+
+
+def _every_so_often(module: Module, node: ast.AST, loop: Loop) -> bool:
+    for outer in module.enclosing(node):
+        if outer is loop:
+            return False
+        if isinstance(outer, ast.If) and any(isinstance(each, ast.Mod) for each in ast.walk(outer.test)):
+            return True
+    return False
+
+
+def _advice(module: Module, node: ast.AST, code: str, subject: str, message: str, advice: str) -> Finding:
+    return module.finding(code, Severity.ADVICE, node, subject, message, advice)

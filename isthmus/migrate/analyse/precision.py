@@ -1,0 +1,84 @@
+"""Advice on precision (IM8xx): where the same script may give other numbers on another accelerator."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.syntax import is_constant, keyword, method
+from isthmus.migrate.findings import Finding, Severity
+
+_DOUBLE = {"torch.float64", "torch.double", "torch.DoubleTensor", "torch.cuda.DoubleTensor"}
+_HALF = {"torch.float16", "torch.half"}
+_MATMUL = "torch.set_float32_matmul_precision"
+_DETERMINISTIC = {"torch.use_deterministic_algorithms", "torch.backends.cudnn.deterministic"}
+_AUTOCAST = {
+    "torch.cuda.amp.autocast",
+    "torch.autocast",
+    "torch.amp.autocast",
+    "torch.amp.autocast_mode.autocast",
+}
+
+
+def detect(module: Module) -> Iterator[Finding]:
+    """TF32 and reduced reductions, float64, float16 without a scaler, a model in half precision, determinism."""
+    if not module.mentions("torch"):
+        return
+    for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
+        yield from _name(module, node)
+    for call in module.of(ast.Call):
+        yield from _call(module, call)
+
+
+def _name(module: Module, node: ast.expr) -> Iterator[Finding]:
+    name = module.names.qualified(node) or ""
+    if name in _DOUBLE:
+        said, advice = (
+            "is lacking or emulated on many accelerators",
+            "use float32, or do this part on the CPU",
+        )
+        yield _advice(module, node, "IM802", name, said, advice)
+    elif name == _MATMUL or name.endswith((".allow_tf32", "_reduced_precision_reduction", ".fp32_precision")):
+        if name == _MATMUL or name.startswith(("torch.backends.cuda.", "torch.backends.cudnn.")):
+            said = "decides how exact products of float32 are on NVIDIA GPUs only"
+            advice = "compare with a run at the highest precision, or allow other chips the same error"
+            yield _advice(module, node, "IM801", name, said, advice)
+    elif name in _DETERMINISTIC:
+        said = "asks for deterministic kernels; which there are differs between accelerators"
+        yield _advice(module, node, "IM805", name, said, "run twice on the target and compare the losses")
+
+
+def _call(module: Module, call: ast.Call) -> Iterator[Finding]:
+    name = method(call)
+    if name == "double" and not call.args:
+        said, advice = (
+            "converts to float64, which many accelerators lack",
+            "use float32, or do this on the CPU",
+        )
+        yield _advice(module, call, "IM802", ".double()", said, advice)
+    elif name == "half" and not call.args:
+        said = "converts to float16, whose range ends at 65504"
+        yield _advice(module, call, "IM804", ".half()", said, "use bfloat16, or autocast with a GradScaler")
+    elif (
+        _is_half_autocast(module, call)
+        and module.mentions(".backward(")
+        and not module.mentions("GradScaler")
+    ):
+        said, advice = "trains in float16 without a scaler", "add torch.amp.GradScaler, or use bfloat16"
+        yield _advice(module, call, "IM803", "autocast", said, advice)
+
+
+def _is_half_autocast(module: Module, call: ast.Call) -> bool:
+    """Whether a call is an autocast to float16: by its argument, or as CUDA's default."""
+    name = module.names.qualified(call.func)
+    if name not in _AUTOCAST:
+        return False
+    dtype = keyword(call, "dtype")
+    if dtype is not None:
+        return module.names.qualified(dtype) in _HALF
+    return name == "torch.cuda.amp.autocast" or bool(call.args and is_constant(call.args[0], "cuda"))
+
+
+def _advice(module: Module, node: ast.AST, code: str, subject: str, message: str, advice: str) -> Finding:
+    return module.finding(code, Severity.ADVICE, node, subject, message, advice)

@@ -1,0 +1,95 @@
+"""What an analysis prints and writes, and whether it fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from isthmus.files import write_file
+from isthmus.migrate.analyse.codes import GROUPS
+from isthmus.migrate.analyse.csv_report import as_csv, write_folder
+from isthmus.migrate.analyse.engine import Report
+from isthmus.migrate.analyse.html_report import as_page
+from isthmus.migrate.analyse.sarif import as_sarif
+from isthmus.migrate.analyse.table import line, print_report, summary
+from isthmus.migrate.findings import Severity
+
+TARGETS = ("chip", "npu", "xpu", "cuda")
+FAIL_ON = ("automatic", "review", "manual", "never")
+_RANK = {Severity.ADVICE: 0, Severity.AUTOMATIC: 1, Severity.REVIEW: 2, Severity.MANUAL: 3}
+
+
+class Request(NamedTuple):
+    """What the user asked for; see ``isthmus migrate analyse --help``."""
+
+    target: str = ""
+    format: str = "table"
+    output: Path | None = None
+    csv: Path | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    fail_on: str = "manual"
+
+    def mistake(self) -> str:
+        """What is wrong with it, in one line; "" if nothing is."""
+        for option, value, choices in (
+            ("--target", self.target or "chip", TARGETS),
+            ("--format", self.format, tuple(FORMATS)),
+            ("--fail-on", self.fail_on, FAIL_ON),
+        ):
+            if value not in choices:
+                return f"{option} {value}: choose from {', '.join(choices)}"
+        for code in (*self.select, *self.ignore):
+            if not code.startswith("IM"):
+                return f"{code}: no code; they look like IM101, or IM1 for a group"
+            if code[:3] not in ("IM", *GROUPS):
+                return f"{code}: no such group; there are {', '.join(GROUPS)}"
+        return ""
+
+
+def write(report: Report, request: Request) -> bool:
+    """Print or write the findings that were asked for; whether one of them is as grave as ``fail_on``.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    wanted = tuple(request.select) or ("IM",)
+    findings = [
+        f for f in report.findings if f.code.startswith(wanted) and not f.code.startswith(request.ignore)
+    ]
+    report = report._replace(findings=findings)
+    if request.csv:
+        write_folder(request.csv, findings)
+    if request.output:
+        write_file(request.output, FORMATS[request.format](report).encode())
+        print(summary(report))
+    elif request.format == "table":
+        print_report(report)
+    else:
+        sys.stdout.write(FORMATS[request.format](report))
+    return request.fail_on != "never" and any(
+        _RANK[finding.severity] >= _RANK[Severity(request.fail_on)] for finding in findings
+    )
+
+
+def as_lines(report: Report) -> str:
+    """One line per finding and the summary."""
+    return "\n".join([*(line(finding) for finding in report.findings), summary(report)]) + "\n"
+
+
+def as_json(report: Report) -> str:
+    """``{"files": .., "lines": .., "findings": [{"code": .., "severity": .., "path": .., ..}]}``."""
+    findings = [{**finding._asdict(), "severity": finding.severity.value} for finding in report.findings]
+    return json.dumps({"files": report.files, "lines": report.lines, "findings": findings}, indent=2) + "\n"
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "table": as_lines,
+    "json": as_json,
+    "sarif": as_sarif,
+    "csv": as_csv,
+    "html": as_page,
+}

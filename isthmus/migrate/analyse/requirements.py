@@ -1,0 +1,69 @@
+"""Requirements of a project (IM31x): libraries without a path, CUDA's own packages, PyTorch's builds for CUDA."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.strings import text
+from isthmus.migrate.analyse.third_party import distribution
+from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.sources import Source
+
+_PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
+_PART_OF_CUDA = re.compile(
+    r"nvidia-[\w-]+-cu\d+|cudatoolkit\S*|cudnn|nccl|pytorch-cuda|cuda-toolkit|cuda-nvcc"
+)
+_CUDA_BUILD = re.compile(
+    r"(?P<subject>torch\w*\s*[=~<>]=?\s*[\d.]+\+cu\d+|https?://\S+/whl/(?:nightly/)?cu\d+\S*)"
+)
+
+
+def detect(source: Source) -> Iterator[Finding]:
+    """Line by line: requirements files, pyproject.toml, setup.cfg, conda environments."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        required = line.split("#", 1)[0]
+        if required.strip():
+            yield from _line(source, number, required)
+
+
+def detect_setup(module: Module) -> Iterator[Finding]:
+    """``install_requires`` and ``extras_require`` of a ``setup.py``."""
+    if module.source.path.name != "setup.py":
+        return
+    for call in module.of(ast.Call):
+        for keyword in call.keywords:
+            if keyword.arg in {"install_requires", "extras_require", "setup_requires"}:
+                yield from _constants(module, keyword.value)
+
+
+def _constants(module: Module, tree: ast.expr) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        match = _PACKAGE.match(text(node))
+        if match and (found := distribution(match["name"])):
+            known = found[1]
+            yield module.finding(known.code, known.severity, node, match["name"], "is required", known.advice)
+
+
+def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
+    if build := _CUDA_BUILD.search(line):
+        said, advice = "is PyTorch's build for CUDA", "require PyTorch without the local version or index"
+        yield _found(source, number, "IM312", Severity.REVIEW, build["subject"], said, advice)
+        return
+    for quoted in re.findall(r"[\"']([^\"']+)[\"']", line) or [line]:
+        match = _PACKAGE.match(quoted)
+        name = match["name"] if match else ""
+        if _PART_OF_CUDA.fullmatch(name):
+            yield _found(source, number, "IM311", Severity.REVIEW, name, "is part of CUDA", "leave it out")
+        elif found := distribution(name):
+            _, known = found
+            said = "is required"
+            yield _found(source, number, known.code, known.severity, name, said, known.advice)
+
+
+def _found(
+    source: Source, line: int, code: str, severity: Severity, subject: str, message: str, advice: str
+) -> Finding:
+    return Finding(code, severity, source.name, line, line, subject, message, advice)

@@ -1,0 +1,77 @@
+"""Shell scripts: the launcher, NVIDIA's commands, variables that CUDA and NCCL read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.analyse.variables import VARIABLES
+from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.sources import Source
+
+
+class _Pattern(NamedTuple):
+    code: str
+    severity: Severity
+    words: re.Pattern[str]
+    message: str
+    advice: str
+
+
+_PATTERNS = (
+    _Pattern(
+        "IM220",
+        Severity.AUTOMATIC,
+        re.compile(r"-m\s+torch\.distributed\.launch\b"),
+        "is deprecated",
+        "becomes torchrun, which sets LOCAL_RANK; or `isthmus run --nproc`",
+    ),
+    _Pattern(
+        "IM321",
+        Severity.REVIEW,
+        re.compile(
+            r"\b(?:nvidia-smi|nvcc|nsys|ncu|nvprof|cuda-memcheck|compute-sanitizer|nvidia-cuda-mps-control)\b"
+        ),
+        "is NVIDIA's",
+        "`isthmus doctor` shows devices, `isthmus run` their memory, torch.profiler their time",
+    ),
+    _Pattern(
+        "IM303",
+        Severity.REVIEW,
+        re.compile(r"\b(?:horovodrun|colossalai run|composer)\b(?=\s+\S)"),
+        "starts ranks for a library that knows CUDA first",
+        "use torchrun or `isthmus run --nproc`",
+    ),
+    _Pattern(
+        "IM312",
+        Severity.REVIEW,
+        re.compile(r"https?://\S+/whl/(?:nightly/)?cu\d+"),
+        "has PyTorch's builds for CUDA",
+        "install PyTorch from the default index",
+    ),
+    *(_Pattern(each.code, Severity.REVIEW, each.names, each.message, each.advice) for each in VARIABLES),
+)
+
+
+def detect(source: Source) -> Iterator[Finding]:
+    """Line by line, without comments; a line that ends in a backslash counts for itself."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if not line.lstrip().startswith("#") or line.lstrip().startswith("#SBATCH"):
+            yield from _line(source, number, line)
+
+
+def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
+    for pattern in _PATTERNS:
+        for match in pattern.words.finditer(line):
+            yield Finding(
+                pattern.code,
+                pattern.severity,
+                source.name,
+                number,
+                number,
+                match[0].split()[-1],
+                pattern.message,
+                pattern.advice,
+                match.start() + 1,
+            )

@@ -1,0 +1,59 @@
+"""Questions that several detectors ask about calls and loops."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.analyse.module import Module
+
+Loop = ast.For | ast.While | ast.AsyncFor
+_BOUNDARIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The value that a call passes by this keyword."""
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def passes(call: ast.Call, name: str) -> bool:
+    """Whether a call passes this keyword, or might by ``**options``."""
+    return any(each.arg in {name, None} for each in call.keywords)
+
+
+def is_constant(node: ast.expr | None, *values: object) -> bool:
+    """Whether a node is one of these constants."""
+    return isinstance(node, ast.Constant) and any(node.value is each or node.value == each for each in values)
+
+
+def method(call: ast.Call) -> str:
+    """Name of the attribute that a call calls: ``"to"`` of ``x.to(d)``; "" for a plain name."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def loops(module: Module, node: ast.AST) -> Iterator[Loop]:
+    """The loops around a node in its own function, innermost first."""
+    for outer in module.enclosing(node):
+        if isinstance(outer, _BOUNDARIES):
+            return
+        if isinstance(outer, Loop):
+            yield outer
+
+
+def training_loops(module: Module) -> list[Loop]:
+    """Innermost loops in which ``backward()`` is called, each once."""
+    found: dict[Loop, None] = {}
+    for call in module.of(ast.Call):
+        if method(call) == "backward":
+            found.update(dict.fromkeys(list(loops(module, call))[:1]))
+    return list(found)
+
+
+def is_conditional(module: Module, node: ast.AST, loop: Loop) -> bool:
+    """Whether a node in a loop is executed in some of its iterations only."""
+    for outer in module.enclosing(node):
+        if outer is loop:
+            return False
+        if isinstance(outer, (ast.If, ast.IfExp, *_BOUNDARIES)):
+            return True
+    return False

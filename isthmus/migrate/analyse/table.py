@@ -1,0 +1,71 @@
+"""A report on a terminal, or as lines for other programs."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from isthmus.migrate.analyse.engine import Report
+from isthmus.migrate.findings import Finding, Severity
+
+_MOST_PLACES = 3
+_SECTIONS = {
+    Severity.MANUAL: ("to be done by hand", "red"),
+    Severity.REVIEW: ("to be looked at", "yellow"),
+    Severity.AUTOMATIC: ("done by `isthmus migrate convert`", "green"),
+    Severity.ADVICE: ("what would be faster or more precise", "cyan"),
+}
+
+
+def print_report(report: Report) -> None:
+    """On a terminal, a table for each severity, equal findings in one row; else one line per finding."""
+    if sys.stdout.isatty():
+        for severity, (words, colour) in _SECTIONS.items():
+            if found := [finding for finding in report.findings if finding.severity is severity]:
+                Console().print(_section(f"{severity.value}: {words}", colour, found))
+    else:
+        for finding in report.findings:
+            print(line(finding))
+    print(summary(report))
+
+
+def summary(report: Report) -> str:
+    """One line with the counts."""
+    counts = Counter(finding.severity for finding in report.findings)
+    parts = [f"{counts[severity]} {severity.value}" for severity in _SECTIONS]
+    looked = f"{_count(report.files, 'file')}, {_count(report.lines, 'line')}"
+    return f"{_count(len(report.findings), 'finding')} ({', '.join(parts)}) in {looked}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def line(finding: Finding) -> str:
+    """``path:line:column: code severity: subject message; advice``."""
+    place = f"{finding.path}:{finding.line}:{finding.column}" if finding.line else finding.path
+    said = f"{finding.subject} {finding.message}; {finding.advice}"
+    return f"{place}: {finding.code} {finding.severity.value}: {said}"
+
+
+def _section(title: str, colour: str, findings: list[Finding]) -> Table:
+    table = Table("code", "what", "advice", "where", box=None, header_style="bold", title_justify="left")
+    table.title = Text(title, style=f"bold {colour}")
+
+    def kind(finding: Finding) -> tuple[str, str, str, str]:
+        return finding.code, finding.subject, finding.message, finding.advice
+
+    for (code, subject, message, advice), same in groupby(sorted(findings, key=kind), kind):
+        table.add_row(code, Text(f"{subject} {message}"), Text(advice), Text(_places(list(same))))
+    return table
+
+
+def _places(findings: list[Finding]) -> str:
+    places = [f"{each.path}:{each.line}" if each.line else each.path for each in findings]
+    more = len(places) - _MOST_PLACES
+    return "\n".join([*places[:_MOST_PLACES], *([f"and {more} more"] if more > 0 else [])])

@@ -1,0 +1,166 @@
+"""Third-party libraries that are bound to CUDA, as data: who has to act and what to do instead."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from isthmus.migrate.findings import Severity
+
+
+class Library(NamedTuple):
+    """What is known of a library, or of a part of it.
+
+    Attributes:
+        code: IM301: is written for NVIDIA GPUs; IM302: Isthmus has a stand-in; IM303: needs attention; or that of
+            the rule that converts it.
+        severity: who has to act.
+        advice: what to do.
+    """
+
+    code: str
+    severity: Severity
+    advice: str
+
+
+def _only(advice: str, *names: str) -> dict[str, Library]:
+    return dict.fromkeys(names, Library("IM301", Severity.MANUAL, advice))
+
+
+def _stand_in(advice: str, *names: str) -> dict[str, Library]:
+    return dict.fromkeys(names, Library("IM302", Severity.REVIEW, advice))
+
+
+def _attention(advice: str, *names: str) -> dict[str, Library]:
+    return dict.fromkeys(names, Library("IM303", Severity.REVIEW, advice))
+
+
+def _converted(code: str, *names: str) -> dict[str, Library]:
+    advice = (
+        "`isthmus migrate convert` makes it PyTorch's where its arguments allow; "
+        "unconverted, `isthmus run --provide apex` has optimizers and normalizations of these names"
+    )
+    return dict.fromkeys(names, Library(code, Severity.REVIEW, advice))
+
+
+_PROVIDE_APEX = "`isthmus run --provide apex` puts modules of this name in its place; in the source, "
+_PROVIDE_FLASH = "`isthmus run --provide flash_attn` puts modules of this name in its place; in the source, "
+
+# Dotted names of modules and what is in them; the longest that fits counts.
+LIBRARIES: dict[str, Library] = {
+    **_attention("import its parts by name: some are converted, some have a stand-in, some have no path", "apex"),
+    **_converted("IM230", "apex.amp"),
+    **_only("use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"),
+    **_only(
+        "use torch.nn, torch.optim and isthmus.ops",
+        "apex.optimizers", "apex.contrib", "apex.transformer", "apex.mlp", "apex.fused_dense", "apex.fp16_utils",
+    ),
+    **_converted("IM231", "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"),
+    **_converted("IM232", "apex.optimizers.FusedAdam", "apex.optimizers.FusedSGD"),
+    **_converted("IM232", "apex.normalization.FusedLayerNorm", "apex.normalization.FusedRMSNorm"),
+    **_stand_in(_PROVIDE_APEX + "torch.nn.LayerNorm and isthmus.ops.RMSNorm", "apex.normalization"),
+    **_stand_in(
+        _PROVIDE_APEX + "isthmus.ops.clip_grad_norm_ and torch._foreach_* ", "apex.multi_tensor_apply", "amp_C"
+    ),
+    **_stand_in(_PROVIDE_APEX + "a matrix product added to main_grad", "fused_weight_gradient_mlp_cuda"),
+    **_only(
+        "use torch.nn.functional and isthmus.ops (scaled_masked_softmax, rotary)",
+        "apex_C", "fused_layer_norm_cuda", "scaled_masked_softmax_cuda", "scaled_upper_triang_masked_softmax_cuda",
+        "scaled_softmax_cuda", "fused_rotary_positional_embedding", "fused_dense_cuda", "fast_layer_norm", "mlp_cuda",
+    ),
+    **_stand_in(
+        _PROVIDE_FLASH + "isthmus.ops.flash_attn_func, or torch.nn.functional.scaled_dot_product_attention",
+        "flash_attn", "flash_attn.flash_attn_interface", "flash_attn.modules.mha",
+    ),
+    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.unpad_input and pad_input", "flash_attn.bert_padding"),
+    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.apply_rotary_emb", "flash_attn.layers.rotary"),
+    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.rms_norm", "flash_attn.ops.rms_norm"),
+    **_stand_in(_PROVIDE_FLASH + "isthmus.ops.cross_entropy", "flash_attn.losses.cross_entropy"),
+    **_only(
+        "it is no part of the stand-in; use isthmus.ops or torch.nn.functional",
+        "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn_2_cuda", "flash_attn_interface",
+        "flash_attn_3", "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
+    ),
+    **_only("use torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attention", "xformers"),
+    **_only("use torch.optim.AdamW or isthmus.ops.AdamW, and bfloat16 in place of 8 bits", "bitsandbytes"),
+    **_only("use torch.distributed.fsdp, or Megatron by isthmus.megatron", "bmtrain", "model_center"),
+    **_only("use isthmus.ops.AdamW or torch.optim.AdamW", "colossalai.nn.optimizer"),
+    **_attention("its accelerators are CUDA and NPU; use torch.distributed.fsdp elsewhere", "colossalai"),
+    **_only("use isthmus.ops.grouped_matmul", "grouped_gemm"),
+    **_only("its devices are CUDA, MPS, TPU and CPU; use a loop of your own or transformers.Trainer", "composer"),
+    **_only("use torch.distributed and DistributedDataParallel", "horovod"),
+    **_only(
+        "use torch.accelerator.get_memory_info, or the metrics of `isthmus run`",
+        "pynvml", "nvidia_smi", "py3nvml", "GPUtil", "gpustat", "nvitop",
+    ),
+    **_only("use torchvision.transforms.v2 and a DataLoader with workers", "nvidia.dali"),
+    **_attention("its ranges do nothing elsewhere; use torch.profiler.record_function", "nvtx"),
+    **_attention(
+        "isthmus.megatron has its layers for Megatron; elsewhere use torch.nn and isthmus.ops, without FP8",
+        "transformer_engine", "transformer_engine_torch",
+    ),
+    **_attention("isthmus.deepspeed lets it run on the chip; its CUDA operators are replaced", "deepspeed"),
+    **_attention("put `import isthmus.megatron` before it", "megatron"),
+    **_only("use isthmus.ops.AdamW", "deepspeed.ops.adam.FusedAdam", "deepspeed.ops.lamb"),
+    **_only(
+        "its scan is CUDA C++; write it in PyTorch operators", "mamba_ssm", "causal_conv1d", "selective_scan_cuda"
+    ),
+    **_attention("its kernels are Triton's; the target needs a Triton backend", "fla", "native_sparse_attention"),
+    **_attention("its kernels are Triton's; isthmus.ops has RMSNorm, SwiGLU, rotary, losses", "liger_kernel"),
+    **_attention("its device layer knows CUDA first; see its platform plugins", "vllm", "sglang", "lmdeploy"),
+    **_only(
+        "its kernels are CUDA's; load the weights in bfloat16",
+        "auto_gptq", "gptqmodel", "awq", "awq_ext", "exllama", "exllamav2", "eetq", "marlin", "quip_cuda",
+    ),
+    **_attention("its low-precision kernels are CUDA's; quantization in PyTorch operators works", "torchao", "hqq"),
+    **_only("it is NVIDIA's compiler; use torch.compile", "tensorrt", "torch_tensorrt", "torch2trt", "trtllm"),
+    **_only("it drives CUDA itself; use PyTorch", "pycuda", "cuda.bindings", "cuda.cudart", "cuda.nvrtc", "cutlass"),
+    **_only("it runs on NVIDIA GPUs; use pandas or scikit-learn", "cudf", "cuml", "cugraph", "rmm", "cuspatial"),
+    **_attention("its wheels hold CUDA kernels; scatter_reduce and index_add are PyTorch's own",
+        "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv", "pyg_lib"),
+    **_attention("its wheels are for CUDA or CPU; build it for the CPU and copy, or use torch_geometric", "dgl"),
+    **_only(
+        "its operators are CUDA C++; build for the CPU and copy, or write them in PyTorch operators",
+        "spconv", "torchsparse", "MinkowskiEngine", "nvdiffrast", "kaolin", "tinycudann", "gsplat",
+        "diff_gaussian_rasterization", "simple_knn", "pointnet2_ops", "pointops", "MultiScaleDeformableAttention",
+    ),
+    **_attention("its compiled operators have CPU and CUDA kernels only", "mmcv.ops", "detectron2", "pytorch3d"),
+    **_attention("nms, roi_align and deform_conv2d have CPU and CUDA kernels only", "torchvision.ops"),
+    **_attention("torch.distributed.fsdp has taken its place", "fairscale"),
+    **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
+}  # fmt: skip
+
+# Names on package indexes that differ from the module's; "-" and "_" are the same.
+DISTRIBUTIONS = {
+    "autoawq": "awq",
+    "mosaicml": "composer",
+    "nvidia_ml_py": "pynvml",
+    "nvidia_ml_py3": "pynvml",
+    "nvidia_dali": "nvidia.dali",
+    "flash_linear_attention": "fla",
+    "mmcv_full": "mmcv.ops",
+    "cuda_python": "cuda.bindings",
+    "nvidia_cutlass": "cutlass",
+    "nvidia_tensorrt": "tensorrt",
+    "tensorrt_llm": "trtllm",
+    "megatron_core": "megatron",
+}
+
+
+def library(name: str) -> tuple[str, Library] | None:
+    """The longest entry that a dotted name lies in, and what is known of it."""
+    while name:
+        if name in LIBRARIES:
+            return name, LIBRARIES[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def distribution(name: str) -> tuple[str, Library] | None:
+    """The same for a package's name on an index, ``"flash-attn"``, ``"nvidia-dali-cuda120"``, ``"spconv-cu118"``."""
+    plain = _VERSION.sub("", name.lower().replace("-", "_"))
+    return library(_MODULES.get(plain, ""))
+
+
+_VERSION = re.compile(r"_cu(da)?\d+(_plus)?$")  # the build for a version of CUDA
+_MODULES = {**{name.lower(): name for name in LIBRARIES}, **DISTRIBUTIONS}

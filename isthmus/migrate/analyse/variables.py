@@ -1,0 +1,70 @@
+"""Environment variables that CUDA and NCCL read, in shell scripts and in Python."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.analyse.strings import is_docstring, text
+from isthmus.migrate.findings import Finding, Severity
+
+
+class Variable(NamedTuple):
+    """A group of variables.
+
+    Attributes:
+        code: of their findings, which are all to be reviewed.
+        names: that fit.
+        message: who reads them.
+        advice: what to do.
+    """
+
+    code: str
+    names: re.Pattern[str]
+    message: str
+    advice: str
+
+
+VARIABLES = (
+    Variable(
+        "IM129",
+        re.compile(
+            r"\bCUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH)\b"
+        ),
+        "is read by CUDA",
+        "each accelerator has a variable of its own; leave the choice of devices to the launcher",
+    ),
+    Variable(
+        "IM129",
+        re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"),
+        "sets CUDA's allocator",
+        "PYTORCH_ALLOC_CONF is read by every allocator",
+    ),
+    Variable(
+        "IM222",
+        re.compile(r"\b(?:TORCH_)?NCCL_[A-Z0-9_]+\b"),
+        "is read by NCCL",
+        "other backends do not read it; find its counterpart, or set it for CUDA only",
+    ),
+)
+_WORDS = ("CUDA_", "NCCL_")
+
+
+def detect(module: Module) -> Iterator[Finding]:
+    """Strings that are such a variable: keys of os.environ, arguments of getenv and of subprocesses."""
+    if not module.mentions(*_WORDS):
+        return
+    for constant in module.of(ast.Constant):
+        value = text(constant)
+        if not value.startswith(("CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_")) or is_docstring(
+            module, constant
+        ):
+            continue
+        for variable in VARIABLES:
+            if found := variable.names.match(value):
+                yield module.finding(
+                    variable.code, Severity.REVIEW, constant, found[0], variable.message, variable.advice
+                )

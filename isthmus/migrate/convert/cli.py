@@ -1,0 +1,185 @@
+"""``isthmus migrate convert`` and ``isthmus migrate rules``."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.exits import fail
+
+if TYPE_CHECKING:
+    from isthmus.migrate.convert.project import Converted, Request
+
+TARGETS = ("chip", "npu", "xpu", "cuda")
+
+
+def convert(
+    path: Annotated[Path, typer.Argument(help="Folder, file or notebook.", show_default=False)],
+    target: Annotated[str, typer.Option(help="chip, npu, xpu or cuda; without it, any accelerator.")] = "",
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the files instead of printing a patch.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the patch to this file.")
+    ] = None,
+    select: Annotated[
+        list[str],
+        typer.Option(help="Only these rules: codes, names, or the start of codes, such as IM101,IM2."),
+    ] = [],  # noqa: B006 - typer's
+    ignore: Annotated[list[str], typer.Option(help="Not these rules.")] = [],  # noqa: B006
+    ddp: Annotated[
+        bool, typer.Option("--ddp", help="Also make DistributedDataParallel of one process.")
+    ] = False,
+    log: Annotated[Path | None, typer.Option(help="Write every change and what was left, as JSON.")] = None,
+) -> None:
+    """Convert CUDA sources to device-neutral PyTorch: a patch for `git apply`, or in place with --write."""
+    from isthmus.migrate.convert.project import Request
+
+    if target and target not in TARGETS:
+        raise fail(f"--target {target}: no such target; there are {', '.join(TARGETS)}", 2)
+    if said := _mistake(path, output, log):
+        raise fail(said, 2)
+    request = Request(target, _names(select), _names(ignore), ("ddp",) if ddp else ())
+    try:
+        converted = _converted(path, request)
+        if output is not None or not write:
+            _print_patch(path, converted, output)
+        if write:
+            _write_files(converted)
+        if log is not None:
+            _write_log(log, target, converted)
+    except OSError as error:
+        raise fail(f"{error.filename}: {error.strerror}; give a place that can be written") from None
+    _print_log(converted, "changed" if write else "to change")
+
+
+def _mistake(path: Path, output: Path | None, log: Path | None) -> str:
+    """What is wrong with the files to write, in one line; "" if nothing is."""
+    if output is not None and log is not None and output.resolve() == log.resolve():
+        return f"--log {log}: is the file of the patch too; give another"
+    for option, file in (("--output", output), ("--log", log)):
+        if file is None:
+            continue
+        if file.is_dir() or not file.parent.is_dir():
+            return f"{option} {file}: no file can be written there; give a file in a folder that exists"
+        if file.resolve() == path.resolve() or (file.suffix in (".py", ".ipynb", ".sh") and file.exists()):
+            return f"{option} {file}: is a source; give another file"
+    return ""
+
+
+def _names(options: list[str]) -> tuple[str, ...]:
+    return tuple(name for option in options for name in option.split(","))
+
+
+def _converted(path: Path, request: Request) -> Sequence[Converted]:
+    from isthmus.migrate.convert import project
+    from isthmus.migrate.convert.registry import RegistryError
+
+    try:
+        return list(project.convert(path, request))
+    except FileNotFoundError:
+        raise fail(f"{path}: there is nothing; give a folder or a file", 2) from None
+    except RegistryError as error:
+        raise fail(error, 2) from None
+
+
+def _print_patch(root: Path, converted: Sequence[Converted], output: Path | None) -> None:
+    from isthmus.files import write_file
+    from isthmus.migrate.convert import patch
+    from isthmus.migrate.convert.project import relative_name
+
+    parts = [
+        patch.unified(relative_name(each, root), each.before, each.after)
+        for each in converted
+        if each.changes
+    ]
+    if output is not None:
+        write_file(output, b"".join(parts))
+    else:
+        sys.stdout.buffer.write(b"".join(parts))
+        sys.stdout.buffer.flush()
+
+
+def _write_files(converted: Sequence[Converted]) -> None:
+    from isthmus.files import write_file
+
+    for each in converted:
+        if each.changes:
+            path = each.path.resolve()  # a link stays one
+            write_file(path, each.after, stat.S_IMODE(path.stat().st_mode))
+
+
+def _write_log(path: Path, target: str, converted: Sequence[Converted]) -> None:
+    from isthmus.files import write_file
+
+    changes = [change._asdict() for each in converted for change in each.changes]
+    findings = [
+        finding._asdict() | {"severity": finding.severity.value}
+        for each in converted
+        for finding in each.findings
+    ]
+    document = {"version": 1, "target": target, "changes": changes, "left": findings}
+    write_file(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def _print_log(converted: Sequence[Converted], verb: str) -> None:
+    changes = [change for each in converted for change in each.changes]
+    findings = [finding for each in converted for finding in each.findings]
+    rows = [[f"{each.path}:{each.line}", each.code, each.message] for each in changes]
+    rows += [
+        [f"{each.path}:{each.line}", each.code, f"left: {each.message}; {each.advice}"] for each in findings
+    ]
+    _print_table(["place", "rule", "what"], rows, error=True)
+    files = sum(bool(each.changes) for each in converted)
+    print(
+        f"isthmus: {_count(files, 'file')} {verb}, {_count(len(changes), 'change')}, "
+        f"{_count(len(findings), 'place')} left as {'it is' if len(findings) == 1 else 'they are'}",
+        file=sys.stderr,
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def rules(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/migrate-rules.md.")] = False,
+) -> None:
+    """List the rules of convert: code, name, who looks at the result, and what each does."""
+    if as_json and markdown:
+        raise fail("--json and --markdown: give one of them", 2)
+    from isthmus.migrate.convert import rules_page
+    from isthmus.migrate.convert.registry import RegistryError, all_rules
+
+    try:
+        found = sorted(all_rules(), key=lambda rule: rule.code)
+    except RegistryError as error:
+        raise fail(error) from None
+    if markdown:
+        print(rules_page.page(found), end="")
+    elif as_json:
+        print(json.dumps([rules_page.as_dict(rule) for rule in found], indent=2))
+    else:
+        rows = [[each.code, each.name, each.severity.value, each.summary] for each in found]
+        _print_table(["rule", "name", "result", "what it does"], rows)
+
+
+def _print_table(head: list[str], rows: list[list[str]], error: bool = False) -> None:
+    stream = sys.stderr if error else sys.stdout
+    if not stream.isatty():  # whole words for grep
+        for row in rows:
+            print("\t".join(row), file=stream)
+        return
+    table = Table(*head, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    Console(stderr=error).print(table)

@@ -1,0 +1,174 @@
+"""What the names in a training loop hold: this rank's data, or the same on every rank."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.convert.ddp.training import Loop
+from isthmus.migrate.convert.program import Program, within
+
+_SAME_ON_ALL = ("shape", "size", "dim", "dtype", "device", "numel")
+SAME_KIND = ("detach", "cpu", "float", "double", "data", "clone", "squeeze", "numpy")
+
+
+class Dataflow:
+    """Assignments of one training loop, and what follows from them.
+
+    Attributes:
+        nodes: everything that runs for each batch.
+        losses: names on which backward() is called.
+    """
+
+    def __init__(self, program: Program, loop: Loop) -> None:
+        self._program = program
+        self.nodes = [node for statement in loop.region for node in within(statement)]
+        self._values = self._assignments()
+        self._batch = {
+            node.id
+            for node in ast.walk(loop.node.target)
+            if isinstance(node, ast.Name) and node.id != loop.counter
+        }
+        self.losses = {name for name in self._backward() if not self._is_same_on_all_name(name, frozenset())}
+        self._computation = self._closure(self.losses)
+
+    def values(self, name: str) -> list[ast.expr]:
+        """What is assigned to a name in the loop."""
+        return self._values.get(name, [])
+
+    def feeds_loss(self, node: ast.AST) -> bool:
+        """Whether a variable is part of the computation of the loss."""
+        return name_of(node) in self._computation
+
+    def same_on_all(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether an expression has the same value on every rank, once numbers are reduced."""
+        if item_of(node) is not None or _is_len(node):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in _SAME_ON_ALL:
+            return True
+        name = name_of(node)
+        if name:
+            return self._is_same_on_all_name(name, seen)
+        return all(self.same_on_all(child, seen) for child in ast.iter_child_nodes(node))
+
+    def is_moved(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether an expression was given a device in the loop, or does not come from the batch."""
+        calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+        if any(isinstance(each, ast.Attribute) and each.attr in ("to", "cuda") for each in calls):
+            return True
+        name = name_of(node)
+        if not name:
+            return self.same_on_all(node)
+        values = [] if name in seen else self.values(name)
+        if name in self._batch and not values:
+            return False
+        return all(self.is_moved(value, seen | {name}) for value in values)
+
+    def is_batch_size(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+        """``len(x)``, ``x.size(0)``, ``x.shape[0]`` of the batch, or a name that was given it."""
+        name = name_of(node)
+        if name:
+            values = [] if name in seen else self.values(name)
+            return bool(values) and all(self.is_batch_size(value, seen | {name}) for value in values)
+        if isinstance(node, ast.Call) and _is_len(node):
+            return self._is_of_batch(node.args[0])
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+            return bool(node.args) and _is_zero(node.args[0]) and self._is_of_batch(node.func.value)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
+            is_shape = node.value.attr == "shape"
+            return is_shape and _is_zero(node.slice) and self._is_of_batch(node.value.value)
+        return False
+
+    def _is_of_batch(self, node: ast.expr) -> bool:
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        return bool(name_of(node)) and not self.same_on_all(node)
+
+    def _is_same_on_all_name(self, name: str, seen: frozenset[str]) -> bool:
+        if name in self._batch:
+            return False
+        values = [] if name in seen else self.values(name)
+        return all(self.same_on_all(value, seen | {name}) for value in values)
+
+    def _backward(self) -> Iterator[str]:
+        """Names in ``loss.backward()``, ``scaler.scale(loss).backward()`` and ``(loss / n).backward()``."""
+        for node in self.nodes:
+            is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if is_method and node.func.attr == "backward":  # type: ignore[attr-defined]
+                yield from (name for part in ast.walk(node) if (name := name_of(part)))
+
+    def _closure(self, names: set[str]) -> set[str]:
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            found.add(name)
+            parts = (part for value in self.values(name) for part in ast.walk(value))
+            waiting += [each for part in parts if (each := name_of(part))]
+        return found
+
+    def _assignments(self) -> dict[str, list[ast.expr]]:
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.nodes:
+            for target, value in self._pairs(node):
+                for each in ast.walk(target):
+                    if name := name_of(each):
+                        found.setdefault(name, []).append(value)
+            if isinstance(node, ast.Call) and (function := self._program.callee(node)) is not None:
+                for parameter in (each.arg for each in function.args.args):
+                    argument = self._program.argument(node, function, parameter)
+                    if argument is not None:
+                        found.setdefault(parameter, []).append(argument)
+        return found
+
+    @staticmethod
+    def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+        if isinstance(node, ast.Assign):
+            yield from ((target, node.value) for target in node.targets)
+        elif isinstance(node, ast.AugAssign | ast.NamedExpr) or (
+            isinstance(node, ast.AnnAssign) and node.value is not None
+        ):
+            assert node.value is not None
+            yield node.target, node.value
+        elif isinstance(node, ast.For):
+            yield node.target, node.iter
+
+
+def name_of(node: ast.AST) -> str:
+    """``"x"`` or ``"self.x"``; "" of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return ""
+
+
+def item_of(node: ast.AST) -> ast.expr | None:
+    """The tensor of ``x.item()`` or ``float(x)``; None of anything else."""
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
+        return node.func.value
+    if isinstance(node.func, ast.Name) and node.func.id == "float" and len(node.args) == 1:
+        return node.args[0]
+    return None
+
+
+def tensor_in(node: ast.expr) -> ast.expr:
+    """The tensor within ``tensor.detach().cpu()``."""
+    while True:
+        inner = node.func if isinstance(node, ast.Call) and not node.args else node
+        if not (isinstance(inner, ast.Attribute) and inner.attr in SAME_KIND):
+            return node
+        node = inner.value
+
+
+def _is_len(node: ast.AST) -> bool:
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1
+    return is_call and node.func.id == "len"  # type: ignore[attr-defined]
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0

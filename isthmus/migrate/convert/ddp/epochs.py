@@ -1,0 +1,75 @@
+"""Where a sampler is told the epoch, so that each has its own order."""
+
+from __future__ import annotations
+
+import ast
+
+from isthmus.migrate.convert.ddp.training import Loop
+from isthmus.migrate.convert.edits import Edits
+from isthmus.migrate.convert.program import Function, NotRecognised, Program, Variable, parameters
+
+_MESSAGE = "the sampler is told the epoch"
+
+
+def tell(program: Program, edits: Edits, loop: Loop) -> None:
+    """Insert ``loader.sampler.set_epoch(epoch)`` in each loop over epochs; nothing where there is one epoch only.
+
+    Raises:
+        NotRecognised: the epochs are not counted by a for loop, or the loader has no name there.
+    """
+    _tell(program, edits, loop.node, loop.loader, edits.text(loop.loader), ())
+
+
+def _tell(
+    program: Program, edits: Edits, node: ast.AST, loader: ast.expr, name: str, seen: tuple[Function, ...]
+) -> None:
+    for each in program.ancestors(node):
+        if isinstance(each, ast.While):
+            raise NotRecognised(each.lineno, "epochs are counted by a while loop")
+        if isinstance(each, ast.For):
+            epoch = _counter(each)
+            if program.variable(loader) is None:
+                raise NotRecognised(each.lineno, "the training loader has no name of its own")
+            line = f"{name}.sampler.set_epoch({epoch})"
+            edits.insert_lines_before(program.statement(node), line, _MESSAGE)
+            return
+        if isinstance(each, Function):
+            if each in seen:
+                return
+            for site in program.call_sites(each):
+                outer, name_there = _seen_from(program, edits, site, each, loader, name)
+                _tell(program, edits, site, outer, name_there, (*seen, each))
+            return
+
+
+def _counter(loop: ast.For) -> str:
+    target = loop.target
+    if isinstance(target, ast.Tuple) and isinstance(loop.iter, ast.Call) and target.elts:
+        target = target.elts[0]
+    if not isinstance(target, ast.Name):
+        raise NotRecognised(loop.lineno, "the loop around training does not count epochs")
+    return target.id
+
+
+def _seen_from(
+    program: Program, edits: Edits, site: ast.Call, function: Function, loader: ast.expr, name: str
+) -> tuple[ast.expr, str]:
+    """The training loader where the function that iterates it is called."""
+    variable = program.variable(loader)
+    if variable is None:
+        return loader, name
+    if variable.scope is function:
+        return _argument(program, edits, site, function, variable)
+    if isinstance(variable.scope, ast.ClassDef) and isinstance(site.func, ast.Attribute):
+        return loader, f"{edits.text(site.func.value)}.{variable.name}"
+    return loader, name
+
+
+def _argument(
+    program: Program, edits: Edits, site: ast.Call, function: Function, variable: Variable
+) -> tuple[ast.expr, str]:
+    if variable.name in parameters(function):
+        value = program.argument(site, function, variable.name)
+        if value is not None:
+            return value, edits.text(value)
+    raise NotRecognised(site.lineno, "the training loader is made anew in each epoch")

@@ -1,0 +1,185 @@
+"""Numbers of one rank's batch that a training loop reports, reduced over the ranks.
+
+Every rank has equally many samples of each batch: :class:`torch.utils.data.distributed.DistributedSampler` sees to
+it. So the mean over the ranks of a mean is the mean of the global batch, and a count of samples times the number of
+ranks is the global count.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.convert.ddp.dataflow import Dataflow, item_of, name_of, tensor_in
+from isthmus.migrate.convert.ddp.training import Loop
+from isthmus.migrate.convert.edits import Edits
+from isthmus.migrate.convert.program import NotRecognised, Program, within
+
+MEAN, SUM = "mean_over_ranks", "sum_over_ranks"
+_MESSAGES = {MEAN: "averaged over the ranks", SUM: "summed over the ranks"}
+_COLLECTS = ("append", "update", "add", "extend")
+_REPORTS = (
+    *("print", "write", "info", "debug", "add_scalar", "log"),
+    *("set_postfix", "set_description", "set_postfix_str"),
+)
+_LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+_TRANSPARENT = (
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.IfExp,
+    ast.JoinedStr,
+    ast.FormattedValue,
+    ast.Tuple,
+    ast.List,
+    ast.Dict,
+    ast.keyword,
+)
+
+
+class Metrics:
+    """The numbers of one training loop.
+
+    Args:
+        program: the script.
+        edits: where the changes go.
+        loop: whose numbers they are.
+    """
+
+    def __init__(self, program: Program, edits: Edits, loop: Loop) -> None:
+        self._program = program
+        self._edits = edits
+        self._loop = loop
+        self._flow = Dataflow(program, loop)
+        self._done: set[ast.AST] = set()
+        self.used: set[str] = set()
+
+    def reduce(self) -> None:
+        """Wrap what is reported.
+
+        Raises:
+            NotRecognised: ranks could part ways, or it is not clear how a number adds up.
+        """
+        self._check_conditions()
+        for node in self._flow.nodes:
+            for reported in self._reported(node):
+                self._report(reported)
+        for node in self._flow.nodes:
+            if item_of(node) is not None:
+                self._report(node)
+
+    def _reported(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Expressions that go into a running sum or a message."""
+        if isinstance(node, ast.AugAssign) and not self._flow.feeds_loss(node.target):
+            yield node.value
+        elif isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else name_of(function)
+            collects = name in _COLLECTS and isinstance(function, ast.Attribute)
+            if name in _REPORTS or (collects and not self._flow.feeds_loss(function.value)):  # type: ignore[attr-defined]
+                yield from (*node.args, *node.keywords)
+
+    def _report(self, node: ast.AST) -> None:
+        if node in self._done:
+            return
+        self._done.add(node)
+        if (item := item_of(node)) is not None:
+            self._wrap(item)
+        elif self._flow.is_batch_size(node):
+            assert isinstance(node, ast.expr)
+            self._check_reached_by_all(node)
+            within_term = isinstance(self._program.parents[node], ast.BinOp)
+            before, after = ("(", ")") if within_term else ("", "")
+            self._edits.surround(node, before, f" * WORLD_SIZE{after}", "counts the samples of all ranks")
+        elif isinstance(node, _TRANSPARENT) or _is_plain_call(node):
+            for child in ast.iter_child_nodes(node):
+                self._report(child)
+        elif isinstance(node, ast.expr) and not self._flow.same_on_all(node):
+            self._wrap(node)
+
+    def _wrap(self, node: ast.expr) -> None:
+        node = tensor_in(node)
+        if self._flow.same_on_all(node):
+            return
+        self._check_reached_by_all(node)
+        function = self._kind(node, frozenset())
+        self.used.add(function)
+        self._edits.surround(node, f"{function}(", ")", _MESSAGES[function])
+
+    def _kind(self, node: ast.expr, seen: frozenset[str]) -> str:
+        """How a tensor adds up over the ranks."""
+        node = tensor_in(node)
+        name = name_of(node)
+        if name in self._flow.losses:
+            return MEAN
+        if isinstance(node, ast.Call):
+            return self._kind_of_call(node)
+        if name and name not in seen:
+            return self._common(node, self._flow.values(name), seen | {name})
+        if isinstance(node, ast.BinOp) and self._is_linear(node):
+            return self._common(node, [node.left, node.right], seen)
+        raise self._unclear(node)
+
+    def _common(self, node: ast.expr, parts: list[ast.expr], seen: frozenset[str]) -> str:
+        """The kind of those parts that differ among ranks, if it is one."""
+        kinds = {self._kind(part, seen) for part in parts if not self._flow.same_on_all(part)}
+        if len(kinds) != 1:
+            raise self._unclear(node)
+        return kinds.pop()
+
+    def _is_linear(self, node: ast.BinOp) -> bool:
+        """Whether the sum over the ranks of a term is the term of the sums."""
+        if isinstance(node.op, ast.Add | ast.Sub):
+            return not self._flow.same_on_all(node.left) and not self._flow.same_on_all(node.right)
+        if isinstance(node.op, ast.Mult):
+            return self._flow.same_on_all(node.left) or self._flow.same_on_all(node.right)
+        return isinstance(node.op, ast.Div) and self._flow.same_on_all(node.right)
+
+    def _kind_of_call(self, node: ast.Call) -> str:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if name in ("sum", "count_nonzero"):
+            return SUM
+        qualified = self._program.qualified(node.func)
+        is_loss = qualified.startswith("torch.nn.functional.") or "loss" in name_of(node.func).lower()
+        if name == "mean" or is_loss or "criterion" in name_of(node.func).lower():
+            return MEAN
+        raise self._unclear(node)
+
+    def _unclear(self, node: ast.expr) -> NotRecognised:
+        return NotRecognised(
+            node.lineno, f"not clear how this number adds up over ranks: {self._edits.text(node)}"
+        )
+
+    def _check_conditions(self) -> None:
+        """No rank may leave the loop, or skip a step, by what only its own data says."""
+        for node in self._flow.nodes:
+            if not isinstance(node, ast.If) or self._flow.same_on_all(node.test):
+                continue
+            if any(isinstance(part, _LEAVES) or _steps(part) for part in within(node)):
+                raise NotRecognised(node.lineno, "a rank's own data decides whether it goes on")
+
+    def _check_reached_by_all(self, node: ast.expr) -> None:
+        """A collective must run on every rank."""
+        inner: ast.AST = node
+        for each in self._program.ancestors(node):
+            if each is self._loop.node:
+                return
+            decides = isinstance(each, ast.If | ast.IfExp | ast.While) and inner is not each.test
+            if decides and not self._flow.same_on_all(each.test):  # type: ignore[attr-defined]
+                raise NotRecognised(
+                    node.lineno, "a number is reported under a condition on a rank's own data"
+                )
+            inner = each
+
+
+def _is_plain_call(node: ast.AST) -> bool:
+    """A call that only shapes what it is given: ``round(x)``, ``"{}".format(x)``."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id in ("round", "int", "str", "min", "max", "dict", "format")
+    return isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "join")
+
+
+def _steps(node: ast.AST) -> bool:
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return is_method and node.func.attr in ("backward", "step")  # type: ignore[attr-defined]

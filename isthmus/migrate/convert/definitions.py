@@ -1,0 +1,160 @@
+"""The constant that is the device, and imports: found in a module, or added after its imports."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+import libcst.matchers as m
+
+from isthmus.migrate.convert.rule import Context
+
+_NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
+_NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
+_PINNED = '{torch}.device("{target}")'
+_SETS_DEVICES = re.compile(r"os\.environ\b.*CUDA_VISIBLE_DEVICES['\"]\]? *[=,:]")
+_BLANK = cst.EmptyLine(indent=False)
+
+Statement = cst.BaseStatement | cst.BaseSmallStatement
+_IMPORTS = cst.Import | cst.ImportFrom
+
+
+def look_for(module: cst.Module, context: Context) -> None:
+    """Note how the module calls PyTorch, and its constant of the device, or a name that is free for it."""
+    context.torch = _torch(_always(module)) or _torch(module.body) or "torch"
+    value = cst.parse_expression(_value(context))
+    for name in _NAMES:
+        for statement in module.body:
+            if m.matches(statement, _assignment(name)) and value.deep_equals(_assigned(statement)):
+                context.device = name
+                context.claimed.add(statement)
+                return
+    numbered = (f"{_NAMES[-1]}_{number}" for number in itertools.count(2))
+    candidates = itertools.chain(_NAMES, numbered)
+    context.device = next(name for name in candidates if not _mentions(context.source, name))
+
+
+def add_to(module: cst.Module, context: Context) -> cst.Module:
+    """The module with the imports and the constant that the rules asked for and it does not have."""
+    wanted = [f"import {name}" for name in sorted(context.imports)]
+    lines = [line for line in wanted if not _has(module.body, line)]
+    for line in lines:
+        is_standard = line.split()[1].partition(".")[0] in sys.stdlib_module_names
+        module = _import_first(module, line) if is_standard else _insert(module, _place(module, ""), line)
+    defined = any(m.matches(statement, _assignment(context.device)) for statement in module.body)
+    define = context.needs_device and not defined
+    place = _place(module, context.device if define else "")
+    if (context.needs_torch or define) and _torch(module.body[:place]) is None:
+        module = _insert(module, place, "import torch")
+        place += 1
+    if define:
+        module = _insert(module, place, f"{context.device} = {_value(context)}", apart=True)
+    return module
+
+
+def is_torch_optional(module: cst.Module) -> bool:
+    """Whether a module imports PyTorch under an `if` or `try` only, and so may run without it."""
+    return _torch(module.body) is not None and _torch(_always(module)) is None
+
+
+def _always(module: cst.Module) -> list[Statement]:
+    return [each for each in module.body if isinstance(each, cst.SimpleStatementLine | cst.With)]
+
+
+def _value(context: Context) -> str:
+    template = _PINNED if context.target else _NEUTRAL
+    return template.format(torch=context.torch, target=context.target)
+
+
+def _assignment(name: str) -> m.SimpleStatementLine:
+    return m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Name(name))])])
+
+
+def _assigned(statement: Statement) -> cst.BaseExpression:
+    return cst.ensure_type(cst.ensure_type(statement, cst.SimpleStatementLine).body[0], cst.Assign).value
+
+
+def _mentions(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+def _torch(body: Iterable[Statement]) -> str | None:
+    """The name by which statements of a module import PyTorch."""
+    for line in _imports(body):
+        for alias in line.names if isinstance(line, cst.Import) else ():
+            name = alias.evaluated_name
+            if alias.asname is None and name.partition(".")[0] == "torch":
+                return "torch"
+            if name == "torch":
+                return alias.evaluated_alias
+    return None
+
+
+def _has(body: Iterable[Statement], line: str) -> bool:
+    wanted = cst.ensure_type(cst.parse_statement(line), cst.SimpleStatementLine).body[0]
+    return any(
+        each.with_changes(semicolon=cst.MaybeSentinel.DEFAULT).deep_equals(wanted) for each in _imports(body)
+    )
+
+
+def _imports(body: Iterable[Statement]) -> Iterator[_IMPORTS]:
+    """Imports that run with the module, also those under an `if`, `try` or `with`."""
+    for statement in body:
+        if isinstance(statement, cst.SimpleStatementLine):
+            yield from (each for each in statement.body if isinstance(each, _IMPORTS))
+        elif isinstance(statement, cst.If | cst.Try | cst.With | cst.Else | cst.Finally | cst.ExceptHandler):
+            yield from _imports(statement.body.body)
+            following = (getattr(statement, part, None) for part in ("orelse", "finalbody"))
+            yield from _imports([part for part in following if part is not None])
+            yield from _imports(getattr(statement, "handlers", ()))
+
+
+def _place(module: cst.Module, name: str) -> int:
+    """Where a statement goes that is to stand after the imports and before the first use of a name."""
+    place = 1 if module.get_docstring() is not None else 0
+    for index, statement in enumerate(module.body):
+        if name and _mentions(module.code_for_node(statement), name):
+            break
+        if _is_import(statement) or (name and _chooses_devices(statement)):
+            place = index + 1
+    return place
+
+
+def _chooses_devices(statement: Statement) -> bool:
+    """Whether it says which devices a program sees; the constant asks for them, so it comes after."""
+    is_block = isinstance(statement, cst.FunctionDef | cst.ClassDef)
+    return not is_block and _SETS_DEVICES.search(cst.Module([]).code_for_node(statement)) is not None
+
+
+def _is_import(statement: Statement) -> bool:
+    if isinstance(statement, cst.If) and _mentions(cst.Module([]).code_for_node(statement.test), "__name__"):
+        return False
+    return any(True for _ in _imports([statement]))
+
+
+def _import_first(module: cst.Module, line: str) -> cst.Module:
+    """The module with an import before its first, in whose place it stands; after a docstring if it has none."""
+    for index, statement in enumerate(module.body):
+        if _is_import(statement) and not _is_future(statement):
+            new = cst.parse_statement(line).with_changes(leading_lines=statement.leading_lines)
+            following = statement.with_changes(leading_lines=[])
+            return module.with_changes(body=[*module.body[:index], new, following, *module.body[index + 1 :]])
+    return _insert(module, _place(module, ""), line)
+
+
+def _is_future(statement: Statement) -> bool:
+    return m.matches(statement, m.SimpleStatementLine([m.ImportFrom(m.Name("__future__"))]))
+
+
+def _insert(module: cst.Module, place: int, line: str, apart: bool = False) -> cst.Module:
+    """The module with a line at a place; apart: with a blank line before and after."""
+    new = cst.parse_statement(line)
+    rest = list(module.body[place:])
+    if apart:
+        new = new.with_changes(leading_lines=[_BLANK])
+        if rest and not rest[0].leading_lines:
+            rest[0] = rest[0].with_changes(leading_lines=[_BLANK])
+    return module.with_changes(body=[*module.body[:place], new, *rest])

@@ -1,0 +1,163 @@
+"""Converts one source: the rules in their order, then the constant of the device and what has to be imported."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import itertools
+import re
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple, TypeVar
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper
+
+from isthmus.migrate.convert import definitions, registry
+from isthmus.migrate.convert.rule import Change, Context, Rule
+from isthmus.migrate.convert.walk import Walk
+from isthmus.migrate.findings import Finding, Severity
+
+SYNTAX_ERROR = "IM001"
+Placed = TypeVar("Placed", Change, Finding)
+BYTE_ORDER_MARK = "\ufeff"
+
+
+class Result(NamedTuple):
+    """What became of a source.
+
+    Attributes:
+        text: after the changes.
+        changes: in the order of their lines.
+        findings: why it was left as it is, as a whole or in part.
+    """
+
+    text: str
+    changes: Sequence[Change]
+    findings: Sequence[Finding] = ()
+
+
+def convert_source(
+    text: str,
+    path: str,
+    target: str = "",
+    rules: Sequence[type[Rule]] | None = None,
+    options: Collection[str] = (),
+) -> Result:
+    """Convert one source.
+
+    Args:
+        text: of the source, line ends as they are.
+        path: for the log.
+        target: a device type, or "" for whatever accelerator is there.
+        rules: only these, in this order; None for all.
+        options: that turn rules on which are off without, ``"ddp"``.
+
+    Returns:
+        The source as it was, with a finding, if it does not parse.
+    """
+    rules = registry.all_rules() if rules is None else rules
+    wanted = _with_words(rules, text)
+    if not wanted:
+        return Result(text, [])
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    body = text.removeprefix(mark)
+    try:
+        module = cst.parse_module(body)
+    except cst.ParserSyntaxError as error:
+        return _left(text, path, error.raw_line, "does not parse as Python 3")
+    except UnicodeError:
+        return _left(text, path, 0, "holds characters that are no text (a lone surrogate)")
+    except RecursionError:
+        return _left(text, path, 0, "nested too deeply")
+    try:
+        if module.code != body:
+            return _left(text, path, 0, "the parser does not give back every byte")
+        new, changes, findings = _convert(module, Context(path, target, body, options), wanted)
+    except RecursionError:
+        return _left(text, path, 0, "nested too deeply")
+    if not changes:
+        return Result(text, [], findings)
+    if _compiles(body) and not _compiles(new):
+        return _left(text, path, 0, "the conversion would not compile; please report it")
+    return Result(mark + new, changes, findings)
+
+
+def _with_words(rules: Sequence[type[Rule]], text: str) -> list[type[Rule]]:
+    return [rule for rule in rules if rule.mention in text and _words(rule.words).search(text)]
+
+
+@functools.cache
+def _words(words: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, words)))
+
+
+def _convert(module: cst.Module, context: Context, rules: Sequence[type[Rule]]) -> Result:
+    code = text = context.source
+    for _, group in itertools.groupby(rules, key=lambda rule: rule.order):
+        before, left = len(context.changes), len(context.findings)
+        walked = _walk(module, context, [rule(context) for rule in group])
+        context.findings[left:] = _in_the_original(context.findings[left:], text, code)
+        if len(context.changes) > before:
+            context.changes[before:] = _in_the_original(context.changes[before:], text, code)
+            code = walked.code
+            module = cst.parse_module(code)
+    if context.changes:
+        if (context.needs_torch or context.needs_device) and definitions.is_torch_optional(module):
+            return Result(context.source, [], [_optional_torch(context.changes[0])])
+        code = definitions.add_to(module, context).code
+    changes = sorted(context.changes, key=lambda change: (change.line, change.code))
+    return Result(code, changes, context.findings)
+
+
+def _walk(module: cst.Module, context: Context, rules: Sequence[Rule]) -> cst.Module:
+    """The module after one walk; each node of a module is there once, so no copy is made for its metadata."""
+    context.claimed.clear()
+    context.lines.clear()
+    context.names.clear()
+    definitions.look_for(module, context)
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    with ExitStack() as stack:
+        for rule in rules:
+            stack.enter_context(rule.resolve(wrapper))
+        return wrapper.module.visit(Walk(context, rules))
+
+
+def _in_the_original(placed: Sequence[Placed], text: str, code: str) -> Sequence[Placed]:
+    """What a walk changed or left, with the lines of the source as it was before the walks before it."""
+    if code == text or not placed:
+        return placed
+    lines = _line_map(text, code)
+    return [each._replace(line=lines[each.line - 1], end_line=lines[each.end_line - 1]) for each in placed]
+
+
+def _line_map(text: str, code: str) -> list[int]:
+    """For each line of the code the line of the text that it comes from."""
+    old, new = text.splitlines(), code.splitlines()
+    lines: list[int] = []
+    for _, start, end, new_start, new_end in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
+        last = max(start, end - 1)
+        lines += [min(start + offset, last) + 1 for offset in range(new_end - new_start)]
+    return [*lines, len(old)]
+
+
+def _compiles(code: str) -> bool:
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _optional_torch(change: Change) -> Finding:
+    why = "PyTorch is imported under an `if` or `try` only: the module cannot define its device"
+    advice = "import torch at the top of the file, and convert again"
+    place = (change.path, change.line, change.end_line)
+    return Finding(change.code, Severity.MANUAL, *place, "import torch", why, advice)
+
+
+def _left(text: str, path: str, line: int, why: str) -> Result:
+    advice = "mend the source, or leave it out"
+    finding = Finding(SYNTAX_ERROR, Severity.MANUAL, path, line, line, path, why, advice)
+    return Result(text, [], [finding])

@@ -1,0 +1,81 @@
+"""Whether an expression of a source is an integer, as far as the source says."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import Assignment, ScopeProvider
+
+from isthmus.migrate.convert.rule import Rule
+
+_RANK = re.compile(r"(^|_)rank$")
+_INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
+_FUNCTIONS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_index|device_count)$")
+_OPERATORS = (cst.Add, cst.Subtract, cst.Multiply, cst.Modulo, cst.FloorDivide)
+_RANGE = m.Call(m.Name("range"))
+
+
+def is_integer(rule: Rule, node: cst.BaseExpression) -> bool:
+    """Whether a node of the tree as it was is an integer, and not None."""
+    return _is_integer(rule, node, frozenset())
+
+
+def is_index(rule: Rule, node: cst.BaseExpression) -> bool:
+    """Whether a node of the tree as it was is an integer, or None where none was chosen."""
+    return _INDEX.search(_last(node)) is not None or is_integer(rule, node)
+
+
+def bindings(rule: Rule, name: cst.BaseExpression) -> list[cst.CSTNode]:
+    """What binds a name of the tree as it was: assignments, loops, parameters; none of what is no plain name."""
+    if not isinstance(name, cst.Name):
+        return []
+    scope = rule.get_metadata(ScopeProvider, name, None)
+    found = scope[name.value] if scope is not None else ()
+    return [_binding(rule, each.node) if isinstance(each, Assignment) else name for each in found]
+
+
+def may_default_to_none(rule: Rule, name: cst.BaseExpression) -> bool:
+    """Whether a name is a parameter whose default is None."""
+    return any(m.matches(each, m.Param(default=m.Name("None"))) for each in bindings(rule, name))
+
+
+def _is_integer(rule: Rule, node: cst.BaseExpression, above: frozenset[str]) -> bool:
+    if isinstance(node, cst.Integer):
+        return True
+    if isinstance(node, cst.BinaryOperation):
+        sides = (node.left, node.right)
+        return isinstance(node.operator, _OPERATORS) and all(_is_integer(rule, x, above) for x in sides)
+    if isinstance(node, cst.Call):
+        return _FUNCTIONS.search(_last(node.func)) is not None
+    if may_default_to_none(rule, node):
+        return False
+    if _RANK.search(_last(node)):
+        return True
+    if not isinstance(node, cst.Name) or node.value in above:
+        return False
+    found = bindings(rule, node)
+    return bool(found) and all(_binds_integer(rule, each, above | {node.value}) for each in found)
+
+
+def _binds_integer(rule: Rule, binding: cst.CSTNode, above: frozenset[str]) -> bool:
+    if isinstance(binding, cst.Assign):
+        return _is_integer(rule, binding.value, above)
+    if isinstance(binding, cst.For | cst.CompFor):
+        return isinstance(binding.target, cst.Name) and m.matches(binding.iter, _RANGE)
+    return m.matches(binding, m.Param(annotation=m.Annotation(m.Name("int"))))
+
+
+def _binding(rule: Rule, node: cst.CSTNode) -> cst.CSTNode:
+    """The statement, loop or parameter of a bound name; the node itself where a name is one of several."""
+    parent = rule.parent(node)
+    if isinstance(parent, cst.AssignTarget):
+        return rule.parent(parent)
+    return parent if isinstance(parent, cst.For | cst.CompFor | cst.Param) else node
+
+
+def _last(node: cst.CSTNode) -> str:
+    """The last part of a dotted name, "" of anything else."""
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    return name.value if isinstance(name, cst.Name) else ""

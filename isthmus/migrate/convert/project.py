@@ -1,0 +1,117 @@
+"""Converts the files of a project: Python sources, notebooks and shell scripts."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from isthmus.migrate import sources
+from isthmus.migrate.convert import registry
+from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.convert.notebook import convert_notebook
+from isthmus.migrate.convert.rule import Change
+from isthmus.migrate.convert.shell import convert_shell
+from isthmus.migrate.findings import Finding
+from isthmus.migrate.sources import File, Kind
+
+_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
+_ALONE = 200  # files that one process converts before others would have started
+
+
+class Request(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        target: a device type, or "" for whatever accelerator is there.
+        select: codes or names of rules, or beginnings of codes; only these if not empty.
+        ignore: the same, not these.
+        options: that turn rules on which are off without.
+    """
+
+    target: str = ""
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    options: Collection[str] = ()
+
+
+class Converted(NamedTuple):
+    """What became of a file.
+
+    Attributes:
+        path: where it is.
+        name: from the folder on that was asked for, with ``/``.
+        before: its bytes.
+        after: its bytes after the changes.
+        changes: what was done.
+        findings: what was left as it is, and why.
+    """
+
+    path: Path
+    name: str
+    before: bytes
+    after: bytes
+    changes: Sequence[Change]
+    findings: Sequence[Finding]
+
+
+def convert(root: Path, request: Request, processes: int = 0) -> Iterator[Converted]:
+    """Convert the files of a project, and give those with a change or a finding; nothing is written.
+
+    Args:
+        root: a folder or a file.
+        request: what is asked for.
+        processes: how many work on a large tree; 0 is one for each core.
+
+    Raises:
+        FileNotFoundError: there is nothing at root.
+        RegistryError: a rule that is asked for does not exist.
+    """
+    registry.select(request.select, request.ignore)
+    found = list(sources.files(root))
+    files = [each for each in found if isinstance(each, File) and each.kind in _KINDS]
+    for finding in found:
+        if isinstance(finding, Finding):
+            yield Converted(root, finding.path, b"", b"", [], [finding])
+    work = functools.partial(convert_file, request=request)
+    yield from (each for each in _map(work, files, processes) if each.changes or each.findings)
+
+
+def convert_file(file: File, request: Request) -> Converted:
+    """Convert one file."""
+    source = sources.read(file)
+    if isinstance(source, Finding):
+        return Converted(file.path, file.name, b"", b"", [], [source])
+    result = _convert(source.kind, source.text, source.name, request)
+    after = result.text.encode(source.encoding) if result.changes else source.data
+    return Converted(file.path, file.name, source.data, after, result.changes, result.findings)
+
+
+def _convert(kind: Kind, text: str, name: str, request: Request) -> Result:
+    rules = registry.select(request.select, request.ignore)
+    convert_python = functools.partial(
+        convert_source, target=request.target, rules=rules, options=request.options
+    )
+    if kind is Kind.NOTEBOOK:
+        return convert_notebook(text, name, convert_python)
+    if kind is Kind.SHELL:
+        return convert_shell(text, name)
+    return convert_python(text, name)
+
+
+def _map(work: Callable[[File], Converted], files: Sequence[File], processes: int) -> Iterator[Converted]:
+    count = processes or len(os.sched_getaffinity(0))
+    if count == 1 or len(files) < _ALONE:
+        yield from map(work, files)
+        return
+    with ProcessPoolExecutor(count) as pool:
+        yield from pool.map(work, files, chunksize=16)
+
+
+def relative_name(converted: Converted, root: Path) -> bytes:
+    """The file's name from the folder on, as the bytes of the file system."""
+    path = converted.path.relative_to(root) if root.is_dir() else Path(converted.path.name)
+    return os.fsencode(path.as_posix())

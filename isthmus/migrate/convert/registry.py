@@ -1,0 +1,85 @@
+"""The rules there are: the modules of isthmus.migrate.convert.rules, and entry points of other packages."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
+
+from isthmus.migrate.convert import rules as package
+from isthmus.migrate.convert.rule import Rule
+
+GROUP = "isthmus.migrate.rules"
+
+
+class RegistryError(Exception):
+    """A rule that cannot be used; the message says which and why."""
+
+
+@functools.cache
+def all_rules() -> Sequence[type[Rule]]:
+    """Every rule, in the order in which they run.
+
+    Raises:
+        RegistryError: an entry point does not load or is no rule, or two rules have the same code.
+    """
+    found = [*_own(), *_of_others()]
+    by_code: dict[str, type[Rule]] = {}
+    for rule in found:
+        other = by_code.setdefault(rule.code, rule)
+        if other is not rule:
+            raise RegistryError(f"rule {rule.code}: both {_where(other)} and {_where(rule)} have this code")
+    return sorted(found, key=lambda rule: (rule.order, rule.code))
+
+
+def select(names: Sequence[str] = (), ignore: Sequence[str] = ()) -> Sequence[type[Rule]]:
+    """Rules by code or name; a prefix of codes, ``"IM2"``, stands for all that begin with it.
+
+    Args:
+        names: only these; all if empty.
+        ignore: not these.
+
+    Raises:
+        RegistryError: there is no such rule.
+    """
+    for name in (*names, *ignore):
+        if not any(_matches(rule, name) for rule in all_rules()):
+            raise RegistryError(f"{name}: no such rule; `isthmus migrate rules` lists them")
+    return [
+        rule
+        for rule in all_rules()
+        if (not names or any(_matches(rule, name) for name in names))
+        and not any(_matches(rule, name) for name in ignore)
+    ]
+
+
+def _matches(rule: type[Rule], name: str) -> bool:
+    return rule.name == name or rule.code.startswith(name.upper())
+
+
+def _own() -> Iterator[type[Rule]]:
+    for entry in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{entry.name}")
+        yield from (
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value) and issubclass(value, Rule) and value.__module__ == module.__name__
+        )
+
+
+def _of_others() -> Iterator[type[Rule]]:
+    for entry in entry_points(group=GROUP):
+        try:
+            rule = entry.load()
+        except Exception as error:  # whatever a stranger's module raises
+            raise RegistryError(f"entry point {entry.name} = {entry.value}: {error}") from error
+        if not (inspect.isclass(rule) and issubclass(rule, Rule)):
+            raise RegistryError(f"entry point {entry.name} = {entry.value}: no subclass of {Rule.__name__}")
+        yield rule
+
+
+def _where(rule: type[Rule]) -> str:
+    return f"{rule.__module__}.{rule.__qualname__}"

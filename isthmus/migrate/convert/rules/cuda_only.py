@@ -1,0 +1,26 @@
+"""Calls that have a meaning on CUDA only."""
+
+from __future__ import annotations
+
+from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.findings import Severity
+
+
+class CudaOnly(FunctionRule):
+    """Calls that are kept for CUDA and skipped elsewhere."""
+
+    code = "IM127"
+    name = "cuda-only"
+    severity = Severity.REVIEW
+    summary = "keeps for CUDA what only CUDA has"
+    before = "torch.cuda.ipc_collect()"
+    after = 'if DEVICE.type == "cuda":\n    torch.cuda.ipc_collect()'
+    words = (
+        "ipc_collect",
+        "set_sync_debug_mode",
+        "utilization",
+        "temperature",
+        "power_draw",
+        "clock_rate",
+        "is_current_stream_capturing",
+    )

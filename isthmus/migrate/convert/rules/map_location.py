@@ -1,0 +1,113 @@
+"""``map_location`` of ``torch.load``: dictionaries of tags, and functions."""
+
+from __future__ import annotations
+
+import libcst as cst
+import libcst.matchers as m
+
+from isthmus.migrate.convert.functions import source_of
+from isthmus.migrate.convert.integers import is_index, is_integer
+from isthmus.migrate.convert.strings import DeviceStrings, is_formatted, is_numbered
+
+_STORAGE_CUDA = m.Lambda(body=m.Call(m.Attribute(m.Name(), m.Name("cuda"))))
+
+
+class MapLocation(DeviceStrings):
+    """Where the tensors of a checkpoint go."""
+
+    code = "IM108"
+    name = "map-location"
+    summary = "checkpoints that were written on CUDA and those written by the converted source both load"
+    before = 'torch.load(path, map_location={"cuda:0": "cuda:1"})'
+    after = 'torch.load(path, map_location={"cuda:0": f"{DEVICE.type}:1", f"{DEVICE.type}:0": f"{DEVICE.type}:1"})'
+    words = ('"cuda', "'cuda", "lambda")
+    mention = "cuda"
+
+    def visit_Dict(self, node: cst.Dict) -> None:
+        """Keep the rules of strings away from the tags, which a checkpoint has."""
+        if not self._is_map(node):
+            return
+        for element in node.elements:
+            if isinstance(element, cst.DictElement) and _is_tag(element.key):
+                self.claim(element.key)
+
+    def visit_Lambda(self, node: cst.Lambda) -> None:
+        """Keep other rules away from ``lambda storage, location: storage.cuda(0)``."""
+        if _moves_storage(node):
+            self.claim(node.body)
+
+    def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.Dict:
+        """Add the tags that the converted source writes."""
+        tags = [each.key for each in original_node.elements if isinstance(each, cst.DictElement)]
+        if not self._is_map(original_node) or not any(map(_is_tag, tags)):
+            return updated_node
+        if m.findall(original_node, _EFFECT):
+            self.left(original_node, "map_location", "the values call functions", "map the tags by hand")
+            return updated_node
+        known = {source_of(tag) for tag in tags}
+        elements: list[cst.BaseDictElement] = []
+        for old, new in zip(original_node.elements, updated_node.elements, strict=True):
+            elements.append(new)
+            if isinstance(old, cst.DictElement) and isinstance(new, cst.DictElement) and _is_tag(old.key):
+                tag = self.neutral(old.key, old.key)
+                if source_of(tag) not in known:
+                    elements[-1] = new.with_changes(comma=_COMMA)
+                    elements.append(new.with_changes(key=tag))
+        if len(elements) == len(updated_node.elements):
+            return updated_node
+        self.note(original_node, "maps the tags of the device in use as well")
+        return updated_node.with_changes(elements=elements)
+
+    def _is_map(self, node: cst.Dict) -> bool:
+        """Whether a dictionary is the argument map_location, or is assigned to a name like that."""
+        parent = self.parent(node)
+        if isinstance(parent, cst.Assign):
+            return any(m.matches(each, m.AssignTarget(m.Name("map_location"))) for each in parent.targets)
+        if not isinstance(parent, cst.Arg):
+            return False
+        if parent.keyword is not None:
+            return parent.keyword.value == "map_location"
+        call = self.parent(parent)
+        return (
+            isinstance(call, cst.Call)
+            and "torch.load" in self.qualified(call.func)
+            and call.args.index(parent) == 1
+        )
+
+    def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
+        """The device itself in place of a function that moves every storage to it."""
+        if not _moves_storage(original_node):
+            return updated_node
+        arguments = cst.ensure_type(original_node.body, cst.Call).args
+        if arguments and not is_index(self, arguments[0].value):
+            why = f"`{source_of(arguments[0].value)}` may be an index, a device or None"
+            self.left(original_node, "map_location", why, "give map_location the device itself")
+            return updated_node
+        self.note(original_node, "every tensor of the checkpoint goes to the device in use")
+        if not arguments:
+            return self.fitted(original_node, self.device())
+        index = arguments[0].value
+        if isinstance(index, cst.Integer):
+            text = self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original_node))
+            return self.fitted(original_node, text)
+        new = self.expression("torch.device({type}, {index})", index=index)
+        if not is_integer(self, index):
+            new = self.expression("{device} if {index} is None else {new}", index=index, new=new)
+        return self.fitted(original_node, new)
+
+
+_COMMA = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+# What is not the same when it is evaluated twice.
+_EFFECT = m.Call() | m.Await() | m.Yield() | m.NamedExpr()
+
+
+def _is_tag(node: cst.BaseExpression) -> bool:
+    return is_numbered(node) or is_formatted(node)
+
+
+def _moves_storage(node: cst.Lambda) -> bool:
+    """Whether a function of a storage and its location moves the storage, wherever it was."""
+    if len(node.params.params) != 2 or not m.matches(node, _STORAGE_CUDA):
+        return False
+    call = cst.ensure_type(node.body, cst.Call)
+    return len(call.args) <= 1 and source_of(call.func) == f"{node.params.params[0].name.value}.cuda"

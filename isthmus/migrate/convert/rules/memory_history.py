@@ -1,0 +1,21 @@
+"""The history that the allocator records."""
+
+from __future__ import annotations
+
+from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.findings import Severity
+
+
+class MemoryHistory(FunctionRule):
+    """Recording of allocations, and snapshots."""
+
+    code = "IM114"
+    name = "memory-history"
+    severity = Severity.REVIEW
+    summary = "allocations are recorded by the accelerator's own allocator, where it can"
+    before = "history = torch.cuda.memory._snapshot()"
+    after = (
+        "history = torch.get_device_module(DEVICE).memory._snapshot() "
+        "if torch.accelerator.is_available() else {}"
+    )
+    words = ("_record_memory_history", "_snapshot")

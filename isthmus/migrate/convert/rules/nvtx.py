@@ -1,0 +1,28 @@
+"""Ranges for NVIDIA's profiler."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.cuda_names import CudaName
+
+
+class Nvtx(FunctionRule):
+    """Named ranges of time."""
+
+    code = "IM121"
+    name = "nvtx"
+    summary = "a named range is one of torch.profiler's; marks that need not nest stay on CUDA"
+    before = 'with torch.cuda.nvtx.range("step"):'
+    after = 'with torch.profiler.record_function("step"):'
+    words = ("nvtx", "profiler")
+
+    def replace_call(self, original: cst.Call, updated: cst.Call, entry: CudaName) -> cst.BaseExpression:
+        """The call; a range whose name is formatted or given by keyword is left, the other class takes neither."""
+        is_plain = len(original.args) == 1 and not (original.args[0].keyword or original.args[0].star)
+        if entry.becomes == "torch.profiler.record_function" and not is_plain:
+            message = "formats its name, or takes it by keyword, which record_function does not"
+            self.left(original, "torch.cuda.nvtx.range", message, 'write record_function(f"...")')
+            return updated
+        return super().replace_call(original, updated, entry)

@@ -1,0 +1,128 @@
+"""``x.cuda()`` becomes ``x.to(DEVICE)``."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+import libcst.matchers as m
+
+from isthmus.migrate.convert.functions import source_of
+from isthmus.migrate.convert.integers import bindings, is_index, is_integer
+from isthmus.migrate.convert.rule import Rule
+from isthmus.migrate.convert.strings import is_formatted
+
+
+class TensorCuda(Rule):
+    """Calls of ``cuda`` on tensors and modules."""
+
+    code = "IM101"
+    name = "tensor-cuda"
+    summary = "tensors and modules move to the device in use"
+    before = "model = model.cuda()"
+    after = "model = model.to(DEVICE)"
+    words = (".cuda(",)
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Rewrite the call."""
+        method = updated_node.func
+        if not m.matches(original_node.func, m.Attribute(attr=m.Name("cuda"))):
+            return updated_node
+        if not isinstance(method, cst.Attribute) or any(each.star for each in updated_node.args):
+            return updated_node
+        why = self._obstacle(original_node)
+        if why:
+            self.left(original_node, ".cuda()", why, "write `.to(device)` by hand")
+            return updated_node
+        self.note(original_node, f"`.cuda(...)` becomes `.to({self.context.device})`")
+        return updated_node.with_changes(
+            func=method.with_changes(attr=cst.Name("to")), args=self._arguments(original_node, updated_node)
+        )
+
+    def _obstacle(self, call: cst.Call) -> str:
+        """Why a call is left as it is, "" if it is not."""
+        if _OWN_METHOD.search(self.context.source):
+            return "the file defines a method `cuda`, which this call may mean"
+        owner = cst.ensure_type(call.func, cst.Attribute).value
+        if any(_CLASS.search(name) for name in self.qualified(owner)):
+            return "calls the method of a class"
+        for position, argument in enumerate(call.args):
+            is_device = argument.keyword.value == "device" if argument.keyword else position == 0
+            if is_device and not self._is_understood(argument.value):
+                return f"`{source_of(argument.value)}` may be an index, a device or None"
+        return ""
+
+    def _is_understood(self, device: cst.BaseExpression) -> bool:
+        if source_of(device) == "None" or self._is_certain_device(device) or is_index(self, device):
+            return True
+        return m.matches(device, m.Name() | m.Attribute()) and _names_device(device)
+
+    def _arguments(self, original: cst.Call, updated: cst.Call) -> list[cst.Arg]:
+        """Those of ``to``: the device first, the others by name."""
+        device: cst.BaseExpression | None = None
+        others: list[cst.Arg] = []
+        for position, argument in enumerate(updated.args):
+            keyword = argument.keyword.value if argument.keyword else ("device", "non_blocking")[position]
+            if keyword == "device":
+                device = self._device_of(original.args[position].value, argument.value)
+            elif keyword == "async":
+                others.append(_keyword("non_blocking", argument))
+            else:
+                others.append(_keyword(keyword, argument))
+        first = cst.Arg(device if device is not None else self.device())
+        return [first, *others]
+
+    def _device_of(self, original: cst.BaseExpression, index: cst.BaseExpression) -> cst.BaseExpression:
+        """The device that an argument means: an index, None, or a device."""
+        if isinstance(index, cst.Integer):
+            return self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original))
+        if source_of(original) == "None":
+            return self.device()
+        if self._is_certain_device(original):
+            return index
+        new = (
+            index
+            if _names_device(original)
+            else self.expression("torch.device({type}, {index})", index=index)
+        )
+        if self._may_be_none(original):
+            return self.expression("{device} if {index} is None else {new}", index=index, new=new)
+        return new
+
+    def _is_certain_device(self, node: cst.BaseExpression) -> bool:
+        """Whether an argument is a device or its name, and not None."""
+        if isinstance(node, cst.SimpleString) or is_formatted(node):
+            return True
+        if isinstance(node, cst.Call):
+            return "torch.device" in self.qualified(node.func)
+        found = bindings(self, node)
+        return bool(found) and all(
+            isinstance(each, cst.Assign)
+            and not isinstance(each.value, cst.Name)
+            and self._is_certain_device(each.value)
+            for each in found
+        )
+
+    def _may_be_none(self, original: cst.BaseExpression) -> bool:
+        """Whether an index or a device may be None, and the source does not ask around the call."""
+        text = source_of(original)
+        if any(f"{text} is not None" in source_of(test) for test in self.conditions(original)):
+            return False
+        asks = re.search(rf"{re.escape(text)}\s+is\s+(not\s+)?None", self.context.source) is not None
+        return asks or not is_integer(self, original)
+
+
+_OWN_METHOD = re.compile(r"^\s+def cuda\(", re.MULTILINE)
+_CLASS = re.compile(r"^torch\.(\w+\.)*[A-Z]\w*$")
+
+
+def _names_device(node: cst.BaseExpression) -> bool:
+    """Whether a dotted name is one of a device."""
+    return re.fullmatch(r"(\w+\.)*\w*(device|DEVICE)", source_of(node)) is not None
+
+
+def _keyword(name: str, argument: cst.Arg) -> cst.Arg:
+    if argument.keyword is not None and argument.keyword.value == name:
+        return argument
+    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    return argument.with_changes(keyword=cst.Name(name), equal=equal)

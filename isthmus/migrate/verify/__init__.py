@@ -1,0 +1,1 @@
+"""``isthmus migrate verify``: the original and the converted program side by side."""

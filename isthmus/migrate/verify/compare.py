@@ -1,0 +1,198 @@
+"""Compares what two runs did: losses, parameters, random numbers and printed numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from isthmus.migrate.verify.record import Record
+from isthmus.migrate.verify.run import Run
+
+EXACT = 1e-6  # relative, in float32
+ROUGH = 2e-2  # relative, with float16 or bfloat16 in the computation
+_NUMBER = re.compile(
+    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![\w]*:\d)|\b[-+]?(?:nan|inf)\b"
+)
+_DEVICE = re.compile(r"\b(?:cuda|cpu|chip|npu|xpu|mps)(?::\d+)?\b|0x[0-9a-f]+")
+_CLOCK = re.compile(
+    r"(?i)\b(?:time|elapsed|eta)\b\W{0,3}[\d.:]+(?:\s*\([\d.:]+\))?|[\d.]+ ?(?:s|ms|sec|seconds|it/s)\b"
+)
+_OF_MACHINE = re.compile(r"(?i)\bmem(?:ory)?\b|\b[KMG]i?B\b")
+
+
+class Comparison(NamedTuple):
+    """One comparison of the original's run with the other.
+
+    Attributes:
+        subject: what was compared.
+        same: whether they agree.
+        compared: how many values.
+        difference: the largest relative one.
+        tolerance: of the relative difference.
+        detail: where they differ, or what was left out.
+    """
+
+    subject: str
+    same: bool
+    compared: int
+    difference: float
+    tolerance: float
+    detail: str = ""
+
+
+def compare(original: Run, other: Run, again: Run | None = None) -> list[Comparison]:
+    """All comparisons, over all ranks.
+
+    Args:
+        original: run.
+        other: run.
+        again: a second run of the original, if there was one: what differs between these two is left out of the
+            printed numbers.
+    """
+    low = any(record.low_precision for run in (original, other) for record in run.records)
+    tolerance = ROUGH if low else EXACT
+    ranks = list(itertools.zip_longest(original.records, other.records, fillvalue=Record()))
+    return [
+        _losses(ranks, tolerance),
+        _parameters(ranks, tolerance),
+        _random(ranks),
+        _printed(original, other, again, tolerance),
+    ]
+
+
+def relative(first: float, second: float) -> float:
+    """Relative difference of two numbers; 0 for equal ones, also if both are not a number."""
+    if first == second or (math.isnan(first) and math.isnan(second)):
+        return 0.0
+    if not (math.isfinite(first) and math.isfinite(second)):
+        return math.inf
+    return abs(first - second) / max(abs(first), abs(second))
+
+
+Ranks = Sequence[tuple[Record, Record]]
+
+
+def _losses(ranks: Ranks, tolerance: float) -> Comparison:
+    compared, worst, detail = 0, 0.0, ""
+    for mine, theirs in ranks:
+        if len(mine.losses) != len(theirs.losses):
+            detail = detail or f"{len(mine.losses)} losses against {len(theirs.losses)}{_on(mine, ranks)}"
+        for number, (first, second) in enumerate(zip(mine.losses, theirs.losses, strict=False), start=1):
+            compared += 1
+            difference = relative(first, second)
+            if difference > tolerance and not detail:
+                detail = f"from number {number}: {first:.9g} against {second:.9g}{_on(mine, ranks)}"
+            worst = max(worst, difference)
+    return Comparison("losses", not detail, compared, worst, tolerance, detail)
+
+
+def _parameters(ranks: Ranks, tolerance: float) -> Comparison:
+    """The difference of a parameter is its largest one, relative to its largest value."""
+    compared, worst, detail = 0, 0.0, ""
+    for mine, theirs in ranks:
+        for name in mine.parameters.keys() | theirs.parameters.keys():
+            first, second = mine.parameters.get(name), theirs.parameters.get(name)
+            compared += 1
+            difference = _array_difference(first, second)
+            if difference > max(worst, tolerance):
+                detail = f"{name}{_on(mine, ranks)}"
+            worst = max(worst, difference)
+    return Comparison("parameters", not detail, compared, worst, tolerance, detail)
+
+
+def _array_difference(first: np.ndarray | None, second: np.ndarray | None) -> float:
+    if first is None or second is None or first.shape != second.shape:
+        return math.inf
+    if np.array_equal(first, second, equal_nan=True):
+        return 0.0
+    difference = float(np.abs(first - second).max())
+    return difference / float(np.abs(first).max()) if math.isfinite(difference) and first.any() else math.inf
+
+
+def _random(ranks: Ranks) -> Comparison:
+    differing = [
+        f"{name}{_on(mine, ranks)}"
+        for mine, theirs in ranks
+        for name in mine.random.keys() | theirs.random.keys()
+        if mine.random.get(name) != theirs.random.get(name)
+    ]
+    detail = f"another number was drawn of {', '.join(sorted(differing))}" if differing else ""
+    return Comparison(
+        "random numbers", not differing, sum(len(mine.random) for mine, _ in ranks), 0.0, 0.0, detail
+    )
+
+
+def _on(record: Record, ranks: Ranks) -> str:
+    return f", rank {record.rank}" if len(ranks) > 1 else ""
+
+
+# ---- what is printed -----------------------------------------------------------------------------------------
+Place = tuple[int, int]  # line, position in it
+Slot = tuple[str, int]  # a line without its numbers, position in it
+
+
+def _printed(original: Run, other: Run, again: Run | None, tolerance: float) -> Comparison:
+    compared, left_out, worst, detail = 0, 0, 0.0, ""
+    for rank, mine in enumerate(original.output):
+        theirs = other.output[rank] if rank < len(other.output) else []
+        changing = _changing(mine, again.output[rank]) if again else set()
+        where = f", rank {rank}" if len(original.output) > 1 else ""
+        first_lines, second_lines = len(_with_numbers(mine)), len(_with_numbers(theirs))
+        if first_lines != second_lines:
+            detail = detail or f"{first_lines} lines with numbers against {second_lines}{where}"
+        for place, first, second in _pairs(mine, theirs):
+            if _slot(mine, place) in changing:
+                left_out += 1
+                continue
+            compared += 1
+            difference = _printed_difference(first, second)
+            if difference > tolerance and not detail:
+                detail = f"line {place[0] + 1}: {first} against {second}{where}"
+            worst = max(worst, difference)
+    same = not detail
+    if left_out:
+        differ = f"{left_out} left out that differ between two runs of the original"
+        detail = f"{detail}; {differ}" if detail else differ
+    return Comparison("printed numbers", same, compared, worst, tolerance, detail)
+
+
+def _printed_difference(first: str, second: str) -> float:
+    """Relative difference of two printed numbers; one in the last of their decimals is rounding."""
+    if first == second:
+        return 0.0
+    if not (first and second):
+        return math.inf
+    decimals = [len(text.partition(".")[2]) for text in (first, second)]
+    is_rounding = min(decimals) > 0 and abs(float(first) - float(second)) <= 1.001 * 10.0 ** -min(decimals)
+    return 0.0 if is_rounding else relative(float(first), float(second))
+
+
+def _changing(first: list[str], second: list[str]) -> set[Slot]:
+    """Where two runs of the original print different numbers: in all lines of that form, equal by chance or not."""
+    return {_slot(first, place) for place, mine, theirs in _pairs(first, second) if mine != theirs}
+
+
+def _slot(lines: list[str], place: Place) -> Slot:
+    index, position = place
+    return _NUMBER.sub("#", lines[index]), position
+
+
+def _with_numbers(lines: list[str]) -> list[tuple[int, list[str]]]:
+    """Lines that have numbers, with them; times are the machine's, and so are lines that speak of memory."""
+    found = (
+        (index, _NUMBER.findall(_CLOCK.sub("", _DEVICE.sub("", line))))
+        for index, line in enumerate(lines)
+        if not _OF_MACHINE.search(line)
+    )
+    return [(index, numbers) for index, numbers in found if numbers]
+
+
+def _pairs(mine: list[str], theirs: list[str]) -> Iterator[tuple[Place, str, str]]:
+    for (index, first), (_, second) in zip(_with_numbers(mine), _with_numbers(theirs), strict=False):
+        for position, (one, two) in enumerate(itertools.zip_longest(first, second, fillvalue="")):
+            yield (index, position), one, two

@@ -1,0 +1,93 @@
+"""What a process of a verified run leaves behind: figures as JSON, parameters beside them as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.files import make_file, write_file
+
+VARIABLE = "ISTHMUS_VERIFY"
+_REQUEST = "request.json"
+
+
+class Request(NamedTuple):
+    """What a recorder is told.
+
+    Attributes:
+        steps: of optimizers after which the process ends; 0 lets it run to its end.
+        seed: of every generator at the start.
+        watched: file -> its lines that refer to CUDA, of which those that are executed are recorded.
+    """
+
+    steps: int
+    seed: int
+    watched: dict[str, list[int]]
+
+    def write(self, folder: Path) -> None:
+        """Leave it in the folder of the records."""
+        write_file(folder / _REQUEST, json.dumps(self._asdict()).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Request:
+        """What :meth:`write` left."""
+        return cls(**json.loads((folder / _REQUEST).read_text()))
+
+
+@dataclass
+class Record:
+    """What one process did.
+
+    Attributes:
+        rank: in the job.
+        steps: of optimizers.
+        ended: whether it was ended after the steps that were asked for.
+        losses: values of what ``backward`` was called on; the norm of what is no scalar.
+        low_precision: whether it computed in float16 or bfloat16.
+        random: state of each generator at the end, as a digest.
+        executed: file -> lines of those that are watched.
+        fallbacks: operator -> calls that went by way of the CPU; None where the device does not count them.
+        step_seconds: between two steps, the median.
+        host_peak: bytes of memory of the process at most.
+        device_peak: bytes of memory of the device at most; None on the CPU.
+        parameters: name -> values, of every optimizer that stepped, in their order.
+    """
+
+    rank: int = 0
+    steps: int = 0
+    ended: bool = False
+    losses: list[float] = field(default_factory=list)
+    low_precision: bool = False
+    random: dict[str, str] = field(default_factory=dict)
+    executed: dict[str, list[int]] = field(default_factory=dict)
+    fallbacks: dict[str, int] | None = None
+    step_seconds: float = 0.0
+    host_peak: int = 0
+    device_peak: int | None = None
+    parameters: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Leave it in a folder."""
+        path = folder / f"{self.rank}-{os.getpid()}.json"
+        make_file(arrays := path.with_suffix(".npz"))
+        np.savez(arrays, allow_pickle=False, **self.parameters)
+        facts = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[:-1]}
+        write_file(path, json.dumps(facts).encode())
+
+
+def read(folder: Path) -> Sequence[Record]:
+    """The records of a run, by rank; without those of processes that trained nothing, if others did."""
+    found = []
+    for path in sorted(folder.glob("*-*.json"), key=lambda each: int(each.stem.partition("-")[2])):
+        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
+            parameters = {name: arrays[name] for name in arrays.files}
+        found.append(Record(**json.loads(path.read_text()), parameters=parameters))
+    trained = [record for record in found if record.steps or record.losses]
+    return sorted(trained or found, key=lambda record: record.rank)

@@ -1,0 +1,186 @@
+"""Inside a process of a verified run: records what it trains, and ends it after some steps.
+
+Nothing is patched before PyTorch is imported, and that at once, ahead of the shim.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import random
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isthmus.after_import import when_imported
+from isthmus.migrate.verify.record import VARIABLE, Record, Request
+
+_LOW_PRECISION = ("torch.float16", "torch.bfloat16")
+
+
+def start() -> None:
+    """Record this process, once it imports PyTorch, if a verified run asks for it."""
+    folder = os.environ.get(VARIABLE, "")
+    if folder:
+        random.seed(Request.read(Path(folder)).seed)
+        when_imported("torch", functools.partial(_record, Path(folder)))
+
+
+def _record(folder: Path) -> None:
+    Recorder(folder, Request.read(folder)).start()
+
+
+class Recorder:
+    """Records one process.
+
+    Args:
+        folder: where the record goes.
+        request: what to record.
+    """
+
+    def __init__(self, folder: Path, request: Request) -> None:
+        from isthmus.migrate.verify.lines import Lines
+
+        self._folder = folder
+        self._request = request
+        self._record = Record()
+        self._lines = Lines(request.watched)
+        self._optimizers: list[Any] = []
+        self._moments: list[float] = []
+        self._process = os.getpid()
+
+    def start(self) -> None:
+        """Seed every generator and put the hooks in place."""
+        import numpy as np
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        from isthmus.migrate.verify.draws import share_generator
+
+        share_generator()
+        torch.manual_seed(self._request.seed)
+        np.random.seed(self._request.seed)
+        register_optimizer_step_post_hook(self._stepped)
+        torch.autograd.backward = self._recording(torch.autograd.backward)
+        torch.autocast.__enter__ = self._entering(torch.autocast.__enter__)  # type: ignore[method-assign]
+        atexit.register(self._leave)
+        self._lines.start()
+
+    def _recording(self, backward: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(backward)
+        def recorded(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            for tensor in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
+                value = tensor.detach().cpu()
+                value = value.abs() if value.is_complex() else value.double()
+                self._record.losses.append(value.item() if value.numel() == 1 else value.norm().item())
+                self._see(tensor)
+            backward(tensors, *args, **kwargs)
+
+        return recorded
+
+    def _entering(self, enter: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(enter)
+        def entered(context: Any) -> Any:
+            self._record.low_precision |= context._enabled
+            return enter(context)
+
+        return entered
+
+    def _see(self, tensor: Any) -> None:
+        self._record.low_precision |= str(tensor.dtype) in _LOW_PRECISION
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if all(each is not optimizer for each in self._optimizers):
+            self._optimizers.append(optimizer)
+        self._moments.append(time.perf_counter())
+        self._record.steps += 1
+        if self._record.steps == self._request.steps:
+            self._record.ended = True
+            self._finish()
+        if self._record.ended:
+            raise SystemExit(0)  # through the program's own clean-up
+
+    def _leave(self) -> None:
+        """At the end of the process; one that was ended early has not come to destroying its process group."""
+        import torch
+
+        self._finish()
+        if self._record.ended and torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+    def _finish(self) -> None:
+        """Write the record, once, and in this process only, if there is something in it."""
+        if self._process != os.getpid():
+            return
+        self._process = 0
+        sys.settrace(None)
+        record = self._record
+        record.executed = dict(self._lines.executed)
+        if not (record.steps or record.losses or record.executed):
+            return
+        record.random = _generators()
+        between = [after - before for before, after in zip(self._moments, self._moments[1:], strict=False)]
+        record.step_seconds = statistics.median(between) if between else 0.0
+        record.host_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        record.device_peak, record.fallbacks = _device_facts()
+        record.rank = _rank()
+        record.parameters = self._parameters()
+        record.write(self._folder)
+
+    def _parameters(self) -> dict[str, Any]:
+        found = {}
+        for number, optimizer in enumerate(self._optimizers):
+            parameters = [each for group in optimizer.param_groups for each in group["params"]]
+            for index, parameter in enumerate(parameters):
+                self._see(parameter)
+                found[f"{type(optimizer).__name__} {number}, parameter {index}"] = _array(parameter)
+        return found
+
+
+def _array(parameter: Any) -> Any:
+    import torch
+
+    local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    value = torch.view_as_real(local.detach()) if local.is_complex() else local.detach()
+    return value.cpu().double().numpy() if value.dtype == torch.float64 else value.cpu().float().numpy()
+
+
+def _generators() -> dict[str, str]:
+    import numpy as np
+    import torch
+
+    states = {
+        "torch": torch.default_generator.get_state().numpy().tobytes(),
+        "python": repr(random.getstate()).encode(),
+        "numpy": repr(tuple(np.random.get_state())).encode(),
+    }
+    return {name: hashlib.sha256(state).hexdigest()[:16] for name, state in states.items()}
+
+
+def _device_facts() -> tuple[int | None, dict[str, int] | None]:
+    """Peak memory of the device, and the operators that fell back."""
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if device is None:
+        return None, None
+    peak = torch.accelerator.max_memory_allocated()
+    counted = getattr(torch.get_device_module(device), "dispatch_stats", None)
+    if counted is None:
+        return peak, None
+    operators = counted()["operators"]
+    return peak, {name: each["calls"] for name, each in operators.items() if each["route"] == "fallback"}
+
+
+def _rank() -> int:
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return int(os.environ.get("RANK", "0"))

@@ -1,0 +1,129 @@
+"""What ``isthmus migrate verify`` tells: a table, or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.migrate.verify.run import Run
+from isthmus.migrate.verify.session import Task, Verdict
+
+_SHOWN = 20  # residual references
+_GIB = 1 << 30
+
+
+def as_json(task: Task, verdict: Verdict) -> str:
+    """Everything, as one object."""
+    return json.dumps(
+        {
+            "script": str(task.script),
+            "arguments": list(task.arguments),
+            "steps": task.steps,
+            "same": verdict.same,
+            "problem": verdict.problem,
+            "original_repeats_itself": verdict.repeats,
+            "comparisons": [
+                {**each._asdict(), "difference": _finite(each.difference)} for each in verdict.comparisons
+            ],
+            "conversion": verdict.conversion._asdict() if verdict.conversion else None,
+            "cuda_references_executed": [each._asdict() for each in verdict.residuals],
+            "runs": [_facts(run) for run in (verdict.original, verdict.other) if run],
+        },
+        indent=2,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    records = run.records
+    device = [record.device_peak for record in records if record.device_peak is not None]
+    return {
+        "name": run.side.name,
+        "status": run.status,
+        "seconds": round(run.seconds, 3),
+        "step_seconds": max((record.step_seconds for record in records), default=0.0),
+        "optimizer_steps": [record.steps for record in records],
+        "losses": [record.losses for record in records],
+        "host_peak_bytes": max((record.host_peak for record in records), default=0),
+        "device_peak_bytes": max(device) if device else None,
+        "fallbacks": _fallbacks(run),
+        "errors": run.errors if run.status != 0 else [],
+    }
+
+
+def _fallbacks(run: Run) -> dict[str, int] | None:
+    """Operator -> calls, over all ranks; None where the device does not count them."""
+    counted = [record.fallbacks for record in run.records if record.fallbacks is not None]
+    if not counted:
+        return None
+    return {
+        name: sum(each.get(name, 0) for each in counted)
+        for name in sorted({n for each in counted for n in each})
+    }
+
+
+def print_table(verdict: Verdict, console: Console) -> None:
+    """The comparisons, what each side took, and what remains of CUDA."""
+    if verdict.conversion:
+        files, changes, left = verdict.conversion
+        console.print(f"converted: {changes} changes in {files} files", *_left(left), sep="\n")
+    if verdict.comparisons:
+        console.print(_comparisons(verdict))
+    console.print(_runs([run for run in (verdict.original, verdict.other) if run]))
+    if verdict.residuals:
+        console.print("references to CUDA that were executed:")
+        for path, line, subject in verdict.residuals[:_SHOWN]:
+            console.print(f"  {path}:{line}: {subject}")
+        if len(verdict.residuals) > _SHOWN:
+            console.print(f"  and {len(verdict.residuals) - _SHOWN} more; --json has all")
+    if verdict.repeats is False:
+        console.print("two runs of the original differ too: it is not deterministic, so this proves nothing")
+
+
+def _left(left: Iterable[str]) -> list[str]:
+    return [f"  not converted: {each}" for each in left]
+
+
+def _comparisons(verdict: Verdict) -> Table:
+    table = Table("compared", "values", "difference", "tolerance", "verdict", "", box=None, pad_edge=False)
+    for each in verdict.comparisons:
+        verdict_text = "same" if each.same else "DIFFERENT"
+        if not each.compared and each.same:
+            verdict_text = "none"
+        table.add_row(
+            each.subject,
+            str(each.compared),
+            f"{each.difference:.2g}",
+            f"{each.tolerance:g}",
+            verdict_text,
+            each.detail,
+        )
+    return table
+
+
+def _runs(runs: list[Run]) -> Table:
+    table = Table(
+        "run", "steps", "seconds", "s/step", "host GiB", "device GiB", "fallbacks", box=None, pad_edge=False
+    )
+    for run in runs:
+        facts = _facts(run)
+        fallbacks = facts["fallbacks"]
+        device = facts["device_peak_bytes"]
+        table.add_row(
+            facts["name"],
+            "/".join(map(str, facts["optimizer_steps"])) or "0",
+            f"{facts['seconds']:.1f}",
+            f"{facts['step_seconds']:.3f}",
+            f"{facts['host_peak_bytes'] / _GIB:.2f}",
+            "-" if device is None else f"{device / _GIB:.2f}",
+            "-" if fallbacks is None else ", ".join(f"{name} ({n})" for name, n in fallbacks.items()) or "0",
+        )
+    return table

@@ -1,0 +1,176 @@
+"""Runs one side of a comparison in processes of its own, under a limit."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from isthmus.files import make_folder
+from isthmus.launch.run import SITE, Job
+from isthmus.migrate.verify import record
+from isthmus.migrate.verify.record import Record, Request
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_KEPT = 40  # lines of what a side wrote to standard error
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two programs that are compared.
+
+    Attributes:
+        name: for people.
+        script: its path.
+        arguments: of the script.
+        root: its copy of the program's folder.
+        folder: in which it runs.
+        shim: whether it runs under the shim, so as it is.
+        device: that it runs on; "" is the accelerator of this machine, ``cpu`` none.
+        ranks: number of processes; 1 is the script alone.
+    """
+
+    name: str
+    script: Path
+    arguments: Sequence[str]
+    root: Path
+    folder: Path
+    shim: bool
+    device: str = ""
+    ranks: int = 1
+
+    def command(self, logs: Path) -> list[str]:
+        """Command line of the first process; ranks write what they print into a folder of logs."""
+        program = [str(self.script), *self.arguments]
+        if self.ranks > 1:
+            torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
+            return [sys.executable, *torchrun, "--log-dir", str(logs), "--redirects=3", *program]
+        return Job(program).command() if self.shim else [sys.executable, *program]
+
+    def environment(self, records: Path, seed: int) -> dict[str, str]:
+        """Environment of its processes."""
+        path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH", ""))))
+        changes = {
+            "PYTHONPATH": path,
+            "PYTHONHASHSEED": str(seed),
+            "TORCHDYNAMO_DISABLE": "1",  # compiled code rounds otherwise
+            record.VARIABLE: str(records),
+        }
+        environment = {**os.environ, **changes}
+        if self.shim:
+            return Job([str(self.script)], device=self.device, quiet=True, environ=environment).environment()
+        if self.device == "cpu":
+            environment["ISTHMUS_DRIVER"] = "none"
+        return environment
+
+
+class Run(NamedTuple):
+    """What a side did.
+
+    Attributes:
+        side: which.
+        status: of its first process; None if it was ended at the limit.
+        seconds: that it took.
+        output: what each rank printed, in lines.
+        errors: the last lines that it wrote to standard error, of the rank that failed.
+        records: what was recorded, by rank.
+    """
+
+    side: Side
+    status: int | None
+    seconds: float
+    output: list[list[str]]
+    errors: list[str]
+    records: Sequence[Record]
+
+    def failure(self) -> str:
+        """Why it cannot be compared, in a line; "" if it can."""
+        if self.status is None:
+            return f"{self.side.name}: not done after {self.seconds:.0f} s; raise --timeout or lower --steps"
+        if self.status:
+            return f"{self.side.name}: ended with status {self.status}: {self.cause()}"
+        return ""
+
+    def cause(self) -> str:
+        """The last exception, or the last line that says something."""
+        said = [line for line in self.errors if line.strip() and not line.startswith((" ", "isthmus:"))]
+        exceptions = [line for line in said if _EXCEPTION.match(line)]
+        return (exceptions or said or self.errors or ["it said nothing"])[-1]
+
+
+@dataclass
+class Runner:
+    """Runs sides one after the other.
+
+    Args:
+        scratch: folder for records and logs.
+        request: what is recorded; the watched lines are those of each side.
+        timeout: seconds for one side.
+    """
+
+    scratch: Path
+    request: Request
+    timeout: float
+    _number: int = field(default=0, init=False)
+
+    def run(self, side: Side, watched: dict[str, list[int]] | None = None) -> Run:
+        """Run a side to its end, or to the limit."""
+        self._number += 1
+        folder = self.scratch / f"run-{self._number}"
+        records, logs = folder / "records", folder / "logs"
+        make_folder(records)
+        make_folder(logs)
+        self.request._replace(watched=watched or {}).write(records)
+        began = time.monotonic()
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            process = subprocess.Popen(
+                side.command(logs),
+                cwd=side.folder,
+                env=side.environment(records, self.request.seed),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            status = _wait(process, self.timeout)
+        seconds = time.monotonic() - began
+        output, errors = _of_ranks(logs, side.ranks) if side.ranks > 1 else ([_lines(folder / "out")], [])
+        errors = [line for line in errors if line.strip()] or _lines(folder / "err")
+        return Run(side, status, seconds, output, errors[-_KEPT:], record.read(records))
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
+    """Its status; None if it had to be ended."""
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _of_ranks(logs: Path, ranks: int) -> tuple[list[list[str]], list[str]]:
+    """What each rank printed, and the errors of the first that has any to show."""
+    output: list[list[str]] = []
+    errors: list[str] = []
+    for rank in range(ranks):
+        output.append(_lines(*logs.glob(f"*/attempt_0/{rank}/stdout.log")))
+        said = _lines(*logs.glob(f"*/attempt_0/{rank}/stderr.log"))
+        if any("Error" in line for line in said) or not errors:
+            errors = said
+    return output, errors
+
+
+def _lines(*paths: Path) -> list[str]:
+    text = "".join(path.read_bytes().decode(errors="replace") for path in paths if path.is_file())
+    return _COLOUR.sub("", text).replace("\r", "\n").splitlines()

@@ -1,0 +1,207 @@
+"""What each detector finds, one pattern at a time, and what it leaves alone."""
+
+from pathlib import Path
+
+import pytest
+
+from isthmus.migrate.analyse import codes
+from isthmus.migrate.findings import Severity
+from tests.migrate.analysis import findings, found
+
+HEAD = "import torch, torch.nn as nn\nfrom torch.utils.data import DataLoader\n"
+LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # PyTorch's CUDA API
+        ("torch.cuda.synchronize()", {"IM112": "torch.cuda.synchronize"}),
+        ("torch.cuda.memory.empty_cache()", {"IM113": "torch.cuda.empty_cache"}),
+        ("torch.cuda.current_stream().wait_stream(s)", {"IM116": "torch.cuda.current_stream"}),
+        ("torch.backends.cudnn.benchmark = True", {"IM122": "torch.backends.cudnn.benchmark"}),
+        ("torch.cuda.nccl.version()", {"IM191": "torch.cuda.nccl"}),
+        ("torch.cuda.no_such_name()", {"IM199": "torch.cuda.no_such_name"}),
+        ("getattr(torch.cuda, name)", {"IM199": "torch.cuda"}),
+        ("cuda = torch.cuda", {}),
+        ("wait = torch.cuda.synchronize", {"IM112": "torch.cuda.synchronize"}),
+        ("from torch.cuda.amp import autocast", {"IM131": "torch.cuda.amp.autocast"}),
+        ("from torch import cuda", {"IM130": "torch.cuda"}),
+        ("print(torch.backends.cudnn.enabled)", {}),
+        (
+            'if d.type == "cuda": torch.backends.cudnn.benchmark = True',
+            {"IM119": '"cuda"', "IM122": "torch.backends.cudnn.benchmark"},
+        ),
+        ('if DEVICE.type == "cuda": torch.backends.cudnn.benchmark = True', {}),
+        ('Kind = Literal["cpu", "cuda"]', {}),
+        ('old = [word for word in argv if not word.startswith("--local_rank")]', {}),
+        ('x.type("torch.cuda.LongTensor")', {"IM120": "torch.cuda.LongTensor"}),
+        ("torch.backends.cudnn.version()", {}),
+        # devices
+        ("model.cuda()", {"IM101": ".cuda()"}),
+        ("x.cuda(non_blocking=True)", {"IM101": ".cuda()"}),
+        ('torch.device("cuda")', {"IM105": "torch.device"}),
+        ('torch.device("cuda", index)', {"IM105": "torch.device"}),
+        ('torch.device("cuda" if torch.cuda.is_available() else "cpu")', {"IM104": '"cuda" or "cpu"'}),
+        ('d = "cuda" if torch.cuda.is_available() else "cpu"', {"IM104": '"cuda" or "cpu"'}),
+        ('with torch.autocast("cuda"): pass', {"IM118": "torch.autocast"}),
+        (
+            'DataLoader(d, 1, num_workers=1, pin_memory=True, pin_memory_device="cuda")',
+            {"IM123": "pin_memory_device"},
+        ),
+        ('model.to(device="cuda")', {"IM102": '"cuda"'}),
+        ('x = "cuda:1"', {"IM102": '"cuda:1"'}),
+        ('torch.load(f, map_location={"cuda:0": d})', {"IM108": '"cuda:..."'}),
+        ("torch.load(f, map_location=lambda storage, _: storage.cuda(0))", {"IM108": ".cuda()"}),
+        ('f"cuda:{rank}"', {"IM103": '"cuda:..."'}),
+        ('"cuda:" + str(rank)', {"IM103": '"cuda:..."'}),
+        ('"cuda:%d" % rank', {"IM103": '"cuda:..."'}),
+        ('"cuda:{}".format(rank)', {"IM103": '"cuda:..."'}),
+        ("if x.is_cuda: pass", {"IM119": ".is_cuda"}),
+        ('if x.device.type == "cuda": pass', {"IM119": '"cuda"'}),
+        ('if device.startswith("cuda"): pass', {"IM119": "startswith"}),
+        ('if device.type in ("cuda", "xpu"): pass', {"IM119": '"cuda"'}),
+        ('"""cuda"""', {}),
+        ('x = cache["cuda"]', {}),
+        ('x = {"cuda": 1}', {}),
+        ('print("cuda")', {}),
+        ('parser.add_argument("--cuda", help="cuda")', {}),
+        ('print(f"no cuda: {error}")', {}),
+        ('help = "use cuda if it is there"', {}),
+        # distribution
+        ('torch.distributed.init_process_group("nccl")', {"IM201": '"nccl"'}),
+        ('torch.distributed.init_process_group("cuda:nccl,cpu:gloo")', {"IM201": '"cuda:nccl,cpu:gloo"'}),
+        ('b = "nccl" if torch.cuda.is_available() else "gloo"', {"IM201": '"nccl" or "gloo"'}),
+        ('print("nccl")', {}),
+        ('if backend == "nccl": pass', {"IM202": '"nccl"'}),
+        ('if backend in ("gloo", "nccl"): pass', {"IM202": '"nccl"'}),
+        ("nn.parallel.DistributedDataParallel(m, device_ids=[r], bucket_cap_mb=9)", {"IM203": "device_ids"}),
+        ('subprocess.run([python, "-m", "torch.distributed.launch"])', {"IM220": "torch.distributed.launch"}),
+        ("nn.DataParallel(model)", {"IM210": "torch.nn.DataParallel"}),
+        ('parser.add_argument("--local_rank", type=int)', {"IM221": "--local_rank"}),
+        ('os.environ["NCCL_DEBUG"] = "INFO"', {"IM222": "NCCL_DEBUG"}),
+        # the profiler
+        ("x = [torch.profiler.ProfilerActivity.CUDA]", {"IM124": "ProfilerActivity.CUDA"}),
+        ('averages.table(sort_by="cuda_time_total")', {"IM124": "cuda_time_total"}),
+        ("event.cuda_time", {"IM124": "cuda_time"}),
+        ("torch.autograd.profiler.profile(use_cuda=True)", {"IM124": "use_cuda"}),
+        # variables
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "0"', {"IM129": "CUDA_VISIBLE_DEVICES"}),
+        ('os.putenv("PYTORCH_CUDA_ALLOC_CONF", x)', {"IM129": "PYTORCH_CUDA_ALLOC_CONF"}),
+        ('"""NCCL_DEBUG"""', {}),
+        # shapes
+        ("torch.nonzero(x)", {"IM601": "torch.nonzero"}),
+        ("x.unique()", {"IM601": ".unique()"}),
+        ("torch.where(x)", {"IM601": "torch.where"}),
+        ("torch.where(x, y, z)", {}),
+        ("y = x[x > 0]", {"IM602": "[mask]"}),
+        ("y = x[~mask]", {"IM602": "[mask]"}),
+        ("x[mask] = 0", {}),
+        ("y = x[3]", {}),
+        ("if x.max().item() > 3: pass", {"IM603": ".item()"}),
+        ('tokenizer(text, padding="longest")', {"IM604": "padding"}),
+        ('tokenizer(text, padding="max_length")', {}),
+        ("nn.utils.rnn.pad_sequence(xs)", {"IM604": "pad_sequence"}),
+        # speed
+        ("DataLoader(data, pin_memory=True)", {"IM701": "DataLoader"}),
+        ("DataLoader(data, num_workers=2)", {"IM702": "DataLoader"}),
+        ("DataLoader(data, num_workers=2, pin_memory=True)", {}),
+        ("DataLoader(data, **options)", {}),
+        ("torch.optim.AdamW(p)", {"IM704": "torch.optim.AdamW"}),
+        ("torch.optim.AdamW(p, fused=True)", {}),
+        ("nn.parallel.DistributedDataParallel(m)", {"IM705": "torch.nn.parallel.DistributedDataParallel"}),
+        ("torch.zeros(3).to(device)", {"IM709": ".to()"}),
+        ("torch.zeros(3).to(torch.int)", {}),
+        ("torch.zeros(3).to('cpu')", {}),
+        ("opt.zero_grad(set_to_none=False)", {"IM710": "zero_grad"}),
+        # precision
+        ("torch.set_float32_matmul_precision('high')", {"IM801": "torch.set_float32_matmul_precision"}),
+        ("x.to(torch.float64)", {"IM802": "torch.float64"}),
+        ("x.double()", {"IM802": ".double()"}),
+        ("model.half()", {"IM804": ".half()"}),
+        ("torch.use_deterministic_algorithms(True)", {"IM805": "torch.use_deterministic_algorithms"}),
+    ],
+)
+def test_one_line(line: str, expected: dict[str, str]):
+    assert {code: subject for code, subject, number in found(f"{HEAD}{line}\n") if number == 3} == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (LOOP + "    total += loss.item()\n", {("IM707", 4)}),
+        (LOOP + "    if step % 10 == 0: print(loss.item())\n", set()),
+        (LOOP + "total += loss.item()\n", set()),
+        (LOOP + "    torch.cuda.empty_cache()\n", {("IM113", 4), ("IM708", 4)}),
+        (LOOP + "    batch = batch.to(device)\n", {("IM703", 4)}),
+        (LOOP + "    batch = batch.to(device, non_blocking=True)\n", set()),
+        ("model = DDP(m)\n" + LOOP + "    if i % 4 == 3:\n        opt.step()\n", {("IM706", 6)}),
+        (
+            "model = DDP(m)\n"
+            + LOOP
+            + "    model.require_backward_grad_sync = i % 4 == 3\n    if i % 4 == 3:\n        opt.step()\n",
+            set(),
+        ),
+        ("with torch.cuda.amp.autocast():\n    loss = f(x)\nloss.backward()\n", {("IM118", 1), ("IM803", 1)}),
+        ("with torch.autocast('cuda', dtype=torch.bfloat16):\n    f(x).backward()\n", {("IM118", 1)}),
+    ],
+)
+def test_loops(source: str, expected: set[tuple[str, int]]):
+    assert {(code, line - 1) for code, _, line in found(f"import torch\n{source}")} == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "severity"),
+    [
+        ("import xformers.ops", "IM301", Severity.MANUAL),
+        ("import pynvml", "IM301", Severity.MANUAL),
+        ("import nvidia.dali.fn as fn", "IM301", Severity.MANUAL),
+        ("from colossalai.nn.optimizer import HybridAdam", "IM301", Severity.MANUAL),
+        ("import colossalai", "IM303", Severity.REVIEW),
+        ("from apex.optimizers import FusedAdam", "IM232", Severity.REVIEW),
+        ("from apex.parallel import DistributedDataParallel", "IM231", Severity.REVIEW),
+        ("from apex.normalization import MixedFusedLayerNorm", "IM302", Severity.REVIEW),
+        ("from apex.optimizers import FusedLAMB", "IM301", Severity.MANUAL),
+        ("from flash_attn import flash_attn_func", "IM302", Severity.REVIEW),
+        ("import importlib\nimportlib.import_module('bmtrain')", "IM301", Severity.MANUAL),
+        ("from apex import amp", "IM230", Severity.REVIEW),
+        ("import apex", "IM303", Severity.REVIEW),
+        ("try:\n    import bitsandbytes\nexcept ImportError:\n    pass", "IM301", Severity.REVIEW),
+        ("try:\n    import bitsandbytes\nexcept ImportError:\n    raise", "IM301", Severity.MANUAL),
+        ("if has_horovod():\n    import horovod.torch as hvd", "IM301", Severity.REVIEW),
+    ],
+)
+def test_libraries(source: str, code: str, severity: Severity):
+    (finding,) = findings(source)
+    assert (finding.code, finding.severity) == (code, severity)
+
+
+def test_stand_ins_are_named_with_their_option():
+    (finding,) = findings("from flash_attn import flash_attn_func")
+    assert "isthmus run --provide flash_attn" in finding.advice
+    assert "isthmus.ops.flash_attn_func" in finding.advice
+
+
+def test_modules_of_the_project_itself_are_no_libraries():
+    assert not findings("from .apex import amp\nfrom . import xformers\nimport composers\n")
+
+
+def test_requirements_of_setup():
+    text = 'setup(install_requires=["flash-attn>=2", "numpy"], extras_require={"x": ["apex"]})'
+    assert [(each.code, each.subject) for each in findings(text, "setup.py")] == [
+        ("IM302", "flash-attn"),
+        ("IM303", "apex"),
+    ]
+
+
+def test_every_code_has_a_title():
+    assert all(code[:3] in codes.GROUPS for code in codes.CODES)
+    assert codes.title("IM301") == codes.CODES["IM301"]
+    assert codes.title("IM112") == codes.GROUPS["IM1"]
+
+
+def test_the_page_lists_every_code():
+    page = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("| IM")][-len(codes.CODES) :] == [
+        f"| {code} | {meaning} |" for code, meaning in codes.CODES.items()
+    ]

@@ -1,0 +1,249 @@
+"""`isthmus migrate convert`: patches that git takes, files in place, logs, notebooks."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from isthmus.cli import app
+from isthmus.migrate.convert import patch, project
+from isthmus.migrate.convert.registry import all_rules
+from isthmus.migrate.convert.rules_page import page
+
+SOURCE = "import torch\n\nx = torch.zeros(2).cuda()\ntorch.cuda.empty_cache()\n"
+FILES = {
+    "plain.py": SOURCE.encode(),
+    "windows.py": SOURCE.replace("\n", "\r\n").encode(),
+    "mixed.py": SOURCE.replace("\n", "\r\n", 2).encode(),
+    "no_newline.py": SOURCE.rstrip("\n").encode(),
+    "mark.py": b"\xef\xbb\xbf" + SOURCE.encode(),
+    "latin.py": b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + SOURCE.encode(),
+    "form_feed.py": SOURCE.replace("\n\n", "\n\x0c\n").encode(),
+    "with space.py": SOURCE.encode(),
+    'caf\xe9 "quoted".py': SOURCE.encode(),
+    "folder/deep.py": SOURCE.encode(),
+    "untouched.py": b"print('cuda')\r\nx = 1",
+    "broken.py": b"x.cuda(\n",
+    "launch.sh": b"python -m torch.distributed.launch --nproc_per_node 2 train.py\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name, data in FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o755 if name == "plain.py" else 0o600)
+    return root
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["migrate", "convert", *map(str, arguments)])
+
+
+def _bytes(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and ".git" not in path.parts
+    }
+
+
+def _git(root: Path, *arguments: object) -> None:
+    subprocess.run(["git", "-C", root, *map(str, arguments)], check=True, capture_output=True)
+
+
+def test_git_applies_the_patch_and_takes_it_back(tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "patch"
+    result = _run(tree, "-o", file)
+    assert result.exit_code == 0, result.output
+    assert _bytes(tree) == FILES
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    _git(tree, "init", "-q")
+    _git(tree, "apply", "--check", file)
+    _git(tree, "apply", file)
+    applied = _bytes(tree)
+    assert {name for name in FILES if applied[name] != FILES[name]} == set(FILES) - {
+        "untouched.py",
+        "broken.py",
+    }
+    _git(tree, "apply", "-R", file)
+    assert _bytes(tree) == FILES
+
+
+def test_in_place_is_what_the_patch_says(tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "undo"
+    assert _run(tree, "--write", "-o", file).exit_code == 0
+    written = _bytes(tree)
+    assert b"x = torch.zeros(2).to(DEVICE)\r\n" in written["windows.py"]
+    assert written["windows.py"].count(b"\n") == written["windows.py"].count(b"\r\n")
+    assert written["mark.py"].startswith(b"\xef\xbb\xbfimport torch\n")
+    assert b"caf\xe9" in written["latin.py"]
+    assert not written["no_newline.py"].endswith(b"\n")
+    assert stat.S_IMODE((tree / "plain.py").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tree / "windows.py").stat().st_mode) == 0o600
+    _git(tree, "init", "-q")
+    _git(tree, "apply", "-R", file)
+    assert _bytes(tree) == FILES
+
+
+def test_a_second_run_changes_nothing(tree: Path) -> None:
+    _run(tree, "--write")
+    once = _bytes(tree)
+    result = _run(tree, "--write")
+    assert _bytes(tree) == once
+    assert "0 files changed, 0 changes, 1 place left as it is" in result.stderr
+
+
+def test_the_log_names_every_change_and_what_was_left(tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log.json"
+    result = _run(tree, "--log", file)
+    log = json.loads(file.read_text())
+    plain = [change for change in log["changes"] if change["path"] == "plain.py"]
+    assert [(change["code"], change["line"]) for change in plain] == [("IM101", 3), ("IM113", 4)]
+    assert [finding["path"] for finding in log["left"]] == ["broken.py"]
+    assert "plain.py:3\tIM101\t" in result.stderr
+
+
+def test_one_file_gives_a_patch_on_standard_output(tree: Path) -> None:
+    result = _run(tree / "plain.py")
+    assert result.stdout.startswith("diff --git a/plain.py b/plain.py\n--- a/plain.py\n+++ b/plain.py\n@@ ")
+
+
+def test_a_target_pins_the_device(tree: Path) -> None:
+    result = _run(tree / "plain.py", "--target", "npu")
+    assert '+DEVICE = torch.device("npu")' in result.stdout
+    assert "+torch.accelerator.empty_cache()" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["IM101", "tensor-cuda"])
+def test_rules_are_selected(tree: Path, name: str) -> None:
+    only = _run(tree / "plain.py", "--select", name).stdout
+    rest = _run(tree / "plain.py", "--ignore", name).stdout
+    assert "to(DEVICE)" in only and "accelerator.empty_cache" not in only
+    assert "to(DEVICE)" not in rest and "accelerator.empty_cache" in rest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--target", "tpu"], "--target tpu: no such target; there are chip, npu, xpu, cuda"),
+        (["--select", "IM9"], "IM9: no such rule; `isthmus migrate rules` lists them"),
+    ],
+)
+def test_wrong_usage_is_one_line(tree: Path, arguments: list[str], line: str) -> None:
+    result = _run(tree, *arguments)
+    assert (result.exit_code, result.stderr) == (2, f"isthmus: {line}\n")
+
+
+def test_nothing_there_is_one_line(tmp_path: Path) -> None:
+    result = _run(tmp_path / "absent")
+    assert result.exit_code == 2
+    assert result.stderr == f"isthmus: {tmp_path / 'absent'}: there is nothing; give a folder or a file\n"
+
+
+def test_processes_give_what_one_gives(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = list(project.convert(tree, project.Request(), processes=1))
+    monkeypatch.setattr(project, "_ALONE", 0)
+    assert list(project.convert(tree, project.Request(), processes=2)) == alone
+
+
+def _notebook(*cells: str) -> str:
+    document = {
+        "cells": [
+            {"cell_type": "markdown", "metadata": {}, "source": ["# torch.cuda \u00e9\n"]},
+            *(
+                {
+                    "cell_type": "code",
+                    "execution_count": None,
+                    "metadata": {},
+                    "outputs": [],
+                    "source": cell.splitlines(keepends=True),
+                }
+                for cell in cells
+            ),
+        ],
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def test_code_cells_of_notebooks_are_converted(tmp_path: Path) -> None:
+    file = tmp_path / "train.ipynb"
+    file.write_text(
+        _notebook("%matplotlib inline\nimport torch", "%%bash\nnvidia-smi", "x = x.cuda()\n!nvidia-smi", "x")
+    )
+    assert "train.ipynb#cell4:1\tIM101\t" in _run(file, "--write").stderr
+    constant = 'DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")'
+    once = file.read_text()
+    assert once == _notebook(
+        f"%matplotlib inline\nimport torch\n\n{constant}",
+        "%%bash\nnvidia-smi",
+        "x = x.to(DEVICE)\n!nvidia-smi",
+        "x",
+    )
+    _run(file, "--write")
+    assert file.read_text() == once
+
+
+def test_a_notebook_whose_layout_would_change_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "train.ipynb"
+    text = _notebook("x = x.cuda()").replace('"metadata": {}', '"metadata":{}')
+    file.write_text(text)
+    result = _run(file, "--write")
+    assert file.read_text() == text
+    assert "has a layout of JSON that would not be kept" in result.stderr
+
+
+def test_hostile_sources_are_one_finding_and_the_rest_is_converted(tree: Path) -> None:
+    (tree / "minus.py").write_text(f"x = y.cuda()\nz = {'-' * 3000}1\n")
+    (tree / "deep.ipynb").write_text(_notebook("x.cuda()").replace("{}", "[" * 50000 + "]" * 50000))
+    (tree / "surrogate.ipynb").write_text(_notebook("x.cuda()").replace("x.cuda", r"'\ud800'; x.cuda"))
+    result = _run(tree)
+    assert result.exit_code == 0, result.output
+    assert "+++ b/plain.py" in result.stdout
+    for name in ("minus.py", "deep.ipynb", "surrogate.ipynb"):
+        assert f"{name}:0\tIM001\t" in result.stderr
+        assert name not in result.stdout
+
+
+def test_outputs_are_looked_at_before_a_source_is_changed(tree: Path, tmp_path: Path) -> None:
+    absent, same = tmp_path / "absent" / "log.json", tmp_path / "same"
+    source = tree / "plain.py"
+    for arguments, said in (
+        (["--log", absent], f"--log {absent}: no file can be written there"),
+        (["-o", source], f"--output {source}: is a source"),
+        (["-o", same, "--log", same], f"--log {same}: is the file of the patch too"),
+    ):
+        result = _run(tree, "--write", *arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"isthmus: {said}")
+        assert _bytes(tree) == FILES
+
+
+def test_rules_are_json_or_markdown() -> None:
+    result = CliRunner().invoke(app, ["migrate", "rules", "--json", "--markdown"])
+    assert (result.exit_code, result.stderr) == (2, "isthmus: --json and --markdown: give one of them\n")
+
+
+def test_names_are_quoted_as_git_does() -> None:
+    assert patch.unified('caf\xe9"'.encode(), b"a\n", b"b\n").splitlines()[0] == (
+        b'diff --git "a/caf\\303\\251\\"" "b/caf\\303\\251\\""'
+    )
+    assert patch.unified(b"x", b"a", b"a") == b""
+
+
+def test_the_page_of_the_rules_is_theirs() -> None:
+    written = Path(__file__).parents[2] / "docs" / "migrate-rules.md"
+    assert written.read_text() == page(all_rules()), (
+        "run: isthmus migrate rules --markdown > docs/migrate-rules.md"
+    )

@@ -1,0 +1,245 @@
+"""What `--ddp` recognises in a script, what it makes of it, and what it leaves alone with a reason."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.convert.rules.data_parallel import DataParallel
+
+SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from project import Data, Net
+
+device = torch.device("cuda:0")
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+test_loader = DataLoader(Data(test=True), batch_size=8)
+criterion = nn.CrossEntropyLoss()
+model = Net()
+model = model.to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        loss = criterion(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def converted(source: str) -> Result:
+    return convert_source(source, "train.py", rules=[DataParallel], options=["ddp"])
+
+
+def changed(*edits: tuple[str, str]) -> str:
+    """The script with edits to it."""
+    source = SCRIPT
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new, 1)
+    return source
+
+
+def body(source: str) -> str:
+    """What follows the helpers in the converted script."""
+    result = converted(source)
+    assert not result.findings
+    ast.parse(result.text)
+    return result.text.partition("\nstart_process_group()\n")[2]
+
+
+TWO = "other = Net()\nother.parameters()\nmodel = N"
+
+
+def in_loop(*lines: str) -> str:
+    """The script with more lines at the end of the training loop."""
+    return SCRIPT + "".join(f"        {line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (changed(("DataLoader(Data(), batch_size=8, shuffle=True)", "Data()")), "not in a loop over a DataLoader"),
+        (changed(("shuffle=True", "sampler=mine")), "a sampler of its own"),
+        (SCRIPT + "for x, y in loader:\n    model(x)\n", "is iterated outside of training too"),
+        (SCRIPT + "print(loader.batch_size)\n", "is asked for its batch_size"),
+        (changed(("CrossEntropyLoss()", "CrossEntropyLoss(reduction='sum')")), "a sum over the batch"),
+        (changed(("for epoch in range(3):", "epoch = 0\nwhile epoch < 3:")), "a while loop"),
+        (in_loop("if x.max() > 3:", "    continue"), "a rank's own data decides"),
+        (in_loop("if x.max() > 3:", "    print(loss.item())"), "under a condition on a rank's own data"),
+        (in_loop("print(x.max().item())"), "not clear how this number adds up over ranks: x.max()"),
+        (changed(("model(x.to(device))", "model.loss(x.to(device))")), "no model of this file is called"),
+        (changed(('torch.device("cuda:0")', 'torch.device("cuda", 0)')), "the index of the device is an argument"),
+        (changed(('torch.device("cuda:0")', "0")), "the device is a number"),
+        (SCRIPT + "RANK = 3\n", "has a RANK of its own"),
+        (changed(("model(x.to(device))", "other(model(x))"), ("model = N", TWO)), "several models"),
+    ],
+)  # fmt: skip
+def test_what_is_not_recognised_is_left(source: str, reason: str) -> None:
+    result = converted(source)
+    assert (result.text, list(result.changes)) == (source, [])
+    (finding,) = result.findings
+    assert reason in finding.message
+    assert finding.code == "IM210"
+    assert finding.line > 0
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\nx = torch.ones(2, requires_grad=True)\nprint(x)  # no backward\n",
+        SCRIPT.replace("import torch\n", "import torch\ntorch.distributed.init_process_group()\n", 1),
+        "from accelerate import Accelerator\n" + SCRIPT,
+        SCRIPT.replace("model.to(device)", "nn.parallel.DistributedDataParallel(model.to(device))"),
+    ],
+)
+def test_nothing_to_convert(source: str) -> None:
+    result = converted(source)
+    assert (result.text, list(result.changes), list(result.findings)) == (source, [], [])
+
+
+def test_without_the_option_data_parallel_is_reported() -> None:
+    source = changed(("model.to(device)", "nn.DataParallel(model)"))
+    result = convert_source(source, "train.py", rules=[DataParallel])
+    assert (result.text, list(result.changes)) == (source, [])
+    (finding,) = result.findings
+    assert (finding.code, finding.line, finding.subject) == ("IM210", 12, "torch.nn.DataParallel")
+    assert "--ddp" in finding.advice
+    assert not convert_source(SCRIPT, "train.py", rules=[DataParallel]).findings
+
+
+def test_one_wrap_after_the_model_is_on_its_device() -> None:
+    text = body(SCRIPT)
+    assert text.count("DistributedDataParallel") == 1
+    assert "model = model.to(device)\nmodel = torch.nn.parallel.DistributedDataParallel(model)\noptim" in text
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        "model = nn.DataParallel(model, device_ids=[0, 1]).to(device)",
+        "model = nn.DataParallel(model.to(device))",
+        "model.to(device)\nif torch.cuda.device_count() > 1:\n    print('2')\n    model = nn.DataParallel(model)",
+        "model = torch.nn.DataParallel(module=model).cuda(0)",
+    ],
+)
+def test_data_parallel_is_taken_off(wrap: str) -> None:
+    text = body(changed(("model = model.to(device)", wrap)))
+    assert "DataParallel(" in text
+    assert text.count("DataParallel") == 1
+    assert "device_count" not in text
+
+
+def test_inputs_that_data_parallel_moved_are_moved() -> None:
+    source = changed(
+        ("model.to(device)", "nn.DataParallel(model).to(device)"), ("model(x.to(device))", "model(x)")
+    )
+    assert (
+        'DistributedDataParallel(model, device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None)'
+        in body(source)
+    )
+
+
+def test_only_the_training_loader_is_sharded() -> None:
+    text = body(SCRIPT)
+    assert "\nloader = training_loader(Data(), batch_size=8, shuffle=True)\n" in text
+    assert "\ntest_loader = DataLoader(Data(test=True), batch_size=8)\n" in text
+    assert "    loader.sampler.set_epoch(epoch)\n    for i, (x, y) in enumerate(loader):\n" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("total += loss.item() * x.size(0)", "total += mean_over_ranks(loss).item() * (x.size(0) * WORLD_SIZE)"),
+        ("seen += len(y)", "seen += len(y) * WORLD_SIZE"),
+        ("hits += (model(x).argmax(1) == y).sum().item()",
+         "hits += sum_over_ranks((model(x).argmax(1) == y).sum()).item()"),
+        ("total += loss.detach()", "total += mean_over_ranks(loss).detach()"),
+        ("losses.append(loss.item())", "losses.append(mean_over_ranks(loss).item())"),
+        ("print(f'{loss:.3f}')", "print_once(f'{mean_over_ranks(loss):.3f}')"),
+        ("value = float(loss)", "value = float(mean_over_ranks(loss))"),
+        ("x = x.view(x.size(0), -1)", "x = x.view(x.size(0), -1)"),
+    ],
+)  # fmt: skip
+def test_metrics_are_those_of_the_global_batch(before: str, after: str) -> None:
+    assert f"        {after}\n" in body(in_loop(before))
+
+
+def test_a_condition_on_the_batch_number_is_the_same_on_all_ranks() -> None:
+    assert "mean_over_ranks(loss)" in body(in_loop("if i % 10 == 0:", "    print(loss.item())"))
+
+
+def test_checkpoints() -> None:
+    source = SCRIPT + (
+        "torch.save(model.state_dict(), 'a.pt')\n"
+        "torch.save(model, 'b.pt')\n"
+        "model.load_state_dict(torch.load('a.pt'))\n"
+        "model.eval()\n"
+        "print(model.head)\n"
+    )
+    assert body(source).endswith(
+        "save_once(model.module.state_dict(), 'a.pt')\n"
+        "save_once(model.module, 'b.pt')\n"
+        "torch.distributed.barrier()\n"
+        "model.module.load_state_dict(torch.load('a.pt', map_location=DEVICE))\n"
+        "model.eval()\n"
+        "print_once(model.module.head)\n"
+        "torch.distributed.destroy_process_group()\n"
+    )
+
+
+def test_files_and_folders() -> None:
+    source = SCRIPT.replace("import torch\n", "import os\nimport shutil\n\nimport torch\n", 1) + (
+        "os.makedirs('out')\nshutil.copyfile('a', 'b')\nwith open('log', 'w') as log:\n    log.write('done')\n"
+    )
+    result = converted(source)
+    assert "os.makedirs('out', exist_ok=True)\nif RANK == 0:\n    shutil.copyfile('a', 'b')\n" in result.text
+    assert [finding.message for finding in result.findings] == ["every rank does this"]
+
+
+def test_every_device_is_the_ranks_own() -> None:
+    source = changed(('torch.device("cuda:0")', "torch.device(f'cuda:{gpu}')"))
+    assert 'device = torch.device("cuda")\n' in body(source)
+    assert 'device = torch.device("cuda")\n' in body(SCRIPT)
+
+
+def test_batch_norm_is_mentioned() -> None:
+    (finding,) = converted(SCRIPT + "norm = nn.BatchNorm2d(3)\n").findings
+    assert finding.subject == "BatchNorm2d"
+
+
+def test_line_ends_and_what_is_not_touched_stay() -> None:
+    source = SCRIPT.replace("\n", "\r\n")
+    result = converted(source)
+    assert result.text.count("\r\n") == result.text.count("\n")
+    assert converted(result.text).text == result.text
+
+
+def test_the_process_group_ends_where_the_script_exits() -> None:
+    main = SCRIPT.replace("device =", "def main():\n  pass\n\ndevice =", 1)
+    guarded = main + "if __name__ == '__main__':\n    raise SystemExit(main())\n"
+    assert converted(guarded).text.endswith("destroy_process_group()\n")
+
+
+def test_the_helpers_come_before_their_call_whatever_comes_before_torch() -> None:
+    setting = 'os.environ["OMP_NUM_THREADS"] = "1"\n'
+    source = SCRIPT.replace("import torch\n", f"import os\n{setting}import torch\n", 1)
+    lines = converted(source.replace("Net\n\n", f"Net\n{setting}", 1)).text.splitlines()
+    places = [
+        lines.index(each) for each in (setting.strip(), "import torch", "from project import Data, Net")
+    ]
+    helper, call = lines.index("def start_process_group():"), lines.index("start_process_group()")
+    assert places == sorted(places)
+    assert places[-1] < helper < call < next(n for n, line in enumerate(lines) if line.startswith("device ="))
+    assert lines.index(setting.strip(), places[-1]) < helper
+
+
+def test_the_constant_comes_after_the_choice_of_the_devices() -> None:
+    choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"'
+    lines = convert_source(f"import os\n\nimport torch\n\n{choice}\nx = y.cuda()\n", "a.py").text.splitlines()
+    assert lines.index(choice) < next(n for n, line in enumerate(lines) if line.startswith("DEVICE ="))

@@ -1,0 +1,112 @@
+"""Scripts converted to DistributedDataParallel train on two ranks as the original does in one process."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from isthmus.migrate.convert.engine import convert_source
+
+SCRIPTS = Path(__file__).parent / "ddp_scripts"
+ISTHMUS = (sys.executable, "-m", "isthmus", "run", "--quiet")
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--rdzv-backend=c10d",
+    "--rdzv-endpoint=localhost:0",
+)
+NUMBER = re.compile(r"\d+\.\d{6,}")
+ARGUMENTS = {
+    "functions": ("--out", "{folder}"),
+    "trainer": ("{folder}/best.pt",),
+    "module_level": ("{folder}/net.pt",),
+}
+CHECKPOINTS = {"functions": "model.pt", "trainer": "best.pt", "module_level": "net.pt"}
+
+
+# PyTorch's gloo, without Isthmus in the process: some ranks abort once the group is destroyed, in 2 of 14 runs.
+ENDS_BADLY, ATTEMPTS = "terminate called without an active exception", 4
+
+
+def _run(command: tuple[str, ...], folder: Path, chip: bool) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
+    settings = {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(chip))}
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**kept, **settings},
+            check=False,
+        )
+        if chip or ENDS_BADLY not in done.stderr:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _numbers(output: str) -> list[float]:
+    return [float(each) for each in NUMBER.findall(output)]
+
+
+def _arguments(script: str, folder: Path) -> list[str]:
+    return [each.format(folder=folder) for each in ARGUMENTS[script]]
+
+
+def _converted(script: str, folder: Path) -> Path:
+    result = convert_source((SCRIPTS / f"{script}.py").read_text(), f"{script}.py", options=["ddp"])
+    assert not result.findings
+    path = folder / f"{script}.py"
+    path.write_text(result.text)
+    return path
+
+
+@pytest.mark.parametrize("script", ARGUMENTS)
+def test_two_ranks_on_the_cpu(script: str, tmp_path: Path) -> None:
+    """The original runs on the host chip, through the shim: bit-equal to the CPU."""
+    for name in ("before", "one", "two"):
+        (tmp_path / name).mkdir()
+    before = _run(
+        (*ISTHMUS, str(SCRIPTS / f"{script}.py"), *_arguments(script, tmp_path / "before")), tmp_path, True
+    )
+    path = _converted(script, tmp_path)
+    one = _run((sys.executable, str(path), *_arguments(script, tmp_path / "one")), tmp_path, False)
+    two = _run(
+        (*TORCHRUN, "--nproc-per-node=2", str(path), *_arguments(script, tmp_path / "two")), tmp_path, False
+    )
+    assert len(_numbers(before)) >= 4
+    assert _numbers(one) == pytest.approx(_numbers(before), rel=1e-6)
+    assert _numbers(two) == pytest.approx(_numbers(before), rel=2e-5, abs=1e-6)
+    assert re.sub(NUMBER, "", two) == re.sub(NUMBER, "", one)
+    _same_checkpoint(tmp_path / "one" / CHECKPOINTS[script], tmp_path / "two" / CHECKPOINTS[script])
+
+
+def test_two_ranks_on_the_host_chip_shuffle_as_one_does(tmp_path: Path) -> None:
+    path = _converted("functions", tmp_path)
+    arguments = ("--shuffle", "--epochs", "1", "--out", str(tmp_path))
+    one = _run((*ISTHMUS, str(path), *arguments), tmp_path, True)
+    two = _run((*ISTHMUS, "--nproc", "2", str(path), *arguments), tmp_path, True)
+    resumed = _run(
+        (*ISTHMUS, "--nproc", "2", str(path), *arguments, "--resume", str(tmp_path / "model.pt")),
+        tmp_path,
+        True,
+    )
+    assert len(_numbers(one)) >= 4
+    assert _numbers(two) == pytest.approx(_numbers(one), rel=2e-5, abs=1e-6)
+    assert _numbers(resumed)[-1] < _numbers(two)[-1]
+
+
+def _same_checkpoint(one: Path, two: Path) -> None:
+    expected, found = (torch.load(path, weights_only=True) for path in (one, two))
+    expected, found = expected.get("model", expected), found.get("model", found)
+    assert not any(name.startswith("module.") for name in found)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,44 @@
+"""What only looks like a device stays; what has no counterpart on another device stays and is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.migrate.convert.engine import convert_source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '__all__ = ["cuda", "cpu"]\n',
+        'class Times:\n    __slots__ = ("cuda",)\n',
+        'from collections import namedtuple\n\nTimes = namedtuple("Times", ["cuda", "cpu"])\n',
+    ],
+)
+def test_identifiers_stay(source: str) -> None:
+    result = convert_source(source, "names.py")
+    assert (result.text, list(result.findings)) == (source, [])
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ('import enum\n\n\nclass Kind(enum.Enum):\n    CUDA = "cuda"\n', "IM102"),
+        ('size = {"cuda": 1, "cpu": 2}[device.type]\n', "IM102"),
+        ('match device.type:\n    case "cuda":\n        pass\n', "IM102"),
+        ('import torch\n\nwith torch.cuda.nvtx.range("step {}", i):\n    pass\n', "IM121"),
+        ('import torch\n\nwith torch.cuda.nvtx.range(msg="step"):\n    pass\n', "IM121"),
+        ('if device == "cuda":\n    a()\nelif device == "mps":\n    b()\n', "IM119"),
+        ('if device.type == "mps":\n    b()\nelif device.type == "cuda":\n    a()\n', "IM119"),
+        ("import torch\n\n\nclass Side(torch.cuda.Stream):\n    pass\n", "IM116"),
+        (
+            "import torch\n\n"
+            "torch.set_default_tensor_type(torch.cuda.FloatTensor if cuda else torch.FloatTensor)\n",
+            "IM120",
+        ),
+    ],
+)
+def test_what_has_no_counterpart_is_reported(source: str, code: str) -> None:
+    result = convert_source(source, "left.py")
+    assert result.text == source
+    assert [finding.code for finding in result.findings] == [code]

@@ -1,0 +1,291 @@
+"""``isthmus migrate verify``: what is compared, and that a wrong conversion is seen."""
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from isthmus.migrate.verify import scratch
+from isthmus.migrate.verify.compare import ROUGH, compare, relative
+from isthmus.migrate.verify.draws import DrawOnCpu
+from isthmus.migrate.verify.lines import Lines
+from isthmus.migrate.verify.record import Record, Request, read
+from isthmus.migrate.verify.run import Run, Side
+
+SIDE = Side("a side", Path("train.py"), (), Path(), Path(), shim=False)
+TRAINING = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(1)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.3), nn.Linear(16, 1)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(100):
+    x = torch.randn(4, 8).to(device) + torch.randn(4, 8, device="cuda")
+    loss = model(x).square().mean()
+    if "wrong" in sys.argv and x.device.type == "chip":
+        loss = loss * 1.00001
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"step {step} loss {loss.item():.6f} on {device}")
+torch.cuda.synchronize()
+"""
+
+
+def run(output=(), errors=(), **facts):
+    return Run(SIDE, 0, 1.0, [list(output)], list(errors), [Record(**facts)])
+
+
+def verdicts(first, second, again=None):
+    return {each.subject: each for each in compare(first, second, again)}
+
+
+# ---- what is compared ----------------------------------------------------------------------------------------
+def test_relative_differences():
+    assert relative(2.0, 2.0) == relative(math.nan, math.nan) == relative(math.inf, math.inf) == 0
+    assert relative(1.0, math.nan) == relative(math.inf, 1.0) == math.inf
+    assert relative(1.0, 1.1) == pytest.approx(0.1 / 1.1)
+
+
+def test_losses_within_and_beyond_the_tolerance():
+    near = verdicts(run(losses=[1.0, 2.0]), run(losses=[1.0, 2.0 + 1e-6]))["losses"]
+    assert near.same and near.compared == 2 and 0 < near.difference <= 1e-6
+    far = verdicts(run(losses=[1.0, 2.0]), run(losses=[1.0, 2.1]))["losses"]
+    assert not far.same and far.detail == "from number 2: 2 against 2.1"
+    missing = verdicts(run(losses=[1.0, 2.0]), run(losses=[1.0]))["losses"]
+    assert not missing.same and missing.detail == "2 losses against 1"
+
+
+def test_low_precision_has_the_rougher_tolerance():
+    found = verdicts(run(losses=[1.0], low_precision=True), run(losses=[1.01]))["losses"]
+    assert found.same and found.tolerance == ROUGH
+
+
+def test_parameters_are_compared_by_their_largest_difference():
+    weight = np.ones((2, 3), np.float32)
+    other = weight.copy()
+    other[1, 2] = 1.5
+    assert verdicts(run(parameters={"w": weight}), run(parameters={"w": weight.copy()}))["parameters"].same
+    found = verdicts(run(parameters={"w": weight, "v": weight}), run(parameters={"w": other, "v": weight}))
+    assert not found["parameters"].same and found["parameters"].difference == 0.5
+    assert found["parameters"].detail == "w"
+    for wrong in ({}, {"w": weight[:1]}, {"w": np.full((2, 3), np.nan, np.float32)}):
+        assert not verdicts(run(parameters={"w": weight}), run(parameters=wrong))["parameters"].same
+
+
+def test_random_numbers():
+    found = verdicts(run(random={"torch": "a", "numpy": "b"}), run(random={"torch": "c", "numpy": "b"}))
+    assert found["random numbers"].detail == "another number was drawn of torch"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("loss 0.5 on cuda:0", "loss 0.5 on chip:0", True),
+        ("loss 0.1234", "loss 0.1235", True),  # rounding
+        ("loss 0.1234", "loss 0.1244", False),
+        ("epoch 1", "epoch 2", False),
+        ("loss nan", "loss 0.5", False),
+        ("loss 1e-3, lr 2", "loss 1e-3", False),
+        ("max memory 3.5 MB", "max memory 0.0 MB", True),  # the machine's
+        ("lr 1e-04", "lr 0.0001", True),
+        ("Time 0.059 (0.012) Loss 2.5", "Time 0.068 (0.013) Loss 2.5", True),
+        ("took 3.5 s, loss 1", "took 4 s, loss 2", False),
+    ],
+)
+def test_printed_numbers(first, second, same):
+    assert verdicts(run(["begin", first]), run(["begin", second]))["printed numbers"].same is same
+
+
+def test_numbers_that_change_by_themselves_are_left_out():
+    first, second, again = run(["loss 1 rate 2.5"]), run(["loss 1 rate 9.5"]), run(["loss 1 rate 3.5"])
+    assert not verdicts(first, second)["printed numbers"].same
+    found = verdicts(first, second, again)["printed numbers"]
+    assert found.same and found.compared == 1 and "1 left out" in found.detail
+    first, second, again = (run([f"rate {one}", f"rate {two}"]) for one, two in ((1, 2), (3, 4), (9, 2)))
+    found = verdicts(first, second, again)["printed numbers"]
+    assert found.same and found.compared == 0, "a rate that happens to be equal is one of the same kind"
+
+
+def test_ranks_are_compared_one_by_one():
+    first = Run(
+        SIDE, 0, 1.0, [["loss 1"], ["loss 2"]], [], [Record(0, losses=[1.0]), Record(1, losses=[2.0])]
+    )
+    second = Run(
+        SIDE, 0, 1.0, [["loss 1"], ["loss 3"]], [], [Record(0, losses=[1.0]), Record(1, losses=[3.0])]
+    )
+    found = verdicts(first, second)
+    assert found["losses"].detail.endswith(", rank 1") and found["printed numbers"].detail.endswith(
+        ", rank 1"
+    )
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    values = {"Adam 0, parameter 0": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    Record(1, 3, losses=[0.5], fallbacks={"aten::x": 2}, parameters=values).write(tmp_path)
+    Record(0).write(tmp_path)  # a process that trained nothing
+    (found,) = read(tmp_path)
+    assert (found.rank, found.steps, found.losses, found.fallbacks) == (1, 3, [0.5], {"aten::x": 2})
+    assert np.array_equal(found.parameters["Adam 0, parameter 0"], values["Adam 0, parameter 0"])
+    assert all(path.stat().st_mode & 0o777 == 0o640 for path in tmp_path.iterdir())
+    request = Request(5, 7, {"a.py": [1, 2]})
+    request.write(tmp_path)
+    assert Request.read(tmp_path) == request
+
+
+# ---- random numbers ------------------------------------------------------------------------------------------
+def draws(device):
+    torch.manual_seed(3)
+    layer = torch.nn.Linear(4, 4, device=device)
+    x = torch.randn(5, 4, device=device)
+    y = torch.nn.functional.dropout(layer(x), 0.5)
+    z = torch.empty_like(y).normal_().uniform_(-1, 1)
+    out = torch.empty(6, device=device)
+    torch.rand(6, out=out)
+    numbers = [torch.randperm(9, device=device), torch.bernoulli(torch.rand_like(y)), torch.rand(2)]
+    return [each.detach().cpu() for each in (layer.weight, y, z, out, *numbers)]
+
+
+def test_all_devices_draw_from_one_generator():
+    expected = draws("cpu")
+    with DrawOnCpu():
+        found = draws("chip")
+    assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
+    assert not all(torch.equal(one, two) for one, two in zip(expected, draws("chip"), strict=True))
+
+
+def test_a_generator_of_the_users_own_keeps_drawing():
+    expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
+    before = torch.get_rng_state()
+    with DrawOnCpu():
+        found = torch.rand(3, device="chip", generator=torch.Generator("chip").manual_seed(5))
+    assert torch.equal(found.cpu(), expected) and torch.equal(torch.get_rng_state(), before)
+
+
+# ---- lines and copies ----------------------------------------------------------------------------------------
+def test_watched_lines_that_are_executed(tmp_path):
+    path = str(tmp_path / "module.py")
+    code = compile("def f(x):\n    if x:\n        return 1\n    return 2\n\nf(0)\n", path, "exec")
+    lines, former = Lines({path: [2, 3, 4, 6]}), sys.gettrace()
+    lines.start()
+    try:
+        exec(code, {})
+    finally:
+        sys.settrace(former)
+    assert sorted(lines.executed[path]) == [2, 4, 6]
+
+
+def test_a_copy_of_a_folder(tmp_path):
+    program, copy = tmp_path / "program", tmp_path / "copy"
+    for name in (
+        "train.py",
+        "data/small.bin",
+        ".git/config",
+        "__pycache__/x.pyc",
+        "env/pyvenv.cfg",
+        "env/lib.py",
+    ):
+        (program / name).parent.mkdir(parents=True, exist_ok=True)
+        (program / name).write_text("x = 1\n")
+    with (program / "data" / "large.bin").open("wb") as large:
+        large.truncate(11 << 20)
+    former = os.umask(0)
+    try:
+        scratch.copy(program, copy)
+    finally:
+        os.umask(former)
+    assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*")) == [
+        "data", "data/large.bin", "data/small.bin", "train.py",
+    ]  # fmt: skip
+    assert (copy / "data" / "large.bin").is_symlink() and not (copy / "data" / "small.bin").is_symlink()
+    assert (copy / "train.py").stat().st_mode & 0o777 == 0o640 and (
+        copy / "data"
+    ).stat().st_mode & 0o777 == 0o750
+
+
+def test_the_folder_of_a_script(tmp_path):
+    script = tmp_path / "a" / "b" / "train.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    assert scratch.root_of(script) == script.parent
+    assert scratch.root_of(script, tmp_path) == tmp_path
+    with contextlib.chdir(tmp_path):
+        assert scratch.root_of(script) == tmp_path
+    with pytest.raises(scratch.ScratchError, match="is not in it"):
+        scratch.root_of(script, tmp_path / "other")
+
+
+def test_references_to_cuda_are_found_by_the_analysis(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\nx = torch.ones(1)\nx = x.cuda()\ntorch.cuda.synchronize()\n"
+    )
+    (tmp_path / "broken.py").write_text("def (:\n")
+    (found,) = scratch.references(tmp_path).values()
+    assert sorted(found) == [3, 4]
+
+
+# ---- runs ----------------------------------------------------------------------------------------------------
+def verify(folder, *arguments):
+    (folder / "train.py").write_text(TRAINING)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
+    return subprocess.run(
+        [sys.executable, "-m", "isthmus", "migrate", "verify", *arguments],
+        capture_output=True, text=True, check=False, cwd=folder, env={**kept, "OMP_NUM_THREADS": "1"}, timeout=300,
+    )  # fmt: skip
+
+
+def test_the_converted_script_equals_the_original(tmp_path):
+    done = verify(tmp_path, "train.py", "--steps", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["same"] and found["problem"] == "" and found["conversion"]["changes"] >= 4
+    counts = {each["subject"]: each["compared"] for each in found["comparisons"]}
+    assert counts == {"losses": 3, "parameters": 4, "random numbers": 3, "printed numbers": 4}
+    assert all(each["difference"] == 0 for each in found["comparisons"])
+    original, converted = found["runs"]
+    assert original["device_peak_bytes"] is None and converted["device_peak_bytes"] > 0
+    assert converted["fallbacks"] == {} and converted["optimizer_steps"] == [3]
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "the run left something in the folder"
+
+
+def test_a_difference_under_the_shim_is_seen(tmp_path):
+    done = verify(tmp_path, "train.py", "--shim", "--steps", "2", "--", "right")
+    assert done.returncode == 0, done.stderr
+    assert 'train.py:7: "cuda" or "cpu"' in done.stdout, "references that the shim answered"
+    (tmp_path / "train.py").unlink()
+    wrong = TRAINING.replace('x.device.type == "chip"', "torch.accelerator.is_available()")
+    (tmp_path / "wrong.py").write_text(wrong)
+    done = verify(tmp_path, "wrong.py", "--shim", "--steps", "2", "--", "wrong")
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == "isthmus: the runs differ"
+    assert "from number 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["absent.py"], 2, "isthmus: absent.py: no such script"),
+        (["train.py", "--folder", "/usr"], 2, "isthmus: --folder /usr: train.py is not in it"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path, arguments, code, message):
+    done = verify(tmp_path, *arguments)
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (code, message, "")
+
+
+def test_a_script_that_fails_says_why(tmp_path):
+    (tmp_path / "fails.py").write_text("import torch\nraise ValueError('the user\\'s own')\n")
+    done = verify(tmp_path, "fails.py")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "isthmus: the original on the CPU: ended with status 1: ValueError: the user's own"
+    )

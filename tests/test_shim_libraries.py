@@ -1,0 +1,50 @@
+"""Libraries that look for CUDA themselves, under `isthmus run`: they find it, and compute what they should."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports import report
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def found_by(name: str, folder: Path, *needs: str, devices: int = 1) -> dict[str, Any]:
+    """What the script finds; skips the test where it lacks a library."""
+    for library in needs:
+        if not find_spec(library):
+            pytest.skip(f"no {library}")
+    return report(
+        "-m", "isthmus", "run", SCRIPTS / f"shim_{name}.py", folder, ISTHMUS_HOST_DEVICES=str(devices)
+    )
+
+
+def test_device_maps(tmp_path):
+    found = found_by("device_map", tmp_path, "transformers", "accelerate", devices=2)
+    assert found["asked"] == [True] * 4
+    assert found["maps"] == [True] * 7 and found["dispatched"] and found["offloaded"]
+    assert found["max_memory"] == [0, "cpu"] and found["devices"] == [0, 1]
+    assert found["generated"] == [1, 10] and found["device"] == "cuda"
+
+
+def test_peft(tmp_path):
+    found = found_by("peft", tmp_path, "peft", "transformers")
+    assert found["losses"][0] > found["losses"][1] > found["losses"][2]
+    assert found["same"] and found["merged"] and found["device"] == "cuda"
+
+
+def test_trl(tmp_path):
+    found = found_by("trl", tmp_path, "trl", "datasets")
+    assert found["device"] == "cuda"
+    for precision in ("bf16", "fp16", "no"):
+        assert found[precision][0] > found[precision][-1]
+        assert found[precision] == pytest.approx(found["no"], rel=0.05)
+
+
+def test_diffusers(tmp_path):
+    found = found_by("diffusers", tmp_path, "diffusers")
+    assert found["losses"][0] > found["losses"][-1]
+    assert found["offloaded"] < 1e-6 and found["half"] < 0.05 and found["device"] == "cuda"
