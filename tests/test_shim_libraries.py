@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import run
 from reports import report
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -48,3 +49,19 @@ def test_diffusers(tmp_path):
     found = found_by("diffusers", tmp_path, "diffusers")
     assert found["losses"][0] > found["losses"][-1]
     assert found["offloaded"] < 1e-6 and found["half"] < 0.05 and found["device"] == "cuda"
+
+
+@pytest.mark.skipif(not find_spec("deepspeed"), reason="no deepspeed")
+def test_the_shim_after_deepspeed_has_chosen():
+    code = """
+        from deepspeed.accelerator import get_accelerator
+        get_accelerator()
+        import torch
+        from isthmus.migrate import shim
+        for _ in range(2):
+            with shim():
+                print(torch.ones(1, device="cuda").device.type, get_accelerator()._name)
+    """
+    done = run(code, DS_ACCELERATOR=None)
+    assert done.stdout.split() == ["cuda", "cpu"] * 2, done.stderr
+    assert "UserWarning: DeepSpeed has chosen the accelerator 'cpu' already" in done.stderr

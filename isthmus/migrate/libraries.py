@@ -118,10 +118,11 @@ def _transformers(scope: Scope, device_type: str) -> None:
 
 def _deepspeed(scope: Scope, device_type: str) -> None:
     """DeepSpeed has an interface for accelerators, so it is not patched."""
-    from isthmus import deepspeed
-
     try:
+        from isthmus import deepspeed
+
         deepspeed.adopt()
-    except RuntimeError as error:  # it was imported ahead of the shim
+    except RuntimeError as error:  # it was used ahead of the shim
         warnings.warn(str(error), stacklevel=2)
+        return
     scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)
