@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 
 import pytest
@@ -12,9 +11,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
-    gc.collect()
-    torch.chip.empty_cache()
+def _fresh(fresh_memory):
     torch.chip.reset_peak_memory_stats()
 
 
