@@ -2,7 +2,8 @@
 
 Each rank is a process that calls gloo by torch.distributed on CPU tensors, and the driver's table on device memory,
 in turn. Goals: at 64 MB three times gloo's bandwidth, at 4 KB a fifth of its latency. The limit beside is every rank
-copying that many bytes once, all at the same time.
+copying that many bytes once, all at the same time. All-reduce is measured once more by each algorithm, to show what
+the choice of one by default costs or saves.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from typing import Any
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 WORLDS = (2, 4)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+ALGORITHMS = ("mesh", "ring", "halving-doubling")
+ALGORITHM = "ISTHMUS_HOST_COLLECTIVE"  # the driver's variable; without it the driver chooses
 CALLS = {4 << 10: 200, 64 << 10: 100, 1 << 20: 20, 16 << 20: 4, 64 << 20: 2}
 FLOAT32, SUM = 7, 0
 LATENCY_GOAL, BANDWIDTH_GOAL = 0.2, 1 / 3  # times over gloo's
@@ -106,7 +109,7 @@ def worker(rank: int, world: int, store: str, rounds: int) -> None:
     for nbytes in SIZES:
         chip, gloo = Chip(driver, comm, stream, world, nbytes), Gloo(rank, world, nbytes)
         source, target = torch.ones(nbytes // 4), torch.ones(nbytes // 4)
-        for name in COLLECTIVES:
+        for name in ("all_reduce",) if os.environ.get(ALGORITHM) else COLLECTIVES:
             peers = (chip.calls[name], gloo.calls[name], lambda: target.copy_(source))  # noqa: B023
             found[f"{name} {nbytes}"] = [
                 [measure(call, CALLS[nbytes], dist.barrier) for call in peers] for _ in range(rounds + 1)
@@ -153,10 +156,14 @@ def measure(call: Call, calls: int, barrier: Call) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def run(world: int, rounds: int) -> dict[str, list[list[float]]]:
+def run(world: int, rounds: int, algorithm: str) -> dict[str, list[list[float]]]:
     """Rounds of every case: (chip, gloo, copy) seconds of the slowest rank."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"ISTHMUS_HOST_DEVICES": str(world), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        environment = os.environ | {
+            "ISTHMUS_HOST_DEVICES": str(world),
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            ALGORITHM: algorithm,
+        }
         command = [sys.executable, __file__, "--rounds", str(rounds), "--store", f"{folder}/store"]
         command += ["--world", str(world)]
         ranks = [
@@ -177,7 +184,7 @@ def run(world: int, rounds: int) -> dict[str, list[list[float]]]:
     }
 
 
-def row(world: int, case: str, rounds: list[list[float]]) -> dict[str, Any]:
+def row(world: int, algorithm: str, case: str, rounds: list[list[float]]) -> dict[str, Any]:
     """One line of the table."""
     from harness import Timing, ratio
 
@@ -186,6 +193,7 @@ def row(world: int, case: str, rounds: list[list[float]]) -> dict[str, Any]:
     return {
         "ranks": world,
         "collective": name,
+        "algorithm": algorithm or "by default",
         "KiB": int(nbytes) >> 10,
         "chip_us": chip.median * 1e6,
         "gloo_us": gloo.median * 1e6,
@@ -211,11 +219,16 @@ def main() -> None:
     from harness import print_table, save
 
     rows = [
-        row(world, case, rounds) for world in WORLDS for case, rounds in run(world, options.rounds).items()
+        row(world, algorithm, case, rounds)
+        for world in WORLDS
+        for algorithm in ("", *ALGORITHMS)
+        for case, rounds in run(world, options.rounds, algorithm).items()
     ]
     print_table(rows)
     for size, goal in ((SIZES[0], LATENCY_GOAL), (SIZES[-1], BANDWIDTH_GOAL)):
-        for found in (found for found in rows if found["KiB"] == size >> 10):
+        for found in rows:
+            if found["KiB"] != size >> 10 or found["algorithm"] in ALGORITHMS:
+                continue
             name = f"{found['collective']}, {found['ranks']} ranks, {found['KiB']} KiB"
             print(f"{name}: {found['chip_over_gloo']:.3f} of gloo's time (goal at most {goal:.3f})")
     if options.rounds >= 7:
