@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.findings import Severity
 
 OWN_METHOD = """class Batch:
     def cuda(self):
@@ -51,3 +52,47 @@ def test_a_file_that_may_run_without_torch(start: str) -> None:
     result = convert_source(source, "a.py")
     assert (result.text, list(result.changes)) == (source, [])
     assert [finding.subject for finding in result.findings] == ["import torch"]
+
+
+IN_FUNCTION = """import os
+
+import torch
+
+x = torch.zeros(2).cuda()
+
+
+def main(gpu):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'os.environ["CUDA_VISIBLE_DEVICES"] = gpu',
+        'os.environ.setdefault("CUDA_VISIBLE_DEVICES", gpu)',
+        'os.environ.update({"CUDA_VISIBLE_DEVICES": gpu})',
+        "os.environ.update(CUDA_VISIBLE_DEVICES=gpu)",
+        'os.putenv("CUDA_VISIBLE_DEVICES", gpu)',
+    ],
+)
+def test_devices_that_are_chosen_in_a_function_come_after_the_constant(setting: str) -> None:
+    source = IN_FUNCTION.format(setting)
+    found = convert_source(source, "a.py").findings
+    assert [(each.code, each.severity, each.line) for each in found] == [("IM129", Severity.REVIEW, 9)]
+    assert not convert_source(source, "a.py", "npu").findings  # a pinned device is not asked for
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('import torch\nx.cuda()\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', [3]),
+        ('import torch\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nx.cuda()\n', []),
+        ('def main():\n    os.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', [2]),  # for modules that it imports
+        ('def main():\n    child["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]\n', []),
+        ('def main():\n    os.environ["CUDA_VISIBLE_DEVICES"] = (\n', []),
+    ],
+)
+def test_settings_of_devices_that_come_too_late(source: str, lines: list[int]) -> None:
+    found = convert_source(source, "a.py").findings
+    assert [each.line for each in found if each.code == "IM129"] == lines

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.exits import fail
+from isthmus.migrate.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from isthmus.migrate.convert.project import Converted, Request
@@ -134,16 +135,21 @@ def _print_log(converted: Sequence[Converted], verb: str) -> None:
     changes = [change for each in converted for change in each.changes]
     findings = [finding for each in converted for finding in each.findings]
     rows = [[f"{each.path}:{each.line}", each.code, each.message] for each in changes]
-    rows += [
-        [f"{each.path}:{each.line}", each.code, f"left: {each.message}; {each.advice}"] for each in findings
-    ]
+    rows += [[f"{each.path}:{each.line}", each.code, _said(each)] for each in findings]
     _print_table(["place", "rule", "what"], rows, error=True)
     files = sum(bool(each.changes) for each in converted)
+    left = sum(each.severity is Severity.MANUAL for each in findings)
+    look = f", {len(findings) - left} to look at" if left < len(findings) else ""
     print(
         f"isthmus: {_count(files, 'file')} {verb}, {_count(len(changes), 'change')}, "
-        f"{_count(len(findings), 'place')} left as {'it is' if len(findings) == 1 else 'they are'}",
+        f"{_count(left, 'place')} left as {'it is' if left == 1 else 'they are'}{look}",
         file=sys.stderr,
     )
+
+
+def _said(finding: Finding) -> str:
+    verb = "left" if finding.severity is Severity.MANUAL else "look at"
+    return f"{verb} {finding.subject}: {finding.message}; {finding.advice}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 import libcst.matchers as m
 
+from isthmus.migrate.convert import visible_devices
 from isthmus.migrate.convert.rule import Context
 
 _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
 _PINNED = '{torch}.device("{target}")'
-_SETS_DEVICES = re.compile(r"os\.environ\b.*CUDA_VISIBLE_DEVICES['\"]\]? *[=,:]")
 _BLANK = cst.EmptyLine(indent=False)
 
 Statement = cst.BaseStatement | cst.BaseSmallStatement
@@ -34,7 +34,31 @@ def look_for(module: cst.Module, context: Context) -> None:
                 return
     numbered = (f"{_NAMES[-1]}_{number}" for number in itertools.count(2))
     candidates = itertools.chain(_NAMES, numbered)
-    context.device = next(name for name in candidates if not _mentions(context.source, name))
+    context.device = next(
+        name for name in candidates if not _mentions(context.source, name) and name not in context.taken
+    )
+
+
+def taken(texts: Iterable[str]) -> frozenset[str]:
+    """Names for the constant that have another meaning in a project whose modules import everything of others.
+
+    ``from module import *`` would hand the constant to modules that use the name for something else.
+
+    Args:
+        texts: of the project's sources.
+    """
+    found: set[str] = set()
+    imports_all = False
+    for text in texts:
+        imports_all = imports_all or "import *" in text
+        found |= {name for name in _NAMES if _mentions(text, name) and not _defines(text, name)}
+    return frozenset(found) if imports_all else frozenset()
+
+
+def _defines(text: str, name: str) -> bool:
+    """Whether a source has the constant from an earlier conversion."""
+    value = r"\w+\.(accelerator\.current_accelerator\(check_available=True\) or |device\(\"\w+\"\)$)"
+    return re.search(rf"^{name} = {value}", text, re.MULTILINE) is not None
 
 
 def add_to(module: cst.Module, context: Context) -> cst.Module:
@@ -125,8 +149,9 @@ def _place(module: cst.Module, name: str) -> int:
 
 def _chooses_devices(statement: Statement) -> bool:
     """Whether it says which devices a program sees; the constant asks for them, so it comes after."""
-    is_block = isinstance(statement, cst.FunctionDef | cst.ClassDef)
-    return not is_block and _SETS_DEVICES.search(cst.Module([]).code_for_node(statement)) is not None
+    if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+        return False
+    return any(True for _ in visible_devices.settings(cst.Module([]).code_for_node(statement)))
 
 
 def _is_import(statement: Statement) -> bool:

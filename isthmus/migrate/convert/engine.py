@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
-from isthmus.migrate.convert import definitions, registry
+from isthmus.migrate.convert import definitions, registry, visible_devices
 from isthmus.migrate.convert.rule import Change, Context, Rule
 from isthmus.migrate.convert.walk import Walk
 from isthmus.migrate.findings import Finding, Severity
@@ -44,6 +44,7 @@ def convert_source(
     target: str = "",
     rules: Sequence[type[Rule]] | None = None,
     options: Collection[str] = (),
+    taken: Collection[str] = (),
 ) -> Result:
     """Convert one source.
 
@@ -53,16 +54,25 @@ def convert_source(
         target: a device type, or "" for whatever accelerator is there.
         rules: only these, in this order; None for all.
         options: that turn rules on which are off without, ``"ddp"``.
+        taken: names that the constant of the device cannot have (:func:`definitions.taken` of the project).
 
     Returns:
         The source as it was, with a finding, if it does not parse.
     """
     rules = registry.all_rules() if rules is None else rules
+    context = Context(path, target, text.removeprefix(BYTE_ORDER_MARK), options, taken)
+    result = _converted(text, context, rules)
+    if target:
+        return result
+    late = _in_the_original(list(visible_devices.too_late(result.text, path)), text, result.text)
+    return result._replace(findings=[*result.findings, *late])
+
+
+def _converted(text: str, context: Context, rules: Sequence[type[Rule]]) -> Result:
     wanted = _with_words(rules, text)
     if not wanted:
         return Result(text, [])
-    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    body = text.removeprefix(mark)
+    path, body = context.path, context.source
     try:
         module = cst.parse_module(body)
     except cst.ParserSyntaxError as error:
@@ -74,14 +84,14 @@ def convert_source(
     try:
         if module.code != body:
             return _left(text, path, 0, "the parser does not give back every byte")
-        new, changes, findings = _convert(module, Context(path, target, body, options), wanted)
+        new, changes, findings = _convert(module, context, wanted)
     except RecursionError:
         return _left(text, path, 0, "nested too deeply")
     if not changes:
         return Result(text, [], findings)
     if _compiles(body) and not _compiles(new):
         return _left(text, path, 0, "the conversion would not compile; please report it")
-    return Result(mark + new, changes, findings)
+    return Result(text.removesuffix(body) + new, changes, findings)
 
 
 def _with_words(rules: Sequence[type[Rule]], text: str) -> list[type[Rule]]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.migrate import sources
-from isthmus.migrate.convert import registry
+from isthmus.migrate.convert import definitions, registry
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.convert.notebook import convert_notebook
 from isthmus.migrate.convert.rule import Change
 from isthmus.migrate.convert.shell import convert_shell
 from isthmus.migrate.findings import Finding
-from isthmus.migrate.sources import File, Kind
+from isthmus.migrate.sources import File, Kind, Source
 
 _KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
 _ALONE = 200  # files that one process converts before others would have started
@@ -76,30 +76,33 @@ def convert(root: Path, request: Request, processes: int = 0) -> Iterator[Conver
     for finding in found:
         if isinstance(finding, Finding):
             yield Converted(root, finding.path, b"", b"", [], [finding])
-    work = functools.partial(convert_file, request=request)
+    taken = definitions.taken(
+        source.text for source in map(sources.read, files) if isinstance(source, Source)
+    )
+    work = functools.partial(convert_file, request=request, taken=taken)
     yield from (each for each in _map(work, files, processes) if each.changes or each.findings)
 
 
-def convert_file(file: File, request: Request) -> Converted:
-    """Convert one file."""
+def convert_file(file: File, request: Request, taken: Collection[str] = ()) -> Converted:
+    """Convert one file; taken: names that the constant of the device cannot have."""
     source = sources.read(file)
     if isinstance(source, Finding):
         return Converted(file.path, file.name, b"", b"", [], [source])
-    result = _convert(source.kind, source.text, source.name, request)
+    result = _convert(source, request, taken)
     after = result.text.encode(source.encoding) if result.changes else source.data
     return Converted(file.path, file.name, source.data, after, result.changes, result.findings)
 
 
-def _convert(kind: Kind, text: str, name: str, request: Request) -> Result:
+def _convert(source: Source, request: Request, taken: Collection[str]) -> Result:
     rules = registry.select(request.select, request.ignore)
     convert_python = functools.partial(
-        convert_source, target=request.target, rules=rules, options=request.options
+        convert_source, target=request.target, rules=rules, options=request.options, taken=taken
     )
-    if kind is Kind.NOTEBOOK:
-        return convert_notebook(text, name, convert_python)
-    if kind is Kind.SHELL:
-        return convert_shell(text, name)
-    return convert_python(text, name)
+    if source.kind is Kind.NOTEBOOK:
+        return convert_notebook(source.text, source.name, convert_python)
+    if source.kind is Kind.SHELL:
+        return convert_shell(source.text, source.name)
+    return convert_python(source.text, source.name)
 
 
 def _map(work: Callable[[File], Converted], files: Sequence[File], processes: int) -> Iterator[Converted]:

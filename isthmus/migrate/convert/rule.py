@@ -46,6 +46,7 @@ class Context:
         target: a device type, or "" for whatever accelerator is there.
         source: the text before any change.
         options: of `isthmus migrate convert` that are given.
+        taken: names that the constant of the device cannot have, because of other sources of the project.
 
     Attributes:
         changes: what was done so far.
@@ -61,11 +62,19 @@ class Context:
         needs_device: whether a rule used the latter.
     """
 
-    def __init__(self, path: str, target: str = "", source: str = "", options: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        target: str = "",
+        source: str = "",
+        options: Collection[str] = (),
+        taken: Collection[str] = (),
+    ) -> None:
         self.path = path
         self.target = target
         self.source = source
         self.options = options
+        self.taken = taken
         self.changes: list[Change] = []
         self.findings: list[Finding] = []
         self.imports: set[str] = set()

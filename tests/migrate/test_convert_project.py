@@ -1,0 +1,46 @@
+"""What the conversion of a file takes from the other files of its project."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus.migrate.convert import project
+
+MODEL = "import torch\n\n\ndef place(x):\n    return x.cuda()\n"
+CONSTANT = '{} = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")'
+
+
+def _convert(root: Path, files: dict[str, str], target: str = "") -> dict[str, str]:
+    """The project after its conversion; files that are there already stay."""
+    for name, text in files.items():
+        (root / name).write_text(text)
+    for each in project.convert(root, project.Request(target)):
+        each.path.write_bytes(each.after)
+    return {path.name: path.read_text() for path in root.glob("*.py")}
+
+
+def test_a_name_that_a_module_would_get_by_star_is_not_defined(tmp_path: Path) -> None:
+    main = "DEVICE = 'meter'\nfrom model import *\n\nassert DEVICE == 'meter'\n"
+    converted = _convert(tmp_path, {"model.py": MODEL, "main.py": main})
+    assert CONSTANT.format("ACCELERATOR") in converted["model.py"]
+    subprocess.run([sys.executable, "main.py"], cwd=tmp_path, check=True)
+    assert _convert(tmp_path, {}) == converted
+    later = _convert(tmp_path, {"later.py": MODEL})
+    assert CONSTANT.format("ACCELERATOR") in later["later.py"]
+
+
+@pytest.mark.parametrize("target", ["", "npu"])
+def test_the_constant_of_an_earlier_conversion_keeps_its_name(tmp_path: Path, target: str) -> None:
+    _convert(tmp_path, {"model.py": MODEL, "main.py": "from model import *\n"}, target)
+    later = _convert(tmp_path, {"later.py": MODEL}, target)
+    assert "\nDEVICE = torch." in later["model.py"]
+    assert "\nDEVICE = torch." in later["later.py"]
+
+
+def test_a_name_of_another_module_is_free_where_nothing_is_imported_by_star(tmp_path: Path) -> None:
+    converted = _convert(tmp_path, {"model.py": MODEL, "main.py": "DEVICE = 'meter'\n"})
+    assert CONSTANT.format("DEVICE") in converted["model.py"]
