@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from isthmus.migrate.convert.engine import Result
 from isthmus.migrate.convert.rule import Change
 from isthmus.migrate.findings import Finding
+from isthmus.migrate.notebooks import code_cells, shown
 from isthmus.migrate.sources import problem
 
 _CELL = "# isthmus: cell {}"
 _MARK = re.compile(r"^# isthmus: cell (\d+)\n", re.MULTILINE)
-_MAGIC = re.compile(r"^([ \t]*)([%!?].*)$", re.MULTILINE)
-_HIDDEN = re.compile(r"^([ \t]*)pass  # isthmus: magic (.*)$", re.MULTILINE)
-
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 Place = TypeVar("Place", Change, Finding)
 
 
-class _Layout(NamedTuple):
-    """How the JSON of a notebook is laid out."""
+class _Span(NamedTuple):
+    """Where a value stands in the text of a JSON document."""
 
-    indent: int | str | None
-    ascii_only: bool
-    end: str
-
-    def dump(self, document: Any) -> str:
-        return json.dumps(document, indent=self.indent, ensure_ascii=self.ascii_only) + self.end
+    start: int
+    end: int
 
 
 def convert_notebook(text: str, path: str, convert: Callable[[str, str], Result]) -> Result:
@@ -43,45 +37,29 @@ def convert_notebook(text: str, path: str, convert: Callable[[str, str], Result]
         convert: what converts a source with a path.
 
     Returns:
-        The notebook as it was, with a finding, if it is no JSON or laid out in an unknown way.
+        The notebook as it was, with a finding, if it is none; a cell that does not parse stays, with a finding.
     """
     try:
-        document = json.loads(text)
-        cells = {number: cell for number, cell in enumerate(document["cells"], 1) if _is_python(cell)}
+        cells = list(code_cells(json.loads(text)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return _left(text, path, f"is no notebook ({type(error).__name__})")
-    source = "".join(_marked(number, cell) for number, cell in cells.items())
+        return _left(path, text, f"is no notebook ({type(error).__name__})")
+    broken = [_broken(path, cell.number, cell.error) for cell in cells if cell.error is not None]
+    before = {cell.number: cell.text for cell in cells}
+    marked = (f"{_CELL.format(cell.number)}\n{cell.code}\n" for cell in cells if cell.error is None)
+    source = "".join(marked)
     result = _in_cells(convert(source, path), source)
+    result = result._replace(findings=[*broken, *result.findings])
     if not result.changes:
-        return Result(text, [], result.findings)
-    layout = _layout_of(text, document)
-    if layout is None:
-        return _left(text, path, "has a layout of JSON that would not be kept")
-    for number, new in _cells(result.text):
-        cell = cells[number]
-        cell["source"] = new.splitlines(keepends=True) if isinstance(cell["source"], list) else new
-    return result._replace(text=layout.dump(document))
-
-
-def _is_python(cell: Any) -> bool:
-    return cell["cell_type"] == "code" and not _text(cell).lstrip().startswith("%%")
-
-
-def _text(cell: Any) -> str:
-    return "".join(cell["source"])
-
-
-def _marked(number: int, cell: Any) -> str:
-    """A cell after a line that marks its start; magics, which are no Python, hidden."""
-    hidden = _MAGIC.sub(r"\1pass  # isthmus: magic \2", _text(cell))
-    return f"{_CELL.format(number)}\n{hidden}\n"
+        return result._replace(text=text)
+    after = {number: new for number, new in _cells(result.text) if new != before[number]}
+    return result._replace(text=_with_sources(text, after))
 
 
 def _cells(source: str) -> Iterator[tuple[int, str]]:
     """The number and the text of each cell of a source."""
     parts = _MARK.split(source)  # what comes before the first, then number and text of each
     for number, text in zip(parts[1::2], parts[2::2], strict=True):
-        yield int(number), _HIDDEN.sub(r"\1\2", text.removesuffix("\n"))
+        yield int(number), shown(text.removesuffix("\n"))
 
 
 def _in_cells(result: Result, source: str) -> Result:
@@ -102,19 +80,69 @@ def _in_cells(result: Result, source: str) -> Result:
     )
 
 
-def _layout_of(text: str, document: Any) -> _Layout | None:
-    """The layout that gives back every byte."""
-    end = text[len(text.rstrip()) :]
-    for indent, ascii_only in itertools.product((1, 2, 4, None, "\t"), (False, True)):
-        layout = _Layout(indent, ascii_only, end)
-        try:
-            if layout.dump(document) == text:
-                return layout
-        except RecursionError:
-            return None
-    return None
+def _with_sources(text: str, sources: dict[int, str]) -> str:
+    """The text of a notebook with other sources of some cells; every other byte stays.
+
+    Args:
+        text: of the notebook, which parses.
+        sources: by the cell's number.
+    """
+    start = _SPACE.match(text).end()  # type: ignore[union-attr]
+    cells = _elements(text, _members(text, start)["cells"].start)
+    for number, new in sorted(sources.items(), reverse=True):
+        span = _members(text, cells[number - 1].start)["source"]
+        text = text[: span.start] + _dumped(text, span, new) + text[span.end :]
+    return text
 
 
-def _left(text: str, path: str, why: str) -> Result:
+def _dumped(text: str, span: _Span, source: str) -> str:
+    """A cell's new source as JSON, laid out as the old one: text, or a list whose old lines keep their bytes."""
+    if text[span.start] == '"':
+        return json.dumps(source, ensure_ascii=text.isascii())
+    old = _elements(text, span.start)
+    known = {json.loads(text[each.start : each.end]): text[each.start : each.end] for each in old}
+    lines = source.splitlines(keepends=True)
+    new = [known.get(line) or json.dumps(line, ensure_ascii=text.isascii()) for line in lines]
+    first = text[span.start + 1 : old[0].start]
+    between = text[old[0].end : old[1].start] if len(old) > 1 else f",{first}"
+    return f"[{first}{between.join(new)}{text[old[-1].end : span.end]}"
+
+
+def _members(text: str, start: int) -> dict[str, _Span]:
+    """The values of the object that starts at a place of a JSON document."""
+    spans = _values(text, start, "}")
+    names = (json.loads(text[each.start : each.end]) for each in spans[::2])
+    return dict(zip(names, spans[1::2], strict=True))
+
+
+def _elements(text: str, start: int) -> Sequence[_Span]:
+    """The elements of the array that starts there."""
+    return _values(text, start, "]")
+
+
+def _values(text: str, start: int, end: str) -> list[_Span]:
+    """Names and values of an object, or the elements of an array."""
+    decoder = json.JSONDecoder()
+    found: list[_Span] = []
+    place = start + 1
+    while True:
+        place = _SPACE.match(text, place).end()  # type: ignore[union-attr]
+        if text[place] == end:
+            return found
+        if text[place] in ",:":
+            place += 1
+        else:
+            found.append(_Span(place, decoder.raw_decode(text, place)[1]))
+            place = found[-1].end
+
+
+def _broken(path: str, number: int, error: SyntaxError) -> Finding:
+    place = f"{path}#cell{number}"
+    return problem(
+        "IM001", place, f"does not parse: {error.msg}", "mend it, then convert again", error.lineno or 0
+    )
+
+
+def _left(path: str, text: str, why: str) -> Result:
     finding = problem("IM001", path, why, "convert it by hand, or save it with Jupyter first")
     return Result(text, [], [finding])

@@ -1,0 +1,106 @@
+"""The code cells of a notebook as Python: what IPython alone understands is hidden in comments, line for line.
+
+Analysis and conversion both read cells here, so that they look at the same code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+# Cell magics whose cell is Python all the same.
+_PYTHON = re.compile(r"\s*(%%(?:time|timeit|capture|prun|memit|mprun)\b)")
+# `%magic`, `!command` (it goes on behind a backslash), `name?`.
+_MAGIC = re.compile(
+    r"^([ \t]*)(?:[!%?](?:[^\n]*\\\n)*[^\n]*|[\w.]+[ \t]*\?{1,2}[ \t]*)$",
+    re.MULTILINE,
+)
+_ASSIGNED = re.compile(r"^([ \t]*[\w, ]+=)[ \t]*[!%](?:[^\n]*\\\n)*[^\n]*$", re.MULTILINE)
+_MARK = "# isthmus: magic "
+_HIDDEN = re.compile(rf"^.*?{_MARK}(.*)$", re.MULTILINE)
+
+
+class Cell(NamedTuple):
+    """A code cell.
+
+    Attributes:
+        number: every cell of the notebook counts, from 1 on.
+        text: as it is.
+        code: Python with as many lines.
+        error: why it is none; None if it is.
+    """
+
+    number: int
+    text: str
+    code: str
+    error: SyntaxError | None
+
+
+def code_cells(document: Any) -> Iterator[Cell]:
+    """The cells of a notebook, parsed from JSON, that hold Python, or should.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: it is no notebook of format 4.
+    """
+    for number, cell in enumerate(document["cells"], 1):
+        lines = cell["source"]
+        if cell["cell_type"] != "code" or not isinstance(lines, (str, list)):
+            continue
+        text = "".join(lines)  # a string, or a list of lines
+        if not text.lstrip().startswith("%%") or _PYTHON.match(text):
+            yield Cell(number, text, *_hidden(text))
+
+
+def shown(code: str) -> str:
+    """The text of a cell from its code."""
+    return _HIDDEN.sub(r"\1", code)
+
+
+def parse(text: str) -> ast.Module:
+    """The syntax tree of a module or cell, which may wait at its top.
+
+    Raises:
+        SyntaxError: it is none, or the parser could not stand it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes are the user's affair
+        try:
+            flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            return compile(text, "<source>", "exec", flags, dont_inherit=True)
+        except (RecursionError, MemoryError):
+            raise SyntaxError("nested too deeply") from None
+        except ValueError as error:
+            raise SyntaxError(str(error)) from None
+
+
+def _hidden(text: str) -> tuple[str, SyntaxError | None]:
+    """A cell as plain Python, line for line, and why it is none."""
+    if found := _PYTHON.match(text):  # a comment, so that nothing is put before it
+        text = f"{text[: found.start(1)]}{_MARK}{text[found.start(1) :]}"
+    try:
+        parse(text)
+    except SyntaxError:
+        text = _ASSIGNED.sub(lambda found: _comment(found, f"{found[1]} None"), text)
+        text = _MAGIC.sub(lambda found: _comment(found, f"{found[1]}pass"), text)
+        try:
+            parse(text)
+        except SyntaxError as error:
+            return text, error
+    return text, None
+
+
+def _comment(found: re.Match[str], instead: str) -> str:
+    """What stands for the lines of a magic."""
+    if _MARK in found[0]:
+        return found[0]
+    first, *rest = found[0].split("\n")
+    indent = re.match(r"[ \t]*", first)
+    return "\n".join(
+        [
+            f"{instead}  {_MARK}{first}",
+            *(f"{indent[0] if indent else ''}pass  {_MARK}{line}" for line in rest),
+        ]
+    )
