@@ -1,6 +1,7 @@
 """``isthmus migrate verify``: what is compared, and that a wrong conversion is seen."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -11,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
-from isthmus.migrate.verify import scratch
-from isthmus.migrate.verify.compare import ROUGH, compare, relative
-from isthmus.migrate.verify.draws import DrawOnCpu
+from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.convert.rules.data_parallel import DataParallel
+from isthmus.migrate.verify import scratch, session
+from isthmus.migrate.verify.compare import ROUGH, SPREAD, compare, compare_spread, relative
+from isthmus.migrate.verify.draws import DrawOnCpu, shuffle_nothing
 from isthmus.migrate.verify.lines import Lines
 from isthmus.migrate.verify.record import Record, Request, read
 from isthmus.migrate.verify.run import Run, Side
@@ -130,15 +134,72 @@ def test_ranks_are_compared_one_by_one():
     )
 
 
+def test_losses_of_ranks_are_compared_by_their_mean():
+    def ranks(*losses):
+        return Run(
+            SIDE,
+            0,
+            1.0,
+            [["loss 2.0"], []],
+            [],
+            [Record(rank, 2, losses=each) for rank, each in enumerate(losses)],
+        )
+
+    alone = run(["loss 2.00001"], losses=[2.0, 4.0], random={"torch": "a"})
+    losses, printed = compare_spread(alone, ranks([1.0, 5.0], [3.0, 3.0 + 2e-6]))
+    assert (
+        losses.same and losses.compared == 2 and 0 < losses.difference < SPREAD and losses.tolerance == SPREAD
+    )
+    assert printed.same and printed.compared == 1, "rank 0 prints"
+    losses, _ = compare_spread(alone, ranks([1.0, 5.0], [1.0, 5.0]))
+    assert not losses.same and losses.detail == "from number 1: 2 against 1"
+    losses, _ = compare_spread(alone, ranks([1.0], [3.0]))
+    assert losses.detail == "2 losses against 1"
+
+
+def test_training_that_is_not_spread_over_ranks_is_no_proof():
+    source = "loss = model(x)\nloss.backward()\n"
+    result = convert_source(source, "train.py", rules=[DataParallel], options=["ddp"])
+    reason = "train.py:2: backward() is not in a loop over a DataLoader of this file"
+    assert (
+        session._not_spread([result]) == f"--ddp leaves the training as it is: {reason}; verify without --ddp"
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ["KeyError: 'LOCAL_RANK'"],
+        ["ValueError: [...] rendezvous: environment variable RANK expected, but not set"],
+        [
+            '    rank = int(os.environ.get("RANK"))',
+            "           ^^^",
+            "TypeError: int() argument must be [...]",
+        ],
+        ["train.py: error: the following arguments are required: --local_rank"],
+    ],
+)
+def test_a_script_for_a_launcher_is_told_from_others(last):
+    failed = run(errors=["Traceback (most recent call last):", *last])._replace(status=1)
+    assert failed.needs_ranks and failed.failure().endswith(
+        "; a script that a launcher starts needs --nproc 2"
+    )
+    assert not failed._replace(side=dataclasses.replace(SIDE, ranks=2)).needs_ranks
+    other = run(errors=["    RANK = 1", *["  more"] * 3, "ValueError: no"])._replace(status=1)
+    assert not other.needs_ranks and other.failure().endswith("status 1: ValueError: no")
+
+
 def test_a_record_is_read_as_it_was_written(tmp_path):
     values = {"Adam 0, parameter 0": np.arange(6, dtype=np.float32).reshape(2, 3)}
     Record(1, 3, losses=[0.5], fallbacks={"aten::x": 2}, parameters=values).write(tmp_path)
-    Record(0).write(tmp_path)  # a process that trained nothing
-    (found,) = read(tmp_path)
+    Record(0, files=["b.py"]).write(tmp_path)  # a process that trained nothing
+    done = run()._replace(processes=read(tmp_path))
+    assert len(done.processes) == 2 and done.files == {"train.py", "b.py"}
+    (found,) = done.records
     assert (found.rank, found.steps, found.losses, found.fallbacks) == (1, 3, [0.5], {"aten::x": 2})
     assert np.array_equal(found.parameters["Adam 0, parameter 0"], values["Adam 0, parameter 0"])
     assert all(path.stat().st_mode & 0o777 == 0o640 for path in tmp_path.iterdir())
-    request = Request(5, 7, {"a.py": [1, 2]})
+    request = Request(5, 7, True, "/program", {"a.py": [1, 2]})
     request.write(tmp_path)
     assert Request.read(tmp_path) == request
 
@@ -170,6 +231,21 @@ def test_a_generator_of_the_users_own_keeps_drawing():
     with DrawOnCpu():
         found = torch.rand(3, device="chip", generator=torch.Generator("chip").manual_seed(5))
     assert torch.equal(found.cpu(), expected) and torch.equal(torch.get_rng_state(), before)
+
+
+def test_samples_in_the_order_of_their_data_set(monkeypatch):
+    monkeypatch.setattr(RandomSampler, "__iter__", RandomSampler.__iter__)
+    monkeypatch.setattr(DistributedSampler, "shuffle", None, raising=False)
+    before = torch.get_rng_state()
+    shuffle_nothing()
+    loader = DataLoader(
+        range(6), batch_size=4, sampler=RandomSampler(range(6), replacement=True, num_samples=8)
+    )
+    ranks = [list(DistributedSampler(range(6), 2, rank, shuffle=True)) for rank in (0, 1)]
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 0, 1]]
+    assert ranks == [[0, 2, 4], [1, 3, 5]]
+    assert list(RandomSampler(range(3))) == [0, 1, 2]
+    torch.set_rng_state(before)
 
 
 # ---- lines and copies ----------------------------------------------------------------------------------------
@@ -245,17 +321,22 @@ def verify(folder, *arguments):
 
 
 def test_the_converted_script_equals_the_original(tmp_path):
+    (tmp_path / "unused.py").write_text(
+        "import torch\ntorch.cuda.get_gencode_flags()\nx = torch.ones(1).cuda()\n"
+    )
     done = verify(tmp_path, "train.py", "--steps", "3", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["same"] and found["problem"] == "" and found["conversion"]["changes"] >= 4
+    assert found["same"] and found["problem"] == ""
+    files, changes, left = found["conversion"].values()
+    assert (files, left) == (1, []) and changes >= 4, "of the files that were run"
     counts = {each["subject"]: each["compared"] for each in found["comparisons"]}
     assert counts == {"losses": 3, "parameters": 4, "random numbers": 3, "printed numbers": 4}
     assert all(each["difference"] == 0 for each in found["comparisons"])
     original, converted = found["runs"]
     assert original["device_peak_bytes"] is None and converted["device_peak_bytes"] > 0
     assert converted["fallbacks"] == {} and converted["optimizer_steps"] == [3]
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "the run left something in the folder"
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "unused.py"}, "the run left something"
 
 
 def test_a_difference_under_the_shim_is_seen(tmp_path):
@@ -275,11 +356,31 @@ def test_a_difference_under_the_shim_is_seen(tmp_path):
     [
         (["absent.py"], 2, "isthmus: absent.py: no such script"),
         (["train.py", "--folder", "/usr"], 2, "isthmus: --folder /usr: train.py is not in it"),
+        (["train.py", "--device", "cpu:0"], 2,
+         "isthmus: --device cpu:0: no such device; give cpu, chip or another accelerator, or its index"),
+        (["train.py", "--device", "chip:1"], 2,
+         "isthmus: --device chip:1: a converted script takes the first device; leave out the index, or give --shim"),
+        (["train.py", "--shim", "--ddp"], 2,
+         "isthmus: --ddp is for the conversion, and --shim is without; give one of them"),
+        (["train.py", "--target", "chip", "--device", "cpu"], 2,
+         "isthmus: --target chip pins the device, and --device is cpu; leave out one of them"),
+        (["train.py", "--target", "npu"], 2,
+         "isthmus: --target npu: this machine has none, but chip; leave --target out, or verify where there is one"),
+        (["train.py", "--shim", "--device", "xpu:1"], 2,
+         "isthmus: --device xpu: this machine has none, but chip; leave --device out, or verify where there is one"),
     ],
-)
+)  # fmt: skip
 def test_wrong_usage_is_one_line(tmp_path, arguments, code, message):
     done = verify(tmp_path, *arguments)
     assert (done.returncode, done.stderr.strip(), done.stdout) == (code, message, "")
+
+
+def test_a_script_for_ranks_that_is_started_alone_is_one_line(tmp_path):
+    (tmp_path / "ranks.py").write_text("import torch.distributed as dist\ndist.init_process_group('nccl')\n")
+    done = verify(tmp_path, "ranks.py")
+    *told, line = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, told) == (1, "", ["isthmus: the original on the CPU ..."])
+    assert "RANK expected, but not set; a script that a launcher starts needs --nproc 2" in line
 
 
 def test_a_script_that_fails_says_why(tmp_path):

@@ -1,5 +1,6 @@
 """``isthmus migrate verify`` of scripts on two ranks, and of the fixtures that train."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -31,6 +32,25 @@ for step in range(100):
     total = loss.detach().clone()
     dist.all_reduce(total)
     print(f"rank {rank} step {step} loss {total.item():.6f}")
+"""
+ONE_PROCESS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+device = torch.device("cuda:0")
+loader = DataLoader(TensorDataset(torch.randn(32, 8), torch.randn(32, 1)), batch_size=8, shuffle=True)
+model = nn.DataParallel(nn.Linear(8, 1)).to(device)
+criterion = nn.MSELoss()
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    for x, y in loader:
+        loss = criterion(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        print(f"loss {loss.item():.6f}")
+        optimizer.step()
 """
 # What the fixtures import of the project that they are taken from.
 PROJECT = """
@@ -73,6 +93,19 @@ def test_two_ranks_are_compared_one_by_one(tmp_path):
     lines = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
     assert lines["losses"][1] == lines["parameters"][1] == "4", "two of each rank"
     assert lines["losses"][2] == lines["parameters"][2] == "0", "gloo and the chip add in the same order"
+
+
+def test_one_process_against_its_conversion_to_ranks(tmp_path):
+    (tmp_path / "train.py").write_text(ONE_PROCESS)
+    done = verify(tmp_path, "--ddp", "--steps", "5", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(done.stdout)
+    losses, printed = found["comparisons"]
+    assert (losses["subject"], losses["compared"], printed["compared"]) == ("losses", 5, 5)
+    assert losses["difference"] < losses["tolerance"] == 2e-5
+    one, two = found["runs"]
+    assert (one["optimizer_steps"], two["optimizer_steps"]) == ([5], [5, 5])
+    assert two["losses"][0] != two["losses"][1] != one["losses"][0], "each rank has samples of its own"
 
 
 @pytest.mark.parametrize("fixture", ["data-parallel"])

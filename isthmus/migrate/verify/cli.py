@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from isthmus.migrate.convert.cli import TARGETS
 
 _SHOWN = 12  # lines of a side that failed
 _WIDE = 200  # columns of what goes to a file
+_DEVICE = re.compile(rf"cpu|(?:{'|'.join(TARGETS)})(?::\d+)?|\d+")
 
 
 def verify(
@@ -36,7 +38,20 @@ def verify(
         str, typer.Option(help="Device of the second run; cpu is a machine without an accelerator.")
     ] = "",
     target: Annotated[str, typer.Option(help="Device type that the conversion pins.")] = "",
-    nproc: Annotated[int, typer.Option(min=1, help="Ranks on each side, started by torchrun.")] = 1,
+    ddp: Annotated[
+        bool,
+        typer.Option(
+            "--ddp", help="Convert to DistributedDataParallel, and compare its ranks with one process."
+        ),
+    ] = False,
+    nproc: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Ranks, started by torchrun: on each side, 1; with --ddp of the second, 2.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of every random generator.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one run.")] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -47,13 +62,10 @@ def verify(
 
     if not script.is_file():
         raise fail(f"{script}: no such script", 2)
-    if target and target not in TARGETS:
-        raise fail(f"--target {target}: no such target; there are {', '.join(TARGETS)}", 2)
-    if device and not _is_device(device):
-        raise fail(
-            f"--device {device}: no such device; give cpu, chip or another accelerator, or its index", 2
-        )
-    task = session.Task(script, arguments or (), folder, steps, shim, target, nproc, seed, timeout)
+    if said := _mistake(shim, device, target, ddp) or _not_here(target, device):
+        raise fail(said, 2)
+    ranks = nproc or (2 if ddp else 1)
+    task = session.Task(script, arguments or (), folder, steps, shim, target, ddp, ranks, seed, timeout)
     with tempfile.TemporaryDirectory(prefix="isthmus-verify-", ignore_cleanup_errors=True) as copies:
         try:
             verdict = session.Session(task, Path(copies).resolve(), _say).verify(device)
@@ -65,16 +77,36 @@ def verify(
         report.print_table(verdict, Console(width=None if sys.stdout.isatty() else _WIDE))
     if verdict.problem:
         failed = verdict.other or verdict.original
-        for line in failed.errors[-_SHOWN:] if failed.status != 0 else ():
+        for line in failed.errors[-_SHOWN:] if failed.status != 0 and not failed.needs_ranks else ():
             print(f"  {line}", file=sys.stderr)
         raise fail(verdict.problem)
     if not verdict.same:
         raise fail("the runs differ")
 
 
-def _is_device(name: str) -> bool:
-    kind, _, index = name.rpartition(":") if name[-1:].isdigit() else (name, "", "")
-    return kind in ("", "cpu", *TARGETS) and (not index or index.isdecimal())
+def _mistake(shim: bool, device: str, target: str, ddp: bool) -> str:
+    """What is wrong with the options, in one line; "" if nothing is."""
+    if target and target not in TARGETS:
+        return f"--target {target}: no such target; there are {', '.join(TARGETS)}"
+    if device and not _DEVICE.fullmatch(device):
+        return f"--device {device}: no such device; give cpu, chip or another accelerator, or its index"
+    if shim and (target or ddp):
+        return f"{'--target' if target else '--ddp'} is for the conversion, and --shim is without; give one of them"
+    if not shim and device[-1:].isdecimal():
+        return f"--device {device}: a converted script takes the first device; leave out the index, or give --shim"
+    if target and device not in ("", target):
+        return f"--target {target} pins the device, and --device is {device}; leave out one of them"
+    return ""
+
+
+def _not_here(target: str, device: str) -> str:
+    """That an accelerator which is asked for is not here, in one line; "" if it is."""
+    from isthmus.migrate.verify.run import accelerator
+
+    option, kind = ("--target", target) if target else ("--device", device.partition(":")[0])
+    if kind not in TARGETS or kind == (here := accelerator()):
+        return ""
+    return f"{option} {kind}: this machine has none, but {here}; leave {option} out, or verify where there is one"
 
 
 def _say(text: str) -> None:

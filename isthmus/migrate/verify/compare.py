@@ -15,6 +15,7 @@ from isthmus.migrate.verify.run import Run
 
 EXACT = 1e-6  # relative, in float32
 ROUGH = 2e-2  # relative, with float16 or bfloat16 in the computation
+SPREAD = 2e-5  # relative, in float32, where ranks add up in another order what one process added
 _NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![\w]*:\d)|\b[-+]?(?:nan|inf)\b"
 )
@@ -54,8 +55,7 @@ def compare(original: Run, other: Run, again: Run | None = None) -> list[Compari
         again: a second run of the original, if there was one: what differs between these two is left out of the
             printed numbers.
     """
-    low = any(record.low_precision for run in (original, other) for record in run.records)
-    tolerance = ROUGH if low else EXACT
+    tolerance = _tolerance(original, other, EXACT)
     ranks = list(itertools.zip_longest(original.records, other.records, fillvalue=Record()))
     return [
         _losses(ranks, tolerance),
@@ -63,6 +63,32 @@ def compare(original: Run, other: Run, again: Run | None = None) -> list[Compari
         _random(ranks),
         _printed(original, other, again, tolerance),
     ]
+
+
+def compare_spread(original: Run, other: Run, again: Run | None = None) -> list[Comparison]:
+    """Comparisons of one process with ranks that share its batches, so of means over the ranks.
+
+    Random numbers are not compared, as each rank draws its own, nor parameters: an optimizer such as Adam makes a
+    step of full length of a gradient that is rounding alone.
+
+    Args:
+        original: run, of one process.
+        other: run, of several.
+        again: as of :func:`compare`.
+    """
+    tolerance = _tolerance(original, other, SPREAD)
+    alone = original.records[0] if original.records else Record()
+    mean = Record(losses=[math.fsum(each) / len(each) for each in zip(*_losses_of(other), strict=False)])
+    return [_losses([(alone, mean)], tolerance), _printed(original, other, again, tolerance)]
+
+
+def _losses_of(run: Run) -> list[list[float]]:
+    return [record.losses for record in run.records]
+
+
+def _tolerance(original: Run, other: Run, of_float32: float) -> float:
+    low = any(record.low_precision for run in (original, other) for record in run.records)
+    return ROUGH if low else of_float32
 
 
 def relative(first: float, second: float) -> float:

@@ -1,12 +1,14 @@
-"""One generator for all devices of a verified run: the CPU's, so that both sides draw the same random numbers."""
+"""Both sides of a verified run draw the same random numbers: from one generator, the CPU's, for all devices."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+from torch.utils.data import DistributedSampler, RandomSampler
 
 from isthmus.migrate import cpu_device
 
@@ -24,6 +26,19 @@ def share_generator() -> None:
     for name in _STATE:
         setattr(module, name, getattr(cpu_device, name))
     DrawOnCpu().__enter__()
+
+
+def shuffle_nothing() -> None:
+    """Let this process load samples in the order of their data set, for the rest of its life.
+
+    One process and ranks shuffle by different generators, so that no batch would be the same.
+    """
+
+    def in_order(sampler: RandomSampler) -> Iterator[int]:
+        return (number % len(sampler.data_source) for number in range(sampler.num_samples))
+
+    RandomSampler.__iter__ = in_order  # type: ignore[method-assign]
+    DistributedSampler.shuffle = property(lambda sampler: False, lambda sampler, value: None)  # type: ignore[assignment]
 
 
 class DrawOnCpu(TorchDispatchMode):

@@ -61,9 +61,11 @@ class Recorder:
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        from isthmus.migrate.verify.draws import share_generator
+        from isthmus.migrate.verify.draws import share_generator, shuffle_nothing
 
         share_generator()
+        if self._request.in_order:
+            shuffle_nothing()
         torch.manual_seed(self._request.seed)
         np.random.seed(self._request.seed)
         register_optimizer_step_post_hook(self._stepped)
@@ -108,8 +110,9 @@ class Recorder:
 
     def _leave(self) -> None:
         """At the end of the process; one that was ended early has not come to destroying its process group."""
-        import torch
-
+        torch = sys.modules.get("torch")
+        if torch is None:  # its import failed
+            return
         self._finish()
         if self._record.ended and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
@@ -122,16 +125,21 @@ class Recorder:
         sys.settrace(None)
         record = self._record
         record.executed = dict(self._lines.executed)
-        if not (record.steps or record.losses or record.executed):
-            return
+        record.files = _files(self._request.root)
+        record.rank = _rank()
+        if record.trained:
+            self._add_facts()
+        if record.trained or record.files:
+            record.write(self._folder)
+
+    def _add_facts(self) -> None:
+        record = self._record
         record.random = _generators()
         between = [after - before for before, after in zip(self._moments, self._moments[1:], strict=False)]
         record.step_seconds = statistics.median(between) if between else 0.0
         record.host_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         record.device_peak, record.fallbacks = _device_facts()
-        record.rank = _rank()
         record.parameters = self._parameters()
-        record.write(self._folder)
 
     def _parameters(self) -> dict[str, Any]:
         found = {}
@@ -149,6 +157,12 @@ def _array(parameter: Any) -> Any:
     local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
     value = torch.view_as_real(local.detach()) if local.is_complex() else local.detach()
     return value.cpu().double().numpy() if value.dtype == torch.float64 else value.cpu().float().numpy()
+
+
+def _files(root: str) -> list[str]:
+    """What was imported or run of a folder."""
+    found = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return sorted(file for file in found if isinstance(file, str) and file.startswith(root + os.sep))
 
 
 def _generators() -> dict[str, str]:

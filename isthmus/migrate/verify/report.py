@@ -74,10 +74,12 @@ def print_table(verdict: Verdict, console: Console) -> None:
     """The comparisons, what each side took, and what remains of CUDA."""
     if verdict.conversion:
         files, changes, left = verdict.conversion
-        console.print(f"converted: {changes} changes in {files} files", *_left(left), sep="\n")
+        counts = f"{_count(changes, 'change')} in {_count(files, 'file')} of those that were run"
+        console.print(f"converted: {counts}", *_left(left), sep="\n")
     if verdict.comparisons:
         console.print(_comparisons(verdict))
-    console.print(_runs([run for run in (verdict.original, verdict.other) if run]))
+    if verdict.other:
+        console.print(_runs([verdict.original, verdict.other]))
     if verdict.residuals:
         console.print("references to CUDA that were executed:")
         for path, line, subject in verdict.residuals[:_SHOWN]:
@@ -86,6 +88,10 @@ def print_table(verdict: Verdict, console: Console) -> None:
             console.print(f"  and {len(verdict.residuals) - _SHOWN} more; --json has all")
     if verdict.repeats is False:
         console.print("two runs of the original differ too: it is not deterministic, so this proves nothing")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _left(left: Iterable[str]) -> list[str]:

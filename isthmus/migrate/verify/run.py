@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from isthmus.doctor import child
 from isthmus.files import make_folder
 from isthmus.launch.run import SITE, Job
 from isthmus.migrate.verify import record
@@ -21,6 +22,10 @@ from isthmus.migrate.verify.record import Record, Request
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _KEPT = 40  # lines of what a side wrote to standard error
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
+_OF_RANKS = re.compile(
+    r"\b(?:LOCAL_RANK|RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b|--local[-_]rank"
+)
+_FRAME = 4  # lines of a traceback that show where the exception was raised, and the exception
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Run(NamedTuple):
         seconds: that it took.
         output: what each rank printed, in lines.
         errors: the last lines that it wrote to standard error, of the rank that failed.
-        records: what was recorded, by rank.
+        processes: what was recorded of each process, by rank.
     """
 
     side: Side
@@ -89,14 +94,31 @@ class Run(NamedTuple):
     seconds: float
     output: list[list[str]]
     errors: list[str]
-    records: Sequence[Record]
+    processes: Sequence[Record]
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """Of the processes that trained; of all if none did."""
+        return [each for each in self.processes if each.trained] or self.processes
+
+    @property
+    def files(self) -> set[str]:
+        """The program's files that were imported or run; its script at least."""
+        return {str(self.side.script)}.union(*(each.files for each in self.processes))
+
+    @property
+    def needs_ranks(self) -> bool:
+        """Whether it failed because it was started alone and asks a launcher's variables which rank it is."""
+        alone = self.side.ranks == 1 and bool(self.status)
+        return alone and any(_OF_RANKS.search(line) for line in self.errors[-_FRAME:])
 
     def failure(self) -> str:
         """Why it cannot be compared, in a line; "" if it can."""
         if self.status is None:
             return f"{self.side.name}: not done after {self.seconds:.0f} s; raise --timeout or lower --steps"
         if self.status:
-            return f"{self.side.name}: ended with status {self.status}: {self.cause()}"
+            said = f"{self.side.name}: ended with status {self.status}: {self.cause()}"
+            return f"{said}; a script that a launcher starts needs --nproc 2" if self.needs_ranks else said
         return ""
 
     def cause(self) -> str:
@@ -112,7 +134,7 @@ class Runner:
 
     Args:
         scratch: folder for records and logs.
-        request: what is recorded; the watched lines are those of each side.
+        request: what is recorded; the folder and the watched lines are those of each side.
         timeout: seconds for one side.
     """
 
@@ -128,7 +150,7 @@ class Runner:
         records, logs = folder / "records", folder / "logs"
         make_folder(records)
         make_folder(logs)
-        self.request._replace(watched=watched or {}).write(records)
+        self.request._replace(root=str(side.root), watched=watched or {}).write(records)
         began = time.monotonic()
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
@@ -145,6 +167,20 @@ class Runner:
         output, errors = _of_ranks(logs, side.ranks) if side.ranks > 1 else ([_lines(folder / "out")], [])
         errors = [line for line in errors if line.strip()] or _lines(folder / "err")
         return Run(side, status, seconds, output, errors[-_KEPT:], record.read(records))
+
+
+def accelerator() -> str:
+    """Type of the accelerator that programs find here; ``cpu`` where there is none or PyTorch does not say."""
+    records = child.run(f"{__name__}:found_in_child").records
+    return str(records[0]["type"]) if records else "cpu"
+
+
+def found_in_child() -> Iterator[dict[str, str]]:
+    """In a child process: the type of PyTorch's accelerator."""
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    yield {"type": device.type if device else "cpu"}
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:

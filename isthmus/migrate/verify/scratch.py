@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from isthmus.files import make_folder
 from isthmus.migrate import sources
 from isthmus.migrate.findings import Finding, Severity
 from isthmus.migrate.sources import Kind, Source
+
+if TYPE_CHECKING:
+    from isthmus.migrate.convert.engine import Result
 
 _COPIED = 10 << 20  # bytes; larger files are linked
 _MOST = 20_000  # files
@@ -25,7 +28,7 @@ class ScratchError(ValueError):
 
 
 class Converted(NamedTuple):
-    """What became of a program's sources.
+    """What became of those of a program's sources that were used.
 
     Attributes:
         files: that were changed.
@@ -36,6 +39,13 @@ class Converted(NamedTuple):
     files: int
     changes: int
     left: list[str]
+
+    @classmethod
+    def of(cls, results: Collection[Result]) -> Converted:
+        """The sum of what became of each source."""
+        changes = [len(result.changes) for result in results if result.changes]
+        left = [f"{each.path}:{each.line}: {each.message}" for result in results for each in result.findings]
+        return cls(len(changes), sum(changes), left)
 
 
 def root_of(script: Path, folder: Path | None = None) -> Path:
@@ -86,23 +96,26 @@ def _is_left_out(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in _LEFT_OUT or (folder / "pyvenv.cfg").exists()
 
 
-def convert(root: Path, target: str) -> Converted:
+def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str, Result]:
     """Convert every Python source of a copy in its place.
 
     Args:
         root: of the copy.
         target: device type to pin; "" for whatever accelerator is there.
+        options: of the conversion, ``"ddp"``.
+
+    Returns:
+        File -> what became of it.
     """
     from isthmus.migrate.convert.engine import convert_source
 
-    files, changes, left = 0, 0, []
+    results = {}
     for source in _python(root):
-        result = convert_source(source.text, source.name, target)
-        left += [f"{each.path}:{each.line}: {each.message}" for each in result.findings]
+        result = convert_source(source.text, source.name, target, options=options)
+        results[str(source.path)] = result
         if result.changes:
             source.path.write_bytes(result.text.encode(source.encoding))
-            files, changes = files + 1, changes + len(result.changes)
-    return Converted(files, changes, left)
+    return results
 
 
 def references(root: Path) -> dict[str, dict[int, str]]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from isthmus.migrate.convert.engine import Result
+from isthmus.migrate.convert.rules.data_parallel import DataParallel
 from isthmus.migrate.verify import scratch
-from isthmus.migrate.verify.compare import Comparison, compare
+from isthmus.migrate.verify.compare import Comparison, compare, compare_spread
 from isthmus.migrate.verify.record import Request
 from isthmus.migrate.verify.run import Run, Runner, Side
 from isthmus.migrate.verify.scratch import Converted
@@ -23,6 +25,7 @@ class Task(NamedTuple):
         steps: of optimizers after which a process ends; 0 is to its end.
         shim: compare with the script as it is under `isthmus run`, not with the converted one.
         target: device type that the conversion pins; "" for none.
+        ddp: also make DistributedDataParallel of one process; then the original is one, and its batches are spread.
         ranks: number of processes on each side.
         seed: of every generator.
         timeout: seconds for a run.
@@ -34,6 +37,7 @@ class Task(NamedTuple):
     steps: int = 10
     shim: bool = False
     target: str = ""
+    ddp: bool = False
     ranks: int = 1
     seed: int = 0
     timeout: float = 600.0
@@ -97,7 +101,8 @@ class Session:
         self._folder = folder
         self._say = say
         self._root = scratch.root_of(task.script, task.root)
-        self._runner = Runner(folder, Request(task.steps, task.seed, {}), task.timeout)
+        self._compare = compare_spread if task.ddp else compare
+        self._runner = Runner(folder, Request(task.steps, task.seed, in_order=task.ddp), task.timeout)
         self._copies = 0
         self._originals: dict[bool, Run] = {}
 
@@ -114,20 +119,22 @@ class Session:
         if problem := first.failure() or _nothing_to_compare(first):
             return Verdict(first, None, [], None, [], None, problem)
         kind = "the original under the shim" if task.shim else "the converted one"
-        other = self._side(f"{kind} on {device or 'the accelerator'}", task.shim, device)
-        conversion = None if task.shim else scratch.convert(other.root, task.target)
+        other = self._side(f"{kind} on {device or 'the accelerator'}", task.shim, device, task.ranks)
+        results = {} if task.shim else scratch.convert(other.root, task.target, ("ddp",) if task.ddp else ())
         names = scratch.references(other.root)
         second = self._runner.run(other, {path: sorted(lines) for path, lines in names.items()})
+        used = [result for path, result in results.items() if path in second.files]
+        conversion = None if task.shim else Converted.of(used)
         residuals = _residuals(second, names, other.root)
-        if problem := second.failure():
+        if problem := second.failure() or (_not_spread(used) if task.ddp else ""):
             return Verdict(first, second, [], conversion, residuals, None, problem)
-        comparisons = compare(first, second)
+        comparisons = self._compare(first, second)
         if all(each.same for each in comparisons):
             return Verdict(first, second, comparisons, conversion, residuals, None, "")
         name = "the original once more, as it may differ from itself"
-        third = self._runner.run(self._side(name, first.side.shim))
+        third = self._runner.run(self._side(name, first.side.shim, ranks=first.side.ranks))
         repeats = not third.failure() and all(each.same for each in compare(first, third, third))
-        return Verdict(first, second, compare(first, second, third), conversion, residuals, repeats, "")
+        return Verdict(first, second, self._compare(first, second, third), conversion, residuals, repeats, "")
 
     def _original(self, device: str) -> Run:
         if device == "cpu" and not self._task.shim:
@@ -138,10 +145,11 @@ class Session:
 
     def _run_once(self, name: str, shim: bool) -> Run:
         if shim not in self._originals:
-            self._originals[shim] = self._runner.run(self._side(name, shim))
+            ranks = 1 if self._task.ddp else self._task.ranks
+            self._originals[shim] = self._runner.run(self._side(name, shim, ranks=ranks))
         return self._originals[shim]
 
-    def _side(self, name: str, shim: bool = True, device: str = "cpu") -> Side:
+    def _side(self, name: str, shim: bool = True, device: str = "cpu", ranks: int = 1) -> Side:
         """A side with a copy of the program's folder of its own."""
         self._say(name)
         self._copies += 1
@@ -150,17 +158,26 @@ class Session:
         here = Path.cwd()
         place = here.relative_to(self._root) if here.is_relative_to(self._root) else "."
         script = copy / self._task.script.resolve().relative_to(self._root)
-        return Side(name, script, self._task.arguments, copy, copy / place, shim, device, self._task.ranks)
+        return Side(name, script, self._task.arguments, copy, copy / place, shim, device, ranks)
 
 
 def _residuals(run: Run, names: dict[str, dict[int, str]], root: Path) -> list[Residual]:
     found = {
         Residual(str(Path(path).relative_to(root)), line, names[path][line])
-        for record in run.records
+        for record in run.processes
         for path, lines in record.executed.items()
         for line in lines
     }
     return sorted(found)
+
+
+def _not_spread(used: Sequence[Result]) -> str:
+    """Why the ranks would train each for itself, which no comparison shows; "" if they share the work."""
+    if any(change.code == DataParallel.code for result in used for change in result.changes):
+        return ""
+    reasons = [each for result in used for each in result.findings if each.code == DataParallel.code]
+    why = f": {reasons[0].path}:{reasons[0].line}: {reasons[0].message}" if reasons else ""
+    return f"--ddp leaves the training as it is{why}; verify without --ddp"
 
 
 def _nothing_to_compare(run: Run) -> str:
