@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # Functions whose arguments are names and words.
 FUNCTIONS = frozenset("getattr hasattr setattr delattr print len isinstance Literal".split())
 # Methods, likewise.
@@ -13,3 +15,12 @@ METHODS = frozenset(
 KEYWORDS = frozenset("name dest help metavar title label key description prog prefix msg".split())
 # Names whose strings are names in Python.
 IDENTIFIERS = frozenset("__all__ __slots__ __match_args__".split())
+
+# Names of integers, of indices of devices (None where none was chosen), and of devices.
+RANK = re.compile(r"(^|_)rank$")
+INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
+DEVICE = re.compile(r"(\w+\.)*\w*(device|DEVICE)")
+# Functions that return integers.
+INTEGERS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_index|device_count)$")
+# Functions, besides those, that may be called twice for once.
+PURE = frozenset("str format".split())

@@ -23,6 +23,8 @@ batch = Batch().cuda()
         "x.cuda(pick_device())\n",
         "import torch\ntorch.Tensor.cuda(x)\n",
         "from torch import nn\nnn.Module.cuda(self, device)\n",
+        "x.cuda(*options)\n",
+        "x.cuda(1, True, torch.preserve_format)\n",
         OWN_METHOD,
     ],
 )

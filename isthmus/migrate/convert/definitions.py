@@ -35,7 +35,9 @@ def look_for(module: cst.Module, context: Context) -> None:
     numbered = (f"{_NAMES[-1]}_{number}" for number in itertools.count(2))
     candidates = itertools.chain(_NAMES, numbered)
     context.device = next(
-        name for name in candidates if not _mentions(context.source, name) and name not in context.taken
+        name
+        for name in candidates
+        if not _mentions(context.source, name) and name not in context.project.taken
     )
 
 

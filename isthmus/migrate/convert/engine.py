@@ -15,7 +15,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper
 
 from isthmus.migrate.convert import definitions, registry, visible_devices
-from isthmus.migrate.convert.rule import Change, Context, Rule
+from isthmus.migrate.convert.rule import ALONE, Change, Context, Project, Rule
 from isthmus.migrate.convert.walk import Walk
 from isthmus.migrate.findings import Finding, Severity
 
@@ -44,7 +44,7 @@ def convert_source(
     target: str = "",
     rules: Sequence[type[Rule]] | None = None,
     options: Collection[str] = (),
-    taken: Collection[str] = (),
+    project: Project = ALONE,
 ) -> Result:
     """Convert one source.
 
@@ -54,13 +54,13 @@ def convert_source(
         target: a device type, or "" for whatever accelerator is there.
         rules: only these, in this order; None for all.
         options: that turn rules on which are off without, ``"ddp"``.
-        taken: names that the constant of the device cannot have (:func:`definitions.taken` of the project).
+        project: what the project's other sources mean for this one.
 
     Returns:
         The source as it was, with a finding, if it does not parse.
     """
     rules = registry.all_rules() if rules is None else rules
-    context = Context(path, target, text.removeprefix(BYTE_ORDER_MARK), options, taken)
+    context = Context(path, target, text.removeprefix(BYTE_ORDER_MARK), options, project)
     result = _converted(text, context, rules)
     if target:
         return result

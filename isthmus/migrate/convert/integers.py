@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Assignment, ScopeProvider
 
+from isthmus.migrate import words
 from isthmus.migrate.convert.rule import Rule
 
-_RANK = re.compile(r"(^|_)rank$")
-_INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
-_FUNCTIONS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_index|device_count)$")
 _OPERATORS = (cst.Add, cst.Subtract, cst.Multiply, cst.Modulo, cst.FloorDivide)
 _RANGE = m.Call(m.Name("range"))
 
@@ -24,7 +20,12 @@ def is_integer(rule: Rule, node: cst.BaseExpression) -> bool:
 
 def is_index(rule: Rule, node: cst.BaseExpression) -> bool:
     """Whether a node of the tree as it was is an integer, or None where none was chosen."""
-    return _INDEX.search(_last(node)) is not None or is_integer(rule, node)
+    return words.INDEX.search(last(node)) is not None or is_integer(rule, node)
+
+
+def is_current(rule: Rule, node: cst.BaseExpression) -> bool:
+    """Whether a node of the tree as it was asks for the index of the current device."""
+    return isinstance(node, cst.Call) and "torch.cuda.current_device" in rule.qualified(node.func)
 
 
 def bindings(rule: Rule, name: cst.BaseExpression) -> list[cst.CSTNode]:
@@ -48,10 +49,10 @@ def _is_integer(rule: Rule, node: cst.BaseExpression, above: frozenset[str]) -> 
         sides = (node.left, node.right)
         return isinstance(node.operator, _OPERATORS) and all(_is_integer(rule, x, above) for x in sides)
     if isinstance(node, cst.Call):
-        return _FUNCTIONS.search(_last(node.func)) is not None
+        return words.INTEGERS.search(last(node.func)) is not None
     if may_default_to_none(rule, node):
         return False
-    if _RANK.search(_last(node)):
+    if words.RANK.search(last(node)):
         return True
     if not isinstance(node, cst.Name) or node.value in above:
         return False
@@ -75,7 +76,7 @@ def _binding(rule: Rule, node: cst.CSTNode) -> cst.CSTNode:
     return parent if isinstance(parent, cst.For | cst.CompFor | cst.Param) else node
 
 
-def _last(node: cst.CSTNode) -> str:
+def last(node: cst.CSTNode) -> str:
     """The last part of a dotted name, "" of anything else."""
     name = node.attr if isinstance(node, cst.Attribute) else node
     return name.value if isinstance(name, cst.Name) else ""

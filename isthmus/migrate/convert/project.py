@@ -13,9 +13,10 @@ from isthmus.migrate import sources
 from isthmus.migrate.convert import definitions, registry
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.convert.notebook import convert_notebook
-from isthmus.migrate.convert.rule import Change
+from isthmus.migrate.convert.rule import ALONE, Change, Project
 from isthmus.migrate.convert.shell import convert_shell
 from isthmus.migrate.findings import Finding
+from isthmus.migrate.own_methods import own_cuda_of
 from isthmus.migrate.sources import File, Kind, Source
 
 _KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
@@ -76,27 +77,30 @@ def convert(root: Path, request: Request, processes: int = 0) -> Iterator[Conver
     for finding in found:
         if isinstance(finding, Finding):
             yield Converted(root, finding.path, b"", b"", [], [finding])
-    taken = definitions.taken(
-        source.text for source in map(sources.read, files) if isinstance(source, Source)
-    )
-    work = functools.partial(convert_file, request=request, taken=taken)
+    work = functools.partial(convert_file, request=request, project=around(files))
     yield from (each for each in _map(work, files, processes) if each.changes or each.findings)
 
 
-def convert_file(file: File, request: Request, taken: Collection[str] = ()) -> Converted:
-    """Convert one file; taken: names that the constant of the device cannot have."""
+def around(files: Sequence[File]) -> Project:
+    """What the sources of a project mean for each other."""
+    read = [source for source in map(sources.read, files) if isinstance(source, Source)]
+    return Project(definitions.taken(source.text for source in read), own_cuda_of(read))
+
+
+def convert_file(file: File, request: Request, project: Project = ALONE) -> Converted:
+    """Convert one file of a project."""
     source = sources.read(file)
     if isinstance(source, Finding):
         return Converted(file.path, file.name, b"", b"", [], [source])
-    result = _convert(source, request, taken)
+    result = _convert(source, request, project)
     after = result.text.encode(source.encoding) if result.changes else source.data
     return Converted(file.path, file.name, source.data, after, result.changes, result.findings)
 
 
-def _convert(source: Source, request: Request, taken: Collection[str]) -> Result:
+def _convert(source: Source, request: Request, project: Project) -> Result:
     rules = registry.select(request.select, request.ignore)
     convert_python = functools.partial(
-        convert_source, target=request.target, rules=rules, options=request.options, taken=taken
+        convert_source, target=request.target, rules=rules, options=request.options, project=project
     )
     if source.kind is Kind.NOTEBOOK:
         return convert_notebook(source.text, source.name, convert_python)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeGuard
 
 import libcst as cst
@@ -16,6 +17,7 @@ from libcst.metadata import (
 )
 
 from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.own_methods import own_cuda
 
 Quote = Literal['"', "'"]
 
@@ -38,6 +40,21 @@ class Change(NamedTuple):
     message: str
 
 
+class Project(NamedTuple):
+    """What other sources of its project mean for the one that is converted.
+
+    Attributes:
+        taken: names that the constant of the device cannot have.
+        own_cuda: the class with a method ``cuda`` of its own, as :func:`own_methods.own_cuda_of` says it.
+    """
+
+    taken: Collection[str] = ()
+    own_cuda: str = ""
+
+
+ALONE = Project()
+
+
 class Context:
     """What rules know of the file that they change, and what they ask for in it.
 
@@ -46,7 +63,7 @@ class Context:
         target: a device type, or "" for whatever accelerator is there.
         source: the text before any change.
         options: of `isthmus migrate convert` that are given.
-        taken: names that the constant of the device cannot have, because of other sources of the project.
+        project: what the other sources mean for this one.
 
     Attributes:
         changes: what was done so far.
@@ -68,13 +85,13 @@ class Context:
         target: str = "",
         source: str = "",
         options: Collection[str] = (),
-        taken: Collection[str] = (),
+        project: Project = ALONE,
     ) -> None:
         self.path = path
         self.target = target
         self.source = source
         self.options = options
-        self.taken = taken
+        self.project = project
         self.changes: list[Change] = []
         self.findings: list[Finding] = []
         self.imports: set[str] = set()
@@ -86,6 +103,11 @@ class Context:
         self.device = "DEVICE"
         self.needs_torch = False
         self.needs_device = False
+
+    @cached_property
+    def own_cuda(self) -> str:
+        """The class of the project that a call of ``cuda`` may mean, "" if there is none."""
+        return self.project.own_cuda or own_cuda(self.source)
 
 
 class Rule(cst.CSTTransformer):
@@ -141,13 +163,28 @@ class Rule(cst.CSTTransformer):
             Change(self.code, self.context.path, place.start.line, place.end.line, message)
         )
 
-    def left(self, original: cst.CSTNode, subject: str, message: str, advice: str) -> None:
-        """Report a node of the tree as it was that this rule knows and leaves as it is."""
+    def left(
+        self,
+        original: cst.CSTNode,
+        subject: str,
+        message: str,
+        advice: str,
+        severity: Severity = Severity.MANUAL,
+    ) -> None:
+        """Report a node of the tree as it was that this rule knows and leaves as it is.
+
+        Args:
+            original: the node.
+            subject: the name it is about.
+            message: what was found, a predicate.
+            advice: what to do about it.
+            severity: REVIEW where it is converted, and a person should look.
+        """
         place = self.get_metadata(PositionProvider, original)
         self.context.findings.append(
             Finding(
                 self.code,
-                Severity.MANUAL,
+                severity,
                 self.context.path,
                 place.start.line,
                 place.end.line,
@@ -220,7 +257,7 @@ class Rule(cst.CSTTransformer):
         if re.search(r"\btorch\b", template):
             self.context.needs_torch = True
             template = re.sub(r"\btorch\b", self.context.torch, template)
-        if template.startswith(("contextlib.", "functools.")):
+        if template.startswith(("collections.", "contextlib.", "functools.")):
             self.context.imports.add(template.partition(".")[0])
         if "{device}" in template:
             nodes["device"] = self.device()

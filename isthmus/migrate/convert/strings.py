@@ -50,7 +50,7 @@ def is_formatted(node: cst.CSTNode) -> bool:
 
 def _raw(node: cst.CSTNode) -> str:
     """The text of a plain string, "" of anything else."""
-    return str(node.raw_value) if isinstance(node, cst.SimpleString) and node.prefix == "" else ""
+    return str(node.raw_value) if isinstance(node, cst.SimpleString) and "b" not in node.prefix else ""
 
 
 def _is_formatted_string(node: cst.FormattedString) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import libcst as cst
 import libcst.matchers as m
 
+from isthmus.migrate import words
 from isthmus.migrate.convert.functions import source_of
-from isthmus.migrate.convert.integers import is_index, is_integer
+from isthmus.migrate.convert.integers import is_current, is_index, is_integer, last
 from isthmus.migrate.convert.strings import DeviceStrings, is_formatted, is_numbered
 
 _STORAGE_CUDA = m.Lambda(body=m.Call(m.Attribute(m.Name(), m.Name("cuda"))))
@@ -31,17 +32,12 @@ class MapLocation(DeviceStrings):
             if isinstance(element, cst.DictElement) and _is_tag(element.key):
                 self.claim(element.key)
 
-    def visit_Lambda(self, node: cst.Lambda) -> None:
-        """Keep other rules away from ``lambda storage, location: storage.cuda(0)``."""
-        if _moves_storage(node):
-            self.claim(node.body)
-
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.Dict:
         """Add the tags that the converted source writes."""
         tags = [each.key for each in original_node.elements if isinstance(each, cst.DictElement)]
         if not self._is_map(original_node) or not any(map(_is_tag, tags)):
             return updated_node
-        if m.findall(original_node, _EFFECT):
+        if any(not _is_pure(each) for each in m.findall(original_node, _EFFECT)):
             self.left(original_node, "map_location", "the values call functions", "map the tags by hand")
             return updated_node
         known = {source_of(tag) for tag in tags}
@@ -76,24 +72,27 @@ class MapLocation(DeviceStrings):
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
         """The device itself in place of a function that moves every storage to it."""
-        if not _moves_storage(original_node):
+        if not moves_storage(original_node):
             return updated_node
-        arguments = cst.ensure_type(original_node.body, cst.Call).args
-        if arguments and not is_index(self, arguments[0].value):
-            why = f"`{source_of(arguments[0].value)}` may be an index, a device or None"
+        call, new = (cst.ensure_type(each.body, cst.Call) for each in (original_node, updated_node))
+        place = _device(call)
+        if place is not None and not is_index(self, call.args[place].value):
+            why = f"`{source_of(call.args[place].value)}` may be an index, a device or None"
             self.left(original_node, "map_location", why, "give map_location the device itself")
             return updated_node
         self.note(original_node, "every tensor of the checkpoint goes to the device in use")
-        if not arguments:
+        if place is None or is_current(self, call.args[place].value):
             return self.fitted(original_node, self.device())
-        index = arguments[0].value
+        return self.fitted(original_node, self._indexed(call.args[place].value, new.args[place].value))
+
+    def _indexed(self, original: cst.BaseExpression, index: cst.BaseExpression) -> cst.BaseExpression:
+        """The device of an index, which may be None."""
         if isinstance(index, cst.Integer):
-            text = self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original_node))
-            return self.fitted(original_node, text)
+            return self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original))
         new = self.expression("torch.device({type}, {index})", index=index)
-        if not is_integer(self, index):
-            new = self.expression("{device} if {index} is None else {new}", index=index, new=new)
-        return self.fitted(original_node, new)
+        if is_integer(self, original):
+            return new
+        return self.expression("{device} if {index} is None else {new}", index=index, new=new)
 
 
 _COMMA = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -105,9 +104,26 @@ def _is_tag(node: cst.BaseExpression) -> bool:
     return is_numbered(node) or is_formatted(node)
 
 
-def _moves_storage(node: cst.Lambda) -> bool:
+def _is_pure(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and (
+        last(node.func) in words.PURE or words.INTEGERS.search(last(node.func)) is not None
+    )
+
+
+def _device(call: cst.Call) -> int | None:
+    """Which argument of a call of ``cuda`` is the device."""
+    for position, argument in enumerate(call.args):
+        if (argument.keyword.value if argument.keyword else ("device", "")[position > 0]) == "device":
+            return position
+    return None
+
+
+def moves_storage(node: cst.Lambda) -> bool:
     """Whether a function of a storage and its location moves the storage, wherever it was."""
     if len(node.params.params) != 2 or not m.matches(node, _STORAGE_CUDA):
         return False
     call = cst.ensure_type(node.body, cst.Call)
-    return len(call.args) <= 1 and source_of(call.func) == f"{node.params.params[0].name.value}.cuda"
+    return (
+        not any(each.star for each in call.args)
+        and source_of(call.func) == f"{node.params.params[0].name.value}.cuda"
+    )

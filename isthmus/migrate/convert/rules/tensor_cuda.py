@@ -7,10 +7,13 @@ import re
 import libcst as cst
 import libcst.matchers as m
 
+from isthmus.migrate import words
 from isthmus.migrate.convert.functions import source_of
-from isthmus.migrate.convert.integers import bindings, is_index, is_integer
+from isthmus.migrate.convert.integers import bindings, is_current, is_index, is_integer
 from isthmus.migrate.convert.rule import Rule
+from isthmus.migrate.convert.rules.map_location import moves_storage
 from isthmus.migrate.convert.strings import is_formatted
+from isthmus.migrate.own_methods import ADVICE
 
 
 class TensorCuda(Rule):
@@ -26,24 +29,35 @@ class TensorCuda(Rule):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Rewrite the call."""
         method = updated_node.func
-        if not m.matches(original_node.func, m.Attribute(attr=m.Name("cuda"))):
+        if not m.matches(original_node.func, m.Attribute(attr=m.Name("cuda"))) or self._is_moved(
+            original_node
+        ):
             return updated_node
-        if not isinstance(method, cst.Attribute) or any(each.star for each in updated_node.args):
+        if not isinstance(method, cst.Attribute):
             return updated_node
         why = self._obstacle(original_node)
         if why:
-            self.left(original_node, ".cuda()", why, "write `.to(device)` by hand")
+            self.left(original_node, ".cuda()", why, ADVICE if self.context.own_cuda else _ADVICE)
             return updated_node
         self.note(original_node, f"`.cuda(...)` becomes `.to({self.context.device})`")
         return updated_node.with_changes(
             func=method.with_changes(attr=cst.Name("to")), args=self._arguments(original_node, updated_node)
         )
 
+    def _is_moved(self, call: cst.Call) -> bool:
+        """Whether a call is that of ``lambda storage, location: storage.cuda()``, which is replaced as a whole."""
+        function = self.parent(call)
+        return isinstance(function, cst.Lambda) and moves_storage(function)
+
     def _obstacle(self, call: cst.Call) -> str:
         """Why a call is left as it is, "" if it is not."""
-        if _OWN_METHOD.search(self.context.source):
-            return "the file defines a method `cuda`, which this call may mean"
         owner = cst.ensure_type(call.func, cst.Attribute).value
+        if self.context.own_cuda and not self._is_of_torch(owner):
+            return f"may call the method `cuda` of {self.context.own_cuda}"
+        if any(each.star for each in call.args):
+            return "is given arguments that are not known here"
+        if len([each for each in call.args if each.keyword is None]) > len(_PARAMETERS):
+            return "is given more than a tensor's `cuda` takes"
         if any(_CLASS.search(name) for name in self.qualified(owner)):
             return "calls the method of a class"
         for position, argument in enumerate(call.args):
@@ -51,6 +65,12 @@ class TensorCuda(Rule):
             if is_device and not self._is_understood(argument.value):
                 return f"`{source_of(argument.value)}` may be an index, a device or None"
         return ""
+
+    def _is_of_torch(self, owner: cst.BaseExpression) -> bool:
+        """Whether a node is made by PyTorch, and so no object of the project's."""
+        return isinstance(owner, cst.Call) and any(
+            name.startswith("torch.") for name in self.qualified(owner.func)
+        )
 
     def _is_understood(self, device: cst.BaseExpression) -> bool:
         if source_of(device) == "None" or self._is_certain_device(device) or is_index(self, device):
@@ -62,7 +82,7 @@ class TensorCuda(Rule):
         device: cst.BaseExpression | None = None
         others: list[cst.Arg] = []
         for position, argument in enumerate(updated.args):
-            keyword = argument.keyword.value if argument.keyword else ("device", "non_blocking")[position]
+            keyword = argument.keyword.value if argument.keyword else _PARAMETERS[position]
             if keyword == "device":
                 device = self._device_of(original.args[position].value, argument.value)
             elif keyword == "async":
@@ -76,7 +96,7 @@ class TensorCuda(Rule):
         """The device that an argument means: an index, None, or a device."""
         if isinstance(index, cst.Integer):
             return self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original))
-        if source_of(original) == "None":
+        if source_of(original) == "None" or is_current(self, original):
             return self.device()
         if self._is_certain_device(original):
             return index
@@ -112,13 +132,14 @@ class TensorCuda(Rule):
         return asks or not is_integer(self, original)
 
 
-_OWN_METHOD = re.compile(r"^\s+def cuda\(", re.MULTILINE)
+_PARAMETERS = ("device", "non_blocking")
+_ADVICE = "write `.to(device)` by hand"
 _CLASS = re.compile(r"^torch\.(\w+\.)*[A-Z]\w*$")
 
 
 def _names_device(node: cst.BaseExpression) -> bool:
     """Whether a dotted name is one of a device."""
-    return re.fullmatch(r"(\w+\.)*\w*(device|DEVICE)", source_of(node)) is not None
+    return words.DEVICE.fullmatch(source_of(node)) is not None
 
 
 def _keyword(name: str, argument: cst.Arg) -> cst.Arg:
