@@ -83,8 +83,8 @@ class Source(NamedTuple):
 def walk(root: Path) -> Iterator[Source | Finding]:
     """Every source under a folder, or the one file; in the order of their names.
 
-    Hidden folders, environments and caches are left out. A symbolic link is not followed: what it leads to is read
-    under its own name, and a link that leads in a circle or out of the tree is a finding (IM004), as is a file too
+    Hidden folders, environments and caches are left out. Below the root, a symbolic link is not followed: what it
+    leads to is read under its own name, and a link that leads in a circle or out of the tree is a finding (IM004), as is a file too
     large, not decodable or not readable (IM002, IM003, IM005).
 
     Raises:
@@ -108,7 +108,7 @@ def files(root: Path) -> Iterator[File | Finding]:
         name = _printable(path.relative_to(root).as_posix())
         kind = kind_of(path.name)
         try:
-            if path.is_symlink():
+            if path.is_symlink() and path != root:
                 yield from _link(path, name, top, kind)
             elif path.is_dir():
                 if path == root or not _left_out(path):

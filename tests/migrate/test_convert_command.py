@@ -221,6 +221,59 @@ def test_outputs_are_looked_at_before_a_source_is_changed(tree: Path, tmp_path: 
         assert _bytes(tree) == FILES
 
 
+def test_a_link_is_followed_to_its_file(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "real.py").write_text(SOURCE)
+    link, patch_file = tmp_path / "link.py", tmp_path / "patch"
+    link.symlink_to("folder/real.py")
+    result = _run(link, "-o", patch_file)
+    assert result.stderr.splitlines()[0] == (
+        f"isthmus: {link} is a link; its file is converted, and the patch is for {folder}"
+    )
+    _git(folder, "init", "-q")
+    _git(folder, "apply", patch_file)
+    applied = (folder / "real.py").read_text()
+    _git(folder, "apply", "-R", patch_file)
+    assert (folder / "real.py").read_text() == SOURCE != applied
+    _run(link, "--write")
+    assert link.is_symlink() and (folder / "real.py").read_text() == applied
+
+
+def test_a_folder_that_is_a_link_is_that_folder(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tree)
+    assert _run(tmp_path / "link").stdout == _run(tree).stdout != ""
+
+
+def test_a_link_in_a_circle_is_one_line(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.py"
+    loop.symlink_to(loop)
+    result = _run(loop, "-o", tmp_path / "patch")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"isthmus: {loop}: there is nothing; give a folder or a file\n",
+    )
+
+
+def test_read_only_files_are_refused_before_one_is_changed(tree: Path) -> None:
+    file = tree / "windows.py"
+    file.chmod(0o444)
+    result = _run(tree, "--write")
+    assert (result.exit_code, _bytes(tree)) == (1, FILES)
+    line = f"isthmus: {file}: is read-only (mode 0444); `chmod u+w {file}`; no file was changed\n"
+    assert result.stderr == line
+    assert _run(tree).exit_code == 0, "a patch can be made of it"
+
+
+def test_the_other_name_of_a_file_keeps_its_text(tree: Path, tmp_path: Path) -> None:
+    file = tree / "plain.py"
+    (tmp_path / "backup.py").hardlink_to(file)
+    result = _run(file, "--write")
+    assert f"isthmus: {file}: the old text stays in its 1 other hard link\n" in result.stderr
+    assert (tmp_path / "backup.py").read_text() == SOURCE != file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o755
+
+
 def test_rules_are_json_or_markdown() -> None:
     result = CliRunner().invoke(app, ["migrate", "rules", "--json", "--markdown"])
     assert (result.exit_code, result.stderr) == (2, "isthmus: --json and --markdown: give one of them\n")

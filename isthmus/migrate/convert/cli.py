@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from collections.abc import Sequence
@@ -48,9 +49,12 @@ def convert(
         raise fail(f"--target {target}: no such target; there are {', '.join(TARGETS)}", 2)
     if said := _mistake(path, output, log):
         raise fail(said, 2)
+    path = _followed(path)
     request = Request(target, _names(select), _names(ignore), ("ddp",) if ddp else ())
     try:
         converted = _converted(path, request)
+        if write and (said := _cannot_be_written(converted)):
+            raise fail(said)
         if output is not None or not write:
             _print_patch(path, converted, output)
         if write:
@@ -63,7 +67,9 @@ def convert(
 
 
 def _mistake(path: Path, output: Path | None, log: Path | None) -> str:
-    """What is wrong with the files to write, in one line; "" if nothing is."""
+    """What is wrong with the source or the files to write, in one line; "" if nothing is."""
+    if not path.exists():
+        return f"{path}: there is nothing; give a folder or a file"
     if output is not None and log is not None and output.resolve() == log.resolve():
         return f"--log {log}: is the file of the patch too; give another"
     for option, file in (("--output", output), ("--log", log)):
@@ -76,6 +82,18 @@ def _mistake(path: Path, output: Path | None, log: Path | None) -> str:
     return ""
 
 
+def _followed(path: Path) -> Path:
+    """The file that a link leads to: git knows a link as the path that it holds, which is not to be changed."""
+    if not (path.is_symlink() and path.is_file()):
+        return path
+    target = path.resolve()
+    print(
+        f"isthmus: {path} is a link; its file is converted, and the patch is for {target.parent}",
+        file=sys.stderr,
+    )
+    return target
+
+
 def _names(options: list[str]) -> tuple[str, ...]:
     return tuple(name for option in options for name in option.split(","))
 
@@ -86,8 +104,6 @@ def _converted(path: Path, request: Request) -> Sequence[Converted]:
 
     try:
         return list(project.convert(path, request))
-    except FileNotFoundError:
-        raise fail(f"{path}: there is nothing; give a folder or a file", 2) from None
     except RegistryError as error:
         raise fail(error, 2) from None
 
@@ -109,13 +125,28 @@ def _print_patch(root: Path, converted: Sequence[Converted], output: Path | None
         sys.stdout.buffer.flush()
 
 
+def _cannot_be_written(converted: Sequence[Converted]) -> str:
+    """Why the files are not changed, in one line, before the first is; "" if they can be."""
+    for path in (each.path for each in converted if each.changes):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if not mode & 0o222:  # for root too, whom the system would let write
+            return f"{path}: is read-only (mode {mode:04o}); `chmod u+w {path}`; no file was changed"
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            return f"{path.parent}: cannot be written; mend its permissions; no file was changed"
+    return ""
+
+
 def _write_files(converted: Sequence[Converted]) -> None:
+    """Each file is made anew, as git does: its other names (hard links) keep what they had, such as a backup's."""
     from isthmus.files import write_file
 
     for each in converted:
         if each.changes:
-            path = each.path.resolve()  # a link stays one
-            write_file(path, each.after, stat.S_IMODE(path.stat().st_mode))
+            status = each.path.stat()
+            write_file(each.path, each.after, stat.S_IMODE(status.st_mode))
+            if status.st_nlink > 1:
+                others = _count(status.st_nlink - 1, "other hard link")
+                print(f"isthmus: {each.path}: the old text stays in its {others}", file=sys.stderr)
 
 
 def _write_log(path: Path, target: str, converted: Sequence[Converted]) -> None:

@@ -15,7 +15,7 @@ from isthmus.migrate.findings import Finding, Severity
 from isthmus.migrate.sources import Kind, Source
 
 if TYPE_CHECKING:
-    from isthmus.migrate.convert.engine import Result
+    from isthmus.migrate.convert import project
 
 _COPIED = 10 << 20  # bytes; larger files are linked
 _MOST = 20_000  # files
@@ -41,7 +41,7 @@ class Converted(NamedTuple):
     left: list[str]
 
     @classmethod
-    def of(cls, results: Collection[Result]) -> Converted:
+    def of(cls, results: Collection[project.Converted]) -> Converted:
         """The sum of what became of each source."""
         changes = [len(result.changes) for result in results if result.changes]
         left = [f"{each.path}:{each.line}: {each.message}" for result in results for each in result.findings]
@@ -96,8 +96,8 @@ def _is_left_out(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in _LEFT_OUT or (folder / "pyvenv.cfg").exists()
 
 
-def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str, Result]:
-    """Convert every Python source of a copy in its place.
+def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str, project.Converted]:
+    """Convert every source of a copy in its place.
 
     Args:
         root: of the copy.
@@ -105,16 +105,15 @@ def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str,
         options: of the conversion, ``"ddp"``.
 
     Returns:
-        File -> what became of it.
+        File -> what became of it, of those with a change or something that was left.
     """
-    from isthmus.migrate.convert.engine import convert_source
+    from isthmus.migrate.convert import project
 
     results = {}
-    for source in _python(root):
-        result = convert_source(source.text, source.name, target, options=options)
-        results[str(source.path)] = result
+    for result in project.convert(root, project.Request(target, options=options)):
+        results[str(result.path)] = result
         if result.changes:
-            source.path.write_bytes(result.text.encode(source.encoding))
+            result.path.write_bytes(result.after)
     return results
 
 

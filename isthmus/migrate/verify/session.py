@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.migrate.convert.engine import Result
+from isthmus.migrate.convert import project
 from isthmus.migrate.convert.rules.data_parallel import DataParallel
 from isthmus.migrate.verify import scratch
 from isthmus.migrate.verify.compare import Comparison, compare, compare_spread
@@ -171,7 +171,7 @@ def _residuals(run: Run, names: dict[str, dict[int, str]], root: Path) -> list[R
     return sorted(found)
 
 
-def _not_spread(used: Sequence[Result]) -> str:
+def _not_spread(used: Sequence[project.Converted]) -> str:
     """Why the ranks would train each for itself, which no comparison shows; "" if they share the work."""
     if any(change.code == DataParallel.code for result in used for change in result.changes):
         return ""
