@@ -104,7 +104,7 @@ _MEMORY = {
         ("max_memory_allocated", "max_memory_allocated", "0"),
         ("max_memory_cached", "max_memory_reserved", "0"),
         ("max_memory_reserved", "max_memory_reserved", "0"),
-        ("memory_stats", "memory_stats", "{}"),
+        ("memory_stats", "memory_stats", "collections.Counter()"),  # 0 for every key
         ("mem_get_info", "get_memory_info", "(0, 0)"),
         ("reset_peak_memory_stats", "reset_peak_memory_stats", "None"),
         ("reset_max_memory_allocated", "reset_peak_memory_stats", "None"),
@@ -189,8 +189,14 @@ _AMP = {
     ),
     **_own_rule(
         "IM118",
-        "becomes torch.get_autocast_dtype or torch.set_autocast_dtype, with DEVICE.type",
-        "torch.get_autocast_gpu_dtype torch.set_autocast_gpu_dtype",
+        "becomes torch.get_autocast_dtype, with DEVICE.type",
+        "torch.get_autocast_gpu_dtype",
+    ),
+    "torch.set_autocast_gpu_dtype": CudaName(
+        "IM118",
+        _AUTOMATIC,
+        "becomes torch.set_autocast_dtype, with DEVICE.type",
+        guard=Guard.ACCELERATOR,
     ),
 }
 

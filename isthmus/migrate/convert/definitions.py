@@ -69,7 +69,7 @@ def add_to(module: cst.Module, context: Context) -> cst.Module:
     lines = [line for line in wanted if not _has(module.body, line)]
     for line in lines:
         is_standard = line.split()[1].partition(".")[0] in sys.stdlib_module_names
-        module = _import_first(module, line) if is_standard else _insert(module, _place(module, ""), line)
+        module = _import_standard(module, line) if is_standard else _insert(module, _place(module, ""), line)
     defined = any(m.matches(statement, _assignment(context.device)) for statement in module.body)
     define = context.needs_device and not defined
     place = _place(module, context.device if define else "")
@@ -162,14 +162,30 @@ def _is_import(statement: Statement) -> bool:
     return any(True for _ in _imports([statement]))
 
 
-def _import_first(module: cst.Module, line: str) -> cst.Module:
-    """The module with an import before its first, in whose place it stands; after a docstring if it has none."""
-    for index, statement in enumerate(module.body):
-        if _is_import(statement) and not _is_future(statement):
-            new = cst.parse_statement(line).with_changes(leading_lines=statement.leading_lines)
-            following = statement.with_changes(leading_lines=[])
-            return module.with_changes(body=[*module.body[:index], new, following, *module.body[index + 1 :]])
-    return _insert(module, _place(module, ""), line)
+def _import_standard(module: cst.Module, line: str) -> cst.Module:
+    """The module with an import of the standard library: among those that its imports begin with, or before them."""
+    imports = [each for each in module.body if _is_import(each) and not _is_future(each)]
+    if not imports:
+        return _insert(module, _place(module, ""), line)
+    standard = list(itertools.takewhile(_is_standard, imports))
+    earlier = [each for each in standard if "import" < _code(each) < line]
+    if earlier:
+        return _insert(module, module.body.index(earlier[-1]) + 1, line)
+    index = module.body.index(imports[0])
+    new = cst.parse_statement(line).with_changes(leading_lines=imports[0].leading_lines)
+    following = imports[0].with_changes(leading_lines=[] if standard else [_BLANK])
+    return module.with_changes(body=[*module.body[:index], new, following, *module.body[index + 1 :]])
+
+
+def _is_standard(statement: Statement) -> bool:
+    """Whether a line imports of the standard library, as far as its first name says."""
+    name = re.match(r"(?:import|from) (\w+)", _code(statement))
+    return name is not None and name[1] in sys.stdlib_module_names
+
+
+def _code(statement: Statement) -> str:
+    """A line's source, without what stands around it."""
+    return cst.Module([]).code_for_node(statement.with_changes(leading_lines=[])).partition("#")[0].strip()
 
 
 def _is_future(statement: Statement) -> bool:

@@ -72,7 +72,8 @@ class FunctionRule(Rule):
             return updated
         function = self.expression(entry.becomes)
         self.replaced(original.func)
-        self.note(original, f"`{source_of(original.func)}` becomes `{source_of(function)}`")
+        what = "is called on CUDA only" if entry.guard is Guard.CUDA else f"becomes `{source_of(function)}`"
+        self.note(original, f"`{source_of(original.func)}` {what}")
         call = updated.with_changes(func=function, args=self.arguments(updated))
         return self.guarded(original, call, entry)
 
@@ -97,12 +98,18 @@ class FunctionRule(Rule):
     def _is_read(self, original: cst.BaseExpression) -> bool:
         return self.get_metadata(ExpressionContextProvider, original, None) is ExpressionContext.LOAD
 
-    def guarded(self, original: cst.Call, call: cst.BaseExpression, entry: CudaName) -> cst.BaseExpression:
-        """The call under the entry's guard: an ``if`` around a statement, else a conditional expression."""
+    def needs_guard(self, original: cst.CSTNode, guard: Guard) -> bool:
+        """Whether a node may run where the guard would not let it through."""
         pinned = self.context.target
-        if entry.guard is Guard.NONE or self.within_guard(original, entry.guard):
-            return call
-        if pinned == "cuda" or (pinned and entry.guard is Guard.ACCELERATOR):
+        if guard is Guard.NONE or pinned == "cuda" or (pinned and guard is Guard.ACCELERATOR):
+            return False
+        return not self.within_guard(original, guard)
+
+    def guarded(
+        self, original: cst.BaseExpression, call: cst.BaseExpression, entry: CudaName
+    ) -> cst.BaseExpression:
+        """The call under the entry's guard: an ``if`` around a statement, else a conditional expression."""
+        if not self.needs_guard(original, entry.guard):
             return call
         test = self.test(original, entry.guard)
         line = self.parent(self.parent(original))
@@ -110,7 +117,12 @@ class FunctionRule(Rule):
             self.context.lines[line] = source_of(test)
             return call
         otherwise = self.expression(entry.otherwise)
-        new = self.expression("{call} if {test} else {otherwise}", call=call, test=test, otherwise=otherwise)
+        if m.matches(otherwise, m.Name("False")):
+            new = self.expression("{test} and {call}", call=call, test=test)
+        else:
+            new = self.expression(
+                "{call} if {test} else {otherwise}", call=call, test=test, otherwise=otherwise
+            )
         return self.fitted(original, new)
 
     def test(self, original: cst.CSTNode, guard: Guard) -> cst.BaseExpression:

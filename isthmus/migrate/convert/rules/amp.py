@@ -6,10 +6,9 @@ import libcst as cst
 import libcst.matchers as m
 
 from isthmus.migrate.convert.arguments import find, keyword, parenthesized
-from isthmus.migrate.convert.functions import source_of
-from isthmus.migrate.convert.rule import Rule
+from isthmus.migrate.convert.functions import FunctionRule, source_of
 from isthmus.migrate.convert.rules.amp_imports import moved_names
-from isthmus.migrate.cuda_names import canonical
+from isthmus.migrate.cuda_names import NAMES, canonical
 
 _AUTOCAST = "torch.cuda.amp.autocast"
 _SCALER = "torch.cuda.amp.GradScaler"
@@ -25,7 +24,7 @@ _IS_ENABLED = "torch.is_autocast_enabled"
 _GENERIC_SCALERS = ("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler")
 
 
-class Amp(Rule):
+class Amp(FunctionRule):
     """Autocast, gradient scaling, and autograd functions under autocast.
 
     Autocast to CUDA's types did nothing where there is no CUDA; it still does nothing on the CPU.
@@ -37,6 +36,7 @@ class Amp(Rule):
     before = "with torch.cuda.amp.autocast():"
     after = 'with torch.amp.autocast(DEVICE.type, enabled=DEVICE.type != "cpu"):'
     words = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
+    mention = ""
 
     def visit_Module(self, node: cst.Module) -> None:
         """Find the imports that move to ``torch.amp``; the names that they bind stay."""
@@ -160,7 +160,9 @@ class Amp(Rule):
         """What autocast is set to; on the CPU what it is for CUDA where nobody set it."""
         arguments = [cst.Arg(self.device_type()), *updated.args]
         call = self._call(original, updated, name, arguments)
-        if self.context.target or name == _SET_DTYPE:
+        if name == _SET_DTYPE:
+            return self.guarded(original, call, NAMES[name])
+        if self.context.target:
             return call
         quote = self.quote(original)
         there = self.expression(f"{{type}} != {quote}cpu{quote}")

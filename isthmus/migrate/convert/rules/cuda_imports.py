@@ -67,7 +67,9 @@ class CudaImports(Rule):
         if not unused:
             return updated
         for alias in unused:
-            self.note(original, f"import of `{alias.evaluated_name}` is no longer used")
+            self.note(
+                original, f"the import of `{alias.evaluated_name}` is dropped: nothing uses it any longer"
+            )
         assert not isinstance(original.names, cst.ImportStar)
         kept = [each for each in original.names if each not in unused]
         if not kept:

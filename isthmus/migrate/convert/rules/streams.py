@@ -6,9 +6,14 @@ import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule, source_of
 from isthmus.migrate.cuda_names import CudaName, Guard
+from isthmus.migrate.findings import Severity
 
 # PyTorch's base classes, which a CUDA stream and event belong to as well.
 _TYPES = {"{module}.Stream": "torch.Stream", "{module}.Event": "torch.Event"}
+# Keywords that the classes of torch.cpu take.
+_ARGUMENTS_ON_CPU = {"{module}.Stream": {"priority"}, "{module}.Event": set[str]()}
+_ADVICE = "leave it out there; time.perf_counter() measures time on the CPU"
+_METHOD = CudaName("IM116", Severity.AUTOMATIC, "", guard=Guard.ACCELERATOR)
 
 
 class Streams(FunctionRule):
@@ -38,6 +43,35 @@ class Streams(FunctionRule):
                 message = "is the base of a class, which is then CUDA's only"
                 self.left(base, source_of(base.value), message, f"derive it from {_TYPES[found.becomes]}")
         return updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Guard the methods that the CPU's tensors and streams lack."""
+        if not self._is_method_of_accelerators(original_node):
+            return super().leave_Call(original_node, updated_node)
+        if not self.needs_guard(original_node, Guard.ACCELERATOR):
+            return updated_node
+        method = cst.ensure_type(original_node.func, cst.Attribute).attr.value
+        self.note(original_node, f"`{method}` is called where there is an accelerator")
+        return self.guarded(original_node, updated_node, _METHOD)
+
+    def replace_call(self, original: cst.Call, updated: cst.Call, entry: CudaName) -> cst.BaseExpression:
+        """The call; one with arguments that the CPU's class does not take is reported."""
+        known = _ARGUMENTS_ON_CPU.get(entry.becomes)
+        given = [each.keyword.value if each.keyword else "" for each in original.args]
+        if known is not None and set(given) - known and self.needs_guard(original, Guard.ACCELERATOR):
+            message = "takes arguments that the CPU's does not, and raises where the CPU is all there is"
+            self.left(original, source_of(original.func), message, _ADVICE, Severity.REVIEW)
+        return super().replace_call(original, updated, entry)
+
+    def _is_method_of_accelerators(self, original: cst.Call) -> bool:
+        """Whether a call is ``x.record_stream(...)`` or ``torch.cuda.current_stream().synchronize()``."""
+        if not isinstance(original.func, cst.Attribute):
+            return False
+        owner, name = original.func.value, original.func.attr.value
+        if name != "synchronize" or not isinstance(owner, cst.Call):
+            return name == "record_stream" and len(original.args) == 1
+        found = super().entry(owner.func)
+        return found is not None and found.becomes == "{module}.current_stream"
 
     def _is_base(self, original: cst.CSTNode) -> bool:
         argument = self.parent(original)
