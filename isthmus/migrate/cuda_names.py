@@ -179,6 +179,10 @@ _RANDOM = {
     )
 }
 
+# What torch.amp has under the same names, and the modules that have it for CUDA.
+AMP_NAMES = frozenset({"autocast", "GradScaler", "custom_fwd", "custom_bwd"})
+AMP_MODULES = frozenset({"torch.cuda.amp", "torch.cuda.amp.autocast_mode", "torch.cuda.amp.grad_scaler"})
+
 _AMP = {
     **_own_rule("IM118", "becomes torch.amp.autocast(DEVICE.type)", "torch.cuda.amp.autocast"),
     **_own_rule("IM118", "becomes torch.amp.GradScaler(DEVICE.type)", "torch.cuda.amp.GradScaler"),

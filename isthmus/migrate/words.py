@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 # Functions whose arguments are names and words.
-FUNCTIONS = frozenset("getattr hasattr setattr delattr print len isinstance Literal".split())
+FUNCTIONS = frozenset(
+    "getattr hasattr setattr delattr attrgetter methodcaller print len isinstance Literal".split()
+)
 # Methods, likewise.
 METHODS = frozenset(
     "get pop setdefault add_argument join startswith endswith replace split find count strip import_module "
-    "debug info warning error critical exception search match sub group index append_path".split()
+    "debug info warning error critical exception search match sub group index append_path attrgetter methodcaller".split()
 )
 # Parameters, likewise.
 KEYWORDS = frozenset("name dest help metavar title label key description prog prefix msg".split())

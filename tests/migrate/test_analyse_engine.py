@@ -116,3 +116,14 @@ def test_the_analysis_does_not_import_torch(project: Path):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("method", ["", "    def to(self, device): pass\n"])
+def test_a_method_cuda_of_another_file_is_seen(project: Path, method: str):
+    (project / "batch.py").write_text(f"class Batch:\n    def cuda(self): pass\n{method}")
+    (project / "loop.py").write_text("import torch\nbatch.cuda()\ntorch.ones(2).cuda()\n")
+    found = [each for each in analyse(project, processes=2, probe=False).findings if each.path == "loop.py"]
+    severities = ["automatic" if method else "manual", "automatic"]
+    assert [(each.code, each.severity.value) for each in found if each.code == "IM101"] == [
+        ("IM101", severity) for severity in severities
+    ]

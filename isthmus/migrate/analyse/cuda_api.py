@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import claimed, is_on_cuda_only, is_word, text
-from isthmus.migrate.cuda_names import FLAGS, Guard, canonical, look_up
+from isthmus.migrate.analyse.syntax import passes_unknown
+from isthmus.migrate.cuda_names import AMP_MODULES, AMP_NAMES, FLAGS, CudaName, Guard, canonical, look_up
 from isthmus.migrate.findings import Finding, Severity
 
 
@@ -40,20 +41,85 @@ def detect(module: Module) -> Iterator[Finding]:
 def _imports(module: Module) -> Iterator[Finding]:
     """Imports that follow their uses: to torch.amp, or out of the source."""
     for plain in module.of(ast.Import):
-        yield from _imported(module, plain, [alias.name for alias in plain.names if alias.asname])
+        if [each.name for each in plain.names] == ["torch.cuda.amp"]:
+            yield _moved(module, plain, "torch.cuda.amp", _bound(plain))
+        else:
+            yield from _imported(
+                module, plain, {each.name: each.asname for each in plain.names if each.asname}
+            )
     for origin in module.of(ast.ImportFrom):
-        if origin.module and not origin.level:
-            yield from _imported(module, origin, [f"{origin.module}.{alias.name}" for alias in origin.names])
+        names = {f"{origin.module}.{each.name}": each.asname or each.name for each in origin.names}
+        if origin.level:
+            continue
+        if _is_of_amp(origin):
+            yield _moved(module, origin, next(iter(names)), _bound(origin))
+        else:
+            yield from _imported(module, origin, names)
 
 
-def _imported(module: Module, node: ast.stmt, names: list[str]) -> Iterator[Finding]:
+def _imported(module: Module, node: ast.stmt, names: dict[str, str]) -> Iterator[Finding]:
+    """An import of names of torch.cuda, each with the variable that it binds."""
     cuda = [name for name in names if name == "torch.cuda" or name.startswith("torch.cuda.")]
-    if cuda:
-        amp = cuda[0].startswith("torch.cuda.amp")
-        code, advice = (
-            ("IM131", "becomes torch.amp") if amp else ("IM130", "goes when its uses are converted")
-        )
-        yield module.finding(code, Severity.AUTOMATIC, node, cuda[0], "is imported", advice)
+    if not cuda:
+        return
+    used = [_uses(module, names[name]) for name in cuda]
+    severity, advice = Severity.REVIEW, "goes when its uses are replaced"
+    if names[cuda[0]] == "*":
+        severity, advice = Severity.MANUAL, "import its names one by one, and convert then"
+    elif not all(used):
+        advice = "nothing uses it: leave it out"
+    elif all(_is_replaced(module, use) for uses in used for use in uses):
+        severity, advice = Severity.AUTOMATIC, "goes when its uses are converted"
+    yield module.finding("IM130", severity, node, cuda[0], "is imported", advice)
+
+
+def _is_of_amp(node: ast.ImportFrom) -> bool:
+    """Whether every name of an import is in torch.amp too."""
+    names = {each.name for each in node.names}
+    return (node.module in AMP_MODULES and names <= AMP_NAMES) or (
+        node.module == "torch.cuda" and names == {"amp"}
+    )
+
+
+def _moved(module: Module, node: ast.stmt, name: str, bound: list[str]) -> Finding:
+    """An import that becomes one from torch.amp, if what it binds is used, and as the conversion understands."""
+    used = [_uses(module, each) for each in bound]
+    known = not any(_is_given_unknown(module, use) for uses in used for use in uses)
+    severity = Severity.AUTOMATIC if known and all(used) else Severity.REVIEW
+    return module.finding("IM131", severity, node, name, "is imported", "becomes torch.amp")
+
+
+def _bound(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [each.asname or each.name.partition(".")[0] for each in node.names]
+
+
+def _uses(module: Module, name: str) -> list[ast.expr]:
+    """Where a variable is read, with the attributes behind it."""
+    return [
+        _chain(module, node)
+        for node in module.of(ast.Name)
+        if node.id == name and isinstance(node.ctx, ast.Load)
+    ]
+
+
+def _chain(module: Module, node: ast.expr) -> ast.expr:
+    while isinstance(parent := module.parents[node], ast.Attribute):
+        node = parent
+    return node
+
+
+def _is_replaced(module: Module, node: ast.expr) -> bool:
+    """Whether the conversion writes something else for a name."""
+    name = module.names.qualified(node) or ""
+    while name and look_up(name) is None:
+        name = name.rpartition(".")[0]
+    entry = look_up(name)
+    return entry is not None and _severity(module, node, entry) is not Severity.MANUAL
+
+
+def _is_given_unknown(module: Module, node: ast.expr) -> bool:
+    parent = module.parents[node]
+    return isinstance(parent, ast.Call) and parent.func is node and passes_unknown(parent)
 
 
 def _aliases(module: Module) -> set[str]:
@@ -72,7 +138,7 @@ def _known(module: Module, node: ast.expr, name: str) -> Iterator[Finding]:
     part = name
     while part:
         if entry := look_up(part):
-            severity = _severity_of_flag(module, node) if part in FLAGS else entry.severity
+            severity = _severity_of_flag(module, node) if part in FLAGS else _severity(module, node, entry)
             kept = part in FLAGS or entry.guard is Guard.CUDA
             if severity and not (kept and is_on_cuda_only(module, node)):
                 said, advice = "belongs to CUDA", _for_people(entry.advice)
@@ -94,13 +160,41 @@ def _for_people(advice: str) -> str:
     return advice
 
 
+def _severity(module: Module, node: ast.expr, entry: CudaName) -> Severity:
+    """Who has to act; a person where the conversion leaves the way in which a name is used."""
+    parent = module.parents[node]
+    if isinstance(parent, ast.ClassDef) and entry.code == "IM116":
+        return Severity.MANUAL  # a class of the project's own that is CUDA's
+    known = not (
+        isinstance(node, ast.Constant) or (entry.code == "IM118" and _is_given_unknown(module, node))
+    )
+    return Severity.REVIEW if entry.severity is Severity.AUTOMATIC and not known else entry.severity
+
+
 def _severity_of_flag(module: Module, node: ast.expr) -> Severity | None:
     """Who has to act where a flag is set; None where it is read, which does no harm anywhere."""
     if not isinstance(getattr(node, "ctx", None), ast.Store):
         return None
     parent = module.parents[node]
-    alone = isinstance(parent, ast.Assign) and parent.targets == [node]
-    return Severity.AUTOMATIC if alone else Severity.REVIEW
+    if not isinstance(parent, ast.Assign):
+        return Severity.REVIEW
+    line = [each for each in _block(module, parent) if each.lineno == parent.lineno]
+    alone = all(
+        isinstance(each, ast.Assign) and len(each.targets) == 1 and _is_flag(module, each.targets[0])
+        for each in line
+    )
+    begins = not module.lines[parent.lineno - 1][: min(each.col_offset for each in line)].strip()
+    return Severity.AUTOMATIC if alone and begins else Severity.REVIEW
+
+
+def _block(module: Module, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements among which one stands."""
+    around = vars(module.parents[statement]).values()
+    return next(each for each in around if isinstance(each, list) and statement in each)
+
+
+def _is_flag(module: Module, node: ast.expr) -> bool:
+    return (module.names.qualified(node) or "") in FLAGS
 
 
 def _is_alias_of_module(module: Module, parent: ast.AST, node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from isthmus.migrate.analyse import (
     call_graph,
     cuda_api,
+    cuda_calls,
     device_names,
     distributed,
     dynamic_shapes,
@@ -28,6 +29,7 @@ from isthmus.migrate.sources import Kind, Source
 # Of one Python module.
 MODULE: tuple[Detector, ...] = (
     cuda_api.detect,
+    cuda_calls.detect,
     device_names.detect,
     distributed.detect,
     profiler.detect,

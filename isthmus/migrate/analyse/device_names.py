@@ -1,10 +1,11 @@
-"""Strings, attributes and comparisons that name CUDA as a device (IM101 to IM108, IM119, IM123)."""
+"""Strings, attributes and comparisons that name CUDA as a device (IM102 to IM105, IM119, ...); what the CPU lacks."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from isthmus.migrate import words
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import (
     NUMBERED,
@@ -12,21 +13,24 @@ from isthmus.migrate.analyse.strings import (
     claimed,
     formats,
     is_device,
+    is_enum_value,
     is_own_type,
     is_word,
     text,
 )
+from isthmus.migrate.analyse.syntax import passes_unknown
 from isthmus.migrate.findings import Finding, Severity
 
 _AUTOMATIC, _REVIEW = Severity.AUTOMATIC, Severity.REVIEW
 _AUTOCAST = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}
 _SCALERS = {"torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"}
+_EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.NamedExpr)
 _COMPARED = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """``x.cuda()``, ``"cuda:0"``, ``f"cuda:{rank}"``, ``x.is_cuda``, ``device.type == "cuda"``."""
-    if not module.mentions("cuda"):
+    """``"cuda:0"``, ``f"cuda:{rank}"``, ``x.is_cuda``, ``device.type == "cuda"``."""
+    if not module.mentions("cuda", "GradScaler", "is_autocast_enabled"):
         return
     done = claimed(module)
     for whole, _, kind in choices(module):
@@ -46,24 +50,29 @@ def detect(module: Module) -> Iterator[Finding]:
     for formatted in (*module.of(ast.JoinedStr), *module.of(ast.BinOp), *module.of(ast.Call)):
         if formats(formatted) and formatted not in done:
             yield from _numbered(module, formatted)
+    yield from _patterns(module)
     for constant in module.of(ast.Constant):
-        if constant not in done and (text(constant) == "cuda" or NUMBERED.fullmatch(text(constant))):
+        if constant not in done and _names_cuda(constant):
             yield from _string(module, constant)
+
+
+def _patterns(module: Module) -> Iterator[Finding]:
+    for pattern in module.of(ast.MatchValue):
+        if _names_cuda(pattern.value):
+            yield _left(module, pattern.value, "is a pattern that no other device matches")
 
 
 def _call(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Finding]:
     """Calls that are converted together with the string in them; their strings are done."""
     if not isinstance(call.func, ast.Attribute):
         yield from _typed(module, call, done)
-    elif call.func.attr == "cuda" and module.names.qualified(call.func) is None:
-        code, advice = (
-            ("IM108", "becomes DEVICE") if _moves_storage(module, call) else ("IM101", "becomes .to(DEVICE)")
-        )
-        yield module.finding(code, _AUTOMATIC, call, ".cuda()", "moves to CUDA", advice)
     elif call.func.attr == "startswith" and call.args and text(call.args[0]) in {"cuda", "cuda:"}:
         if is_device(module, call.func.value):
             advice = 'becomes a question for "cpu"'
             yield module.finding("IM119", _REVIEW, call, "startswith", "asks for CUDA", advice)
+    elif call.func.attr == "record_stream":
+        said, advice = "raises on the CPU", "is called where there is an accelerator"
+        yield module.finding("IM116", _REVIEW, call, "record_stream", said, advice)
     else:
         yield from _typed(module, call, done)
 
@@ -76,6 +85,12 @@ def _typed(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Findi
         first = call.args[0] if call.args else given.get("device")
         if not (call.args or call.keywords):
             yield module.finding("IM118", _AUTOMATIC, call, name or "", "is of CUDA", "is given DEVICE.type")
+    if name == "torch.is_autocast_enabled" and not (call.args or call.keywords):
+        yield module.finding("IM118", _AUTOMATIC, call, name, "is of CUDA", "is given DEVICE.type")
+    if name == "torch.random.fork_rng" and (call.args or {"devices", "device_type"} & given.keys()):
+        done.update(filter(None, [given.get("device_type")]))
+        said, advice = "forks generators of devices", "forks none where there is no accelerator"
+        yield module.finding("IM117", _REVIEW, call, name, said, advice)
     if isinstance(first, ast.Constant) and first.value == "cuda" and call not in done:
         if name == "torch.device":
             done.add(first)
@@ -83,7 +98,8 @@ def _typed(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Findi
             yield module.finding("IM105", _AUTOMATIC, call, name, said, advice)
         elif name in _AUTOCAST | _SCALERS:
             done.add(first)
-            yield module.finding("IM118", _AUTOMATIC, call, name, "is of CUDA", "is given DEVICE.type")
+            severity = _REVIEW if passes_unknown(call) else _AUTOMATIC
+            yield module.finding("IM118", severity, call, name, "is of CUDA", "is given DEVICE.type")
     if pinned := given.get("pin_memory_device"):
         done.add(pinned)
         said = "is ignored by PyTorch"
@@ -93,6 +109,9 @@ def _typed(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Findi
 def _comparison(module: Module, node: ast.Compare, done: set[ast.AST]) -> Iterator[Finding]:
     """Comparisons with a string, or with a collection of types without the CPU."""
     if len(node.comparators) != 1 or not isinstance(node.ops[0], _COMPARED):
+        for side in filter(_names_cuda, (node.left, *node.comparators)):
+            done.add(side)
+            yield _left(module, side, "is compared in a way that is not converted")
         return
     right = node.comparators[0]
     if is_own_type(node.left):
@@ -101,7 +120,7 @@ def _comparison(module: Module, node: ast.Compare, done: set[ast.AST]) -> Iterat
     strings = right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
     types = {text(each) for each in strings}
     is_types = "cuda" in types and not types & {"cpu", ""} and is_device(module, node.left)
-    if is_types or any(text(side) == "cuda" or NUMBERED.fullmatch(text(side)) for side in (node.left, right)):
+    if is_types or any(map(_names_cuda, (node.left, right))):
         done.update(ast.walk(node) if is_types else (node.left, right))
         advice = "becomes a comparison with the CPU, or with DEVICE.type"
         yield module.finding("IM119", _REVIEW, node, '"cuda"', "is compared with a device", advice)
@@ -118,11 +137,30 @@ def _numbered(module: Module, node: ast.expr) -> Iterator[Finding]:
 
 def _string(module: Module, node: ast.Constant) -> Iterator[Finding]:
     parent = module.parents[node]
-    if isinstance(parent, ast.Dict) and node in parent.keys and NUMBERED.fullmatch(text(node)):
-        yield from _tag(module, node, parent)
+    if isinstance(parent, ast.Dict) and node in parent.keys:
+        yield from _key(module, node, parent)
+    elif is_enum_value(module, node):
+        yield _left(module, node, "is a value of an Enum, which other values are compared with")
     elif not is_word(module, node):
         advice = "becomes DEVICE.type" if text(node) == "cuda" else 'becomes f"{DEVICE.type}:..."'
         yield module.finding("IM102", _AUTOMATIC, node, f'"{text(node)}"', "names a CUDA device", advice)
+
+
+def _key(module: Module, node: ast.Constant, table: ast.Dict) -> Iterator[Finding]:
+    """A key of map_location, or of a table by the type of the device."""
+    if NUMBERED.fullmatch(text(node)):
+        yield from _tag(module, node, table)
+    elif isinstance(module.parents[table], ast.Subscript) and node in table.keys:
+        yield _left(module, node, "is an entry of a table by the type of the device")
+
+
+def _left(module: Module, node: ast.expr, said: str) -> Finding:
+    advice = "write what the device in use needs: its type is in DEVICE.type"
+    return module.finding("IM102", Severity.MANUAL, node, f'"{text(node)}"', said, advice)
+
+
+def _names_cuda(node: ast.expr) -> bool:
+    return text(node) == "cuda" or NUMBERED.fullmatch(text(node)) is not None
 
 
 def _tag(module: Module, node: ast.expr, tags: ast.Dict) -> Iterator[Finding]:
@@ -130,9 +168,21 @@ def _tag(module: Module, node: ast.expr, tags: ast.Dict) -> Iterator[Finding]:
     if not _is_map(module, tags):
         return
     ours = [key for key in tags.keys if isinstance(key, ast.JoinedStr) and not formats(key)]
-    if not ours:
+    if ours:
+        return
+    if any(not _is_pure(each) for each in ast.walk(tags) if isinstance(each, _EFFECTS)):
+        said, advice = "is the tag of a checkpoint; the values call functions", "map the tags by hand"
+        yield module.finding("IM108", Severity.MANUAL, node, '"cuda:..."', said, advice)
+    else:
         said, advice = "is the tag of a checkpoint from CUDA", "stays, and DEVICE's is added"
         yield module.finding("IM108", _AUTOMATIC, node, '"cuda:..."', said, advice)
+
+
+def _is_pure(node: ast.AST) -> bool:
+    """Whether a node may be evaluated twice for once."""
+    function = getattr(node, "func", None)
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    return name in words.PURE or words.INTEGERS.search(name) is not None
 
 
 def _is_map(module: Module, tags: ast.Dict) -> bool:
@@ -146,16 +196,4 @@ def _is_map(module: Module, tags: ast.Dict) -> bool:
         isinstance(parent, ast.Call)
         and module.names.qualified(parent.func) == "torch.load"
         and tags in parent.args[1:2]
-    )
-
-
-def _moves_storage(module: Module, call: ast.Call) -> bool:
-    """Whether a call is the body of ``lambda storage, location: storage.cuda()``."""
-    parent = module.parents[call]
-    return (
-        isinstance(parent, ast.Lambda)
-        and len(parent.args.args) == 2
-        and isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id == parent.args.args[0].arg
     )

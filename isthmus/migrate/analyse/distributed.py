@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import choices, claimed, is_word
-from isthmus.migrate.analyse.syntax import is_constant, method
+from isthmus.migrate.analyse.syntax import is_called, is_constant, keyword, method
 from isthmus.migrate.findings import Finding, Severity
 
 
@@ -26,12 +26,13 @@ _DATA_PARALLEL = _Name(
     "drives several GPUs from one process, on CUDA only",
     "`isthmus migrate convert --ddp` makes it DistributedDataParallel, started by torchrun",
 )
+_IS_AVAILABLE = "torch.distributed.is_nccl_available"
 _NAMES = {
     "torch.nn.DataParallel": _DATA_PARALLEL,
     "torch.nn.parallel.DataParallel": _DATA_PARALLEL,
     "torch.nn.parallel.data_parallel.DataParallel": _DATA_PARALLEL,
     "torch.nn.parallel.data_parallel": _DATA_PARALLEL,
-    "torch.distributed.is_nccl_available": _Name(
+    _IS_AVAILABLE: _Name(
         "IM202",
         Severity.AUTOMATIC,
         "asks for CUDA's collectives",
@@ -68,7 +69,10 @@ def detect(module: Module) -> Iterator[Finding]:
         name = module.names.qualified(node)
         if name in _NAMES and isinstance(getattr(node, "ctx", None), ast.Load):
             known = _NAMES[name]
-            yield module.finding(known.code, known.severity, node, name, known.message, known.advice)
+            severity = known.severity
+            if name == _IS_AVAILABLE and not is_called(module, node):
+                severity = Severity.REVIEW
+            yield module.finding(known.code, severity, node, name, known.message, known.advice)
     for call in module.of(ast.Call):
         yield from _device_indices(module, call)
     chosen = claimed(module)
@@ -86,11 +90,11 @@ def _device_indices(module: Module, call: ast.Call) -> Iterator[Finding]:
     """``DistributedDataParallel(model, device_ids=[rank])``, which a module on the CPU refuses."""
     if module.names.qualified(call.func) not in _DISTRIBUTED:
         return
-    for keyword in call.keywords:
-        given = keyword.value
-        if keyword.arg in _INDICES and not isinstance(given, ast.IfExp) and not is_constant(given, None):
+    for each in call.keywords:
+        given = each.value
+        if each.arg in _INDICES and not isinstance(given, ast.IfExp) and not is_constant(given, None):
             said, advice = "is refused where the model is on the CPU", "becomes None there"
-            yield module.finding("IM203", Severity.AUTOMATIC, given, keyword.arg or "", said, advice)
+            yield module.finding("IM203", Severity.AUTOMATIC, given, each.arg or "", said, advice)
 
 
 def _string(module: Module, node: ast.Constant, text: str) -> Iterator[Finding]:
@@ -102,7 +106,8 @@ def _string(module: Module, node: ast.Constant, text: str) -> Iterator[Finding]:
         yield module.finding("IM201", Severity.AUTOMATIC, node, f'"{text}"', said, advice)
     elif text in _LOCAL_RANK and _is_old_argument(parent):
         said, advice = "is an argument of the old launcher", "its default becomes torchrun's LOCAL_RANK"
-        yield module.finding("IM221", Severity.AUTOMATIC, parent, text, said, advice)
+        severity = Severity.AUTOMATIC if _has_number(parent) else Severity.REVIEW
+        yield module.finding("IM221", severity, parent, text, said, advice)
     elif text == "torch.distributed.launch" and isinstance(parent, (ast.List, ast.Tuple)):
         known = _NAMES[text]
         yield module.finding(known.code, known.severity, node, text, known.message, known.advice)
@@ -113,6 +118,13 @@ def _is_old_argument(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Call) and method(node) == "add_argument" and "LOCAL_RANK" not in ast.dump(node)
     )
+
+
+def _has_number(node: ast.AST) -> bool:
+    """Whether an argument's default is a number, or left to argparse."""
+    default = keyword(node, "default") if isinstance(node, ast.Call) else None
+    number = isinstance(default, ast.UnaryOp) or type(getattr(default, "value", None)) is int
+    return default is None or number
 
 
 def _backend(module: Module, node: ast.Constant, parent: ast.AST) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ from isthmus.migrate.analyse import detectors
 from isthmus.migrate.analyse.module import Module, Project
 from isthmus.migrate.analyse.parse import package_of, parse
 from isthmus.migrate.findings import Finding
+from isthmus.migrate.own_methods import own_cuda_of
 from isthmus.migrate.sources import File, Kind, Source, files, read
 
 _LARGE = 8 << 20  # bytes of source; below, starting processes takes longer than they save
@@ -72,7 +74,9 @@ def analyse(
     chunks = [present[start : start + _CHUNK] for start in range(0, len(present), _CHUNK)]
     parts: list[_Part] = []
     done = 0
-    for chunk, part in zip(chunks, _examined(chunks, package_of(root), processes), strict=True):
+    own_cuda = own_cuda_of(source for source in map(read, present) if isinstance(source, Source))
+    examine_chunk = functools.partial(_examine, package=package_of(root), own_cuda=own_cuda)
+    for chunk, part in zip(chunks, _examined(chunks, examine_chunk, processes), strict=True):
         parts.append(part)
         done += len(chunk)
         progress(done, len(present))
@@ -90,30 +94,32 @@ def examine(module: Module) -> Iterator[Finding]:
         yield from detector(module)
 
 
-def _examined(chunks: list[list[File]], package: str, processes: int) -> Iterator[_Part]:
+def _examined(
+    chunks: list[list[File]], examine_chunk: Callable[[list[File]], _Part], processes: int
+) -> Iterator[_Part]:
     if processes == 0:
         size = sum(file.path.stat().st_size for chunk in chunks for file in chunk if file.path.exists())
         processes = len(os.sched_getaffinity(0)) if size > _LARGE else 1
     if processes == 1:
-        yield from (_examine(chunk, package) for chunk in chunks)
+        yield from map(examine_chunk, chunks)
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads
     with ProcessPoolExecutor(processes, context, initializer=gc.disable) as pool:  # trees have no cycles
-        yield from pool.map(_examine, chunks, [package] * len(chunks))
+        yield from pool.map(examine_chunk, chunks)
 
 
-def _examine(chunk: Iterable[File], package: str) -> _Part:
+def _examine(chunk: Iterable[File], package: str, own_cuda: str) -> _Part:
     part = _Part()
     for file in chunk:
         source = read(file)
         if isinstance(source, Finding):
             part.findings.append(source)
         else:
-            _look(source, package, part)
+            _look(source, package, own_cuda, part)
     return part
 
 
-def _look(source: Source, package: str, part: _Part) -> None:
+def _look(source: Source, package: str, own_cuda: str, part: _Part) -> None:
     part.files += 1
     part.lines += source.text.count("\n") + (not source.text.endswith("\n") and bool(source.text))
     for detect in detectors.TEXT.get(source.kind, ()):
@@ -121,7 +127,7 @@ def _look(source: Source, package: str, part: _Part) -> None:
     if source.kind is Kind.NATIVE:
         part.natives.append(source)
     if source.kind in {Kind.PYTHON, Kind.NOTEBOOK}:
-        module, problems = parse(source, package)
+        module, problems = parse(source, package, own_cuda)
         part.findings += problems
         if module:
             part.findings += examine(module)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from isthmus.migrate.analyse.names import Index, Names, index
 from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.own_methods import own_cuda
 from isthmus.migrate.sources import Source
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -30,6 +31,7 @@ class Module:
         name: dotted name, ``"package.module"``.
 
     Args:
+        own_cuda: the class of the project with a method ``cuda`` of its own, if another file has one.
         places: for notebooks, each line's path and line; line n of the text is ``places[n - 1]``.
     """
 
@@ -40,18 +42,25 @@ class Module:
         *,
         text: str | None = None,
         name: str = "",
+        own_cuda: str = "",
         places: Sequence[tuple[str, int]] = (),
     ) -> None:
         self.source = source
         self.text = source.text if text is None else text
         self.tree = tree
         self.name = name
+        self._own_cuda = own_cuda
         self._places = places
 
     @cached_property
     def lines(self) -> list[str]:
         """Lines of the text as Python counts them, without their ends."""
         return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+    @cached_property
+    def own_cuda(self) -> str:
+        """The class of the project whose method a call of ``cuda`` may mean, "" if there is none."""
+        return self._own_cuda or own_cuda(self.text)
 
     @cached_property
     def _index(self) -> Index:

@@ -15,21 +15,21 @@ from isthmus.migrate.sources import Kind, Source, problem
 _LINE_END = re.compile(r"\r\n?")
 
 
-def parse(source: Source, package: str = "") -> tuple[Module | None, list[Finding]]:
+def parse(source: Source, package: str = "", own_cuda: str = "") -> tuple[Module | None, list[Finding]]:
     """The module of a Python file or a notebook, and what in it does not parse.
 
     Args:
         source: the file.
         package: dotted name of the package that the folder on that was asked for is; "" if it is none.
+        own_cuda: the class of the project that has a method ``cuda``, see :class:`Module`.
     """
     if source.kind is Kind.NOTEBOOK:
-        return _notebook(source)
+        return _notebook(source, own_cuda)
     try:
-        return Module(
-            source, tree_of(source.text.removeprefix("\ufeff")), name=dotted(source.name, package)
-        ), []
+        tree = tree_of(source.text.removeprefix("\ufeff"))
     except SyntaxError as error:
         return None, [_broken(source.name, error)]
+    return Module(source, tree, name=dotted(source.name, package), own_cuda=own_cuda), []
 
 
 def package_of(root: Path) -> str:
@@ -56,7 +56,7 @@ def _broken(path: str, error: SyntaxError) -> Finding:
     )
 
 
-def _notebook(source: Source) -> tuple[Module | None, list[Finding]]:
+def _notebook(source: Source, own_cuda: str) -> tuple[Module | None, list[Finding]]:
     try:
         cells = list(code_cells(json.loads(source.text)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -73,4 +73,5 @@ def _notebook(source: Source) -> tuple[Module | None, list[Finding]]:
         texts.append(_LINE_END.sub("\n", cell.code) + "\n")
         places += [(path, line) for line in range(1, texts[-1].count("\n") + 1)]
     joined = "".join(texts)
-    return Module(source, tree_of(joined), text=joined, name=dotted(source.name), places=places), findings
+    name, tree = dotted(source.name), tree_of(joined)
+    return Module(source, tree, text=joined, name=name, own_cuda=own_cuda, places=places), findings

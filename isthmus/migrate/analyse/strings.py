@@ -33,7 +33,8 @@ def formats(node: ast.AST) -> bool:
         adds = isinstance(node.op, ast.Add) and left == "cuda:"
         return adds or (isinstance(node.op, ast.Mod) and _PERCENT.fullmatch(left) is not None)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-        return len(node.args) == 1 and _BRACES.fullmatch(text(node.func.value)) is not None
+        takes_one = len(node.args) == 1 and not isinstance(node.args[0], ast.Starred) and not node.keywords
+        return takes_one and _BRACES.fullmatch(text(node.func.value)) is not None
     return False
 
 
@@ -103,7 +104,7 @@ def is_word(module: Module, node: ast.expr) -> bool:
 
 
 def _is_identifier(module: Module, node: ast.expr) -> bool:
-    """Whether a string names something in Python, is a value of an Enum, or stands beside DEVICE.type."""
+    """Whether a string names something in Python, or stands beside DEVICE.type."""
     holder: ast.AST = module.parents[node]
     while isinstance(holder, (ast.List, ast.Tuple, ast.Set)):
         if any(isinstance(each, ast.Attribute) and each.attr == "type" for each in holder.elts):
@@ -114,8 +115,14 @@ def _is_identifier(module: Module, node: ast.expr) -> bool:
     if not isinstance(holder, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         return False
     targets = holder.targets if isinstance(holder, ast.Assign) else [holder.target]
-    if any(isinstance(each, ast.Name) and each.id in words.IDENTIFIERS for each in targets):
-        return True
+    return any(isinstance(each, ast.Name) and each.id in words.IDENTIFIERS for each in targets)
+
+
+def is_enum_value(module: Module, node: ast.expr) -> bool:
+    """Whether a string is a value of an Enum, which other values are compared with."""
+    holder = module.parents[node]
+    if not isinstance(holder, (ast.Assign, ast.AnnAssign)):
+        return False
     owner = module.parents[holder]
     return isinstance(owner, ast.ClassDef) and any(ast.unparse(base).endswith("Enum") for base in owner.bases)
 

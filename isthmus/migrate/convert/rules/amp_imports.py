@@ -9,9 +9,7 @@ import libcst.matchers as m
 from libcst.helpers import get_full_name_for_node
 
 from isthmus.migrate.convert.rule import Rule
-
-_MODULES = {"torch.cuda.amp", "torch.cuda.amp.autocast_mode", "torch.cuda.amp.grad_scaler"}
-_NAMES = {"autocast", "GradScaler", "custom_fwd", "custom_bwd"}
+from isthmus.migrate.cuda_names import AMP_MODULES, AMP_NAMES
 
 
 class AmpImports(Rule):
@@ -29,7 +27,7 @@ class AmpImports(Rule):
         """Rewrite ``from torch.cuda.amp import autocast`` and ``from torch.cuda import amp``."""
         if not _moves_from(original_node, self.context.source):
             return updated_node
-        module = "torch.amp" if _module(original_node) in _MODULES else "torch"
+        module = "torch.amp" if _module(original_node) in AMP_MODULES else "torch"
         self.note(original_node, f"imports from `{module}`")
         return updated_node.with_changes(module=cst.parse_expression(module))
 
@@ -68,7 +66,7 @@ def _moves_from(node: cst.ImportFrom, source: str) -> bool:
     if isinstance(node.names, cst.ImportStar):
         return False
     names = {alias.evaluated_name for alias in node.names}
-    known = _module(node) in _MODULES and names <= _NAMES
+    known = _module(node) in AMP_MODULES and names <= AMP_NAMES
     if not known and not (_module(node) == "torch.cuda" and names == {"amp"}):
         return False
     return all(len(re.findall(rf"\b{name}\b", source)) > 1 for name in _bound(node))

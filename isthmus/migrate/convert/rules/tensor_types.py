@@ -95,6 +95,7 @@ class TensorTypes(Rule):
         name = next(each for each in self.qualified(original) if each.startswith(_PREFIX)).removeprefix(
             _PREFIX
         )
+        self.replaced(original)
         self.note(original, f"`{source_of(original)}` becomes the type of the device in use")
         quote = self.quote(original)
         return self.expression(f"getattr({{module}}, {quote}{name}{quote}, torch.{name})")
@@ -103,6 +104,7 @@ class TensorTypes(Rule):
         dtype = self._dtype(original.args[0].value)
         if not dtype:
             return updated
+        self.replaced(original.args[0].value)
         self.note(original, f"a conversion to the device in use and torch.{dtype}")
         arguments = [cst.Arg(self.device()), cst.Arg(self.expression(f"torch.{dtype}"))]
         method = cst.ensure_type(updated.func, cst.Attribute).with_changes(attr=cst.Name("to"))
@@ -112,6 +114,7 @@ class TensorTypes(Rule):
         dtype = self._dtype(original.args[1].value)
         if not dtype:
             return updated
+        self.replaced(original.args[1].value)
         self.note(original, f"asks for an accelerator and torch.{dtype}")
         quote = self.quote(original)
         template = f"{{x}}.device.type != {quote}cpu{quote} and {{x}}.dtype == torch.{dtype}"
@@ -125,6 +128,7 @@ class TensorTypes(Rule):
         if not (is_data or is_size) or any(argument.star or argument.keyword for argument in original.args):
             return updated.with_changes(func=self._reference(original.func))
         function = "torch.tensor" if is_data else "torch.empty"
+        self.replaced(original.func)
         self.note(original, f"`{source_of(original.func)}` becomes `{function}`")
         sizes = updated.args if values else [cst.Arg(cst.Integer("0"))]
         arguments = [
