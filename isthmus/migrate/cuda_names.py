@@ -267,8 +267,31 @@ _UNCONVERTED = {
         "torch.cuda.list_gpu_processes torch.cuda.GreenContext torch.cuda.ExternalStream "
         "torch.cuda.get_stream_from_external torch.cuda.jiterator torch.cuda.tunable torch.cuda.nccl "
         "torch.cuda.comm torch.cuda.sparse torch.cuda.gds torch.cuda.check_error torch.cuda._sleep "
-        "torch.cuda._compile_kernel",
+        "torch.cuda._compile_kernel torch.nn.parallel.comm",
         _MANUAL,
+    ),
+    **_own_rule(
+        "IM191",
+        "is None on another accelerator; ask torch.accelerator.is_available(), or for the device's type",
+        "torch.version.cuda",
+        _REVIEW,
+    ),
+    **_own_rule(
+        "IM191",
+        "chooses among CUDA's kernels for attention; torch.nn.attention.sdpa_kernel is for any device",
+        "torch.backends.cuda.sdp_kernel torch.backends.cuda.enable_flash_sdp "
+        "torch.backends.cuda.enable_mem_efficient_sdp torch.backends.cuda.enable_math_sdp "
+        "torch.backends.cuda.enable_cudnn_sdp torch.backends.cuda.flash_sdp_enabled "
+        "torch.backends.cuda.mem_efficient_sdp_enabled torch.backends.cuda.math_sdp_enabled "
+        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention",
+        _REVIEW,
+    ),
+    **_own_rule(
+        "IM191",
+        "has a meaning on CUDA only; other accelerators have no such switch",
+        "torch.backends.cuda.preferred_linalg_library torch.backends.cuda.preferred_blas_library "
+        "torch.backends.cuda.cufft_plan_cache torch.backends.cudnn.flags",
+        _REVIEW,
     ),
 }
 

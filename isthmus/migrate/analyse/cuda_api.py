@@ -14,7 +14,7 @@ from isthmus.migrate.findings import Finding, Severity
 
 def detect(module: Module) -> Iterator[Finding]:
     """Uses of torch.cuda.*, torch.backends.cud* (IM1xx); a name of torch.cuda that the table lacks is IM199."""
-    if not module.mentions("cuda", "cudnn", "autocast"):
+    if not module.mentions("cuda", "cudnn", "autocast", "parallel"):
         return
     yield from _imports(module)
     chosen = claimed(module)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
+    commands,
     cuda_api,
     cuda_calls,
     device_names,
@@ -34,6 +35,7 @@ MODULE: tuple[Detector, ...] = (
     distributed.detect,
     profiler.detect,
     variables.detect,
+    commands.detect,
     libraries.detect,
     requirements.detect_setup,
     kernels.detect,

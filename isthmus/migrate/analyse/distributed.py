@@ -32,6 +32,10 @@ _NAMES = {
     "torch.nn.parallel.DataParallel": _DATA_PARALLEL,
     "torch.nn.parallel.data_parallel.DataParallel": _DATA_PARALLEL,
     "torch.nn.parallel.data_parallel": _DATA_PARALLEL,
+    **dict.fromkeys(
+        (f"torch.nn.parallel.{name}" for name in ("replicate", "scatter", "gather", "parallel_apply")),
+        _DATA_PARALLEL._replace(advice="use DistributedDataParallel, started by torchrun"),
+    ),
     _IS_AVAILABLE: _Name(
         "IM202",
         Severity.AUTOMATIC,
@@ -61,9 +65,7 @@ _LOCAL_RANK = ("--local_rank", "--local-rank")
 
 def detect(module: Module) -> Iterator[Finding]:
     """DataParallel, NCCL as a backend, ``--local_rank`` of torch.distributed.launch, NCCL's variables."""
-    if not module.mentions(
-        "Parallel", "data_parallel", "nccl", "local_rank", "local-rank", "distributed.launch"
-    ):
+    if not module.mentions("arallel", "nccl", "local_rank", "local-rank", "distributed.launch"):
         return
     for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
         name = module.names.qualified(node)

@@ -11,7 +11,17 @@ from isthmus.migrate.findings import Finding, Severity
 from isthmus.migrate.sources import Source
 
 
-class _Pattern(NamedTuple):
+class Pattern(NamedTuple):
+    """Words of a command.
+
+    Attributes:
+        code: of their findings.
+        severity: who has to act.
+        words: that are looked for.
+        message: what is said of them.
+        advice: what to do.
+    """
+
     code: str
     severity: Severity
     words: re.Pattern[str]
@@ -19,15 +29,16 @@ class _Pattern(NamedTuple):
     advice: str
 
 
-_PATTERNS = (
-    _Pattern(
-        "IM220",
-        Severity.AUTOMATIC,
-        re.compile(r"-m\s+torch\.distributed\.launch\b"),
-        "is deprecated",
-        "becomes torchrun, which sets LOCAL_RANK; or `isthmus run --nproc`",
-    ),
-    _Pattern(
+LAUNCH = Pattern(
+    "IM220",
+    Severity.AUTOMATIC,
+    re.compile(r"-m\s+torch\.distributed\.launch\b"),
+    "is deprecated",
+    "becomes torchrun, which sets LOCAL_RANK; or `isthmus run --nproc`",
+)
+# Also looked for where Python runs commands.
+PROGRAMS = (
+    Pattern(
         "IM321",
         Severity.REVIEW,
         re.compile(
@@ -36,21 +47,25 @@ _PATTERNS = (
         "is NVIDIA's",
         "`isthmus doctor` shows devices, `isthmus run` their memory, torch.profiler their time",
     ),
-    _Pattern(
+    Pattern(
         "IM303",
         Severity.REVIEW,
         re.compile(r"\b(?:horovodrun|colossalai run|composer)\b(?=\s+\S)"),
         "starts ranks for a library that knows CUDA first",
         "use torchrun or `isthmus run --nproc`",
     ),
-    _Pattern(
+)
+_PATTERNS = (
+    LAUNCH,
+    *PROGRAMS,
+    Pattern(
         "IM312",
         Severity.REVIEW,
         re.compile(r"https?://\S+/whl/(?:nightly/)?cu\d+"),
         "has PyTorch's builds for CUDA",
         "install PyTorch from the default index",
     ),
-    *(_Pattern(each.code, Severity.REVIEW, each.names, each.message, each.advice) for each in VARIABLES),
+    *(Pattern(each.code, Severity.REVIEW, each.names, each.message, each.advice) for each in VARIABLES),
 )
 
 

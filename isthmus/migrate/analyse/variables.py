@@ -32,10 +32,19 @@ VARIABLES = (
     Variable(
         "IM129",
         re.compile(
-            r"\bCUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH)\b"
+            r"\b(?:CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH|MODULE_LOADING"
+            r"|CACHE_PATH|CACHE_DISABLE)|TORCH_CUDA_ARCH_LIST|NVIDIA_VISIBLE_DEVICES)\b"
         ),
         "is read by CUDA",
         "each accelerator has a variable of its own; leave the choice of devices to the launcher",
+    ),
+    Variable(
+        "IM129",
+        re.compile(
+            r"\b(?:CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE|NVIDIA_TF32_OVERRIDE|CUDNN_[A-Z0-9_]+)\b"
+        ),
+        "is read by cuBLAS or cuDNN",
+        "other accelerators do not read it; torch.use_deterministic_algorithms asks each for what it has",
     ),
     Variable(
         "IM129",
@@ -50,7 +59,8 @@ VARIABLES = (
         "other backends do not read it; find its counterpart, or set it for CUDA only",
     ),
 )
-_WORDS = ("CUDA_", "NCCL_")
+_WORDS = ("CUDA_", "NCCL_", "CUBLAS", "CUDNN_", "NVIDIA_")
+_BEGINNINGS = (*_WORDS, "TORCH_", "PYTORCH_CUDA_")
 
 
 def detect(module: Module) -> Iterator[Finding]:
@@ -59,9 +69,7 @@ def detect(module: Module) -> Iterator[Finding]:
         return
     for constant in module.of(ast.Constant):
         value = text(constant)
-        if not value.startswith(("CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_")) or is_docstring(
-            module, constant
-        ):
+        if not value.startswith(_BEGINNINGS) or is_docstring(module, constant):
             continue
         for variable in VARIABLES:
             if found := variable.names.match(value):
