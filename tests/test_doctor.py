@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -95,6 +96,7 @@ def test_a_check_that_raises_keeps_what_it_found() -> None:
     assert first == ok("x", "first")
     assert second.state is State.FAIL and second.text == "OSError: no such thing <- ValueError: the cause"
     assert describe(KeyError()) == "KeyError"
+    assert safely(check, "x", "look there")[1].remedy == "look there"
 
 
 def test_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +263,8 @@ def test_variables_without_contradiction() -> None:
     ranks = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "RANK": "1", "WORLD_SIZE": "2"}
     sound = {**ranks, "OMP_NUM_THREADS": "1", "http_proxy": "http://proxy:80", "no_proxy": "localhost"}
     assert list(environment.judge(sound)) == []
-    alike = {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "a:1"}
+    divided = "max_split_size_mb:512, roundup_power2_divisions:[256:1,512:2,>:4]"
+    alike = {"PYTORCH_ALLOC_CONF": divided, "PYTORCH_CUDA_ALLOC_CONF": divided}
     assert list(environment.judge(alike)) == []
 
 
@@ -289,6 +292,22 @@ def test_variables_without_contradiction() -> None:
             "fail",
             "MASTER_PORT=http is not a number",
         ),
+        (
+            {"MASTER_ADDR": "a", "MASTER_PORT": "99999", "RANK": "0", "WORLD_SIZE": "2"},
+            "fail",
+            "MASTER_PORT=99999 is no port",
+        ),
+        ({"MASTER_ADDR": "a", "MASTER_PORT": "0"}, "fail", "MASTER_PORT=0 is no port"),
+        ({"LOCAL_RANK": "abc"}, "fail", "LOCAL_RANK=abc is not a number"),
+        ({"LOCAL_RANK": "\xb2"}, "fail", "LOCAL_RANK=\xb2 is not a number"),
+        (
+            {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"},
+            "fail",
+            "LOCAL_RANK=2 is not below LOCAL_WORLD_SIZE=2",
+        ),
+        ({"PYTORCH_ALLOC_CONF": "garbage"}, "fail", "PYTORCH_ALLOC_CONF=garbage: 'garbage' is no option"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1,b:"}, "fail", "'b:' is no option of an allocator"),
+        ({"TMPDIR": "/no/such"}, "fail", "TMPDIR=/no/such is no folder"),
         ({"LD_PRELOAD": "/no/such.so libm.so.6"}, "warning", "LD_PRELOAD: /no/such.so is not there"),
         ({"PYTHONPATH": "/no/such:/usr"}, "warning", "PYTHONPATH: /no/such is not there"),
         ({"LD_LIBRARY_PATH": "/usr:"}, "warning", "LD_LIBRARY_PATH has an empty entry"),
@@ -439,6 +458,29 @@ def test_folders_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }
 
 
+def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TORCH_HOME", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    may = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: may(path, mode) and (Path(path) != tmp_path or mode == os.F_OK)
+    )
+    (found,) = permissions._folders()
+    names = "XDG_CACHE_HOME, TORCH_EXTENSIONS_DIR, TRITON_CACHE_DIR, TORCH_HOME, HF_HOME"
+    assert (found.state, found.text) == (State.WARNING, f"{names}: {tmp_path} cannot be written")
+    assert found.remedy.endswith(", or set each of them to a folder that you can write")
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", refuse)
+    (found,) = permissions._folders()
+    assert found.state is State.FAIL and found.text.startswith("there is no home folder: HOME is not set")
+
+
 def test_files_that_options_name(tmp_path: Path) -> None:
     library = tmp_path / "operators.py"
     library.touch()
@@ -506,6 +548,26 @@ def test_a_plugin_that_breaks_pytorch_and_a_package_that_is_gone(tmp_path: Path)
     assert "libmaker.so" in found["torch"]
     assert found["imports"].startswith("`import pydantic_settings` fails: ")
     assert "pydantic_settings" in found["options"] and "torch" not in found["imports"]
+
+
+def test_options_of_an_allocator_that_it_refuses() -> None:
+    """What the core raises is a finding about the chip, not a defect of the report."""
+    status, findings = full(
+        PYTORCH_ALLOC_CONF="max_split_size_mb:lots", PYTHONIOENCODING="ascii", OMP_NUM_THREADS="\xe9"
+    )
+    found = failures(findings)
+    assert status == 1 and "OMP_NUM_THREADS=\xe9 is not a number" in found["environment"]
+    assert "allocator option 'max_split_size_mb:lots'" in found["computation"]
+    assert not any("defect of `isthmus doctor`" in finding["remedy"] for finding in findings)
+
+
+def test_what_a_terminal_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    monkeypatch.setattr(report, "examine", lambda: [ok("a", "caf\xe9")])
+    assert report.main(False) == 0
+    sys.stdout.flush()
+    assert written.getvalue() == b"ok    a            caf\\xe9\n"
 
 
 def test_a_driver_that_crashes(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from isthmus.doctor import child
 from isthmus.doctor.finding import Check, Finding, State, describe, fail, ok, safely
 
 _GIB = 1 << 30
+_MEND = "mend what it and the lines above name, or take another driver with ISTHMUS_DRIVER"
 _REBUILD = "do `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
 
 
@@ -43,7 +44,7 @@ def _in_child(target: str) -> Iterator[Finding]:
             subject, state, text, remedy = record["finding"]
             yield Finding(subject, State(state), text, remedy)
     if outcome.problem:
-        remedy = "run what it does under a debugger, or take another driver with ISTHMUS_DRIVER"
+        remedy = f"{_MEND}; else run what it does under a debugger"
         yield fail("chip", f"while looking at its {checking}: {outcome.problem}", remedy)
 
 
@@ -66,7 +67,7 @@ def driver_records() -> Iterator[dict[str, Any]]:
 
 def _announced(subject: str, check: Check) -> Iterator[dict[str, Any]]:
     yield {"checking": subject}
-    for finding in safely(check, subject):
+    for finding in safely(check, subject, _MEND):
         yield {"finding": finding}
 
 
@@ -173,10 +174,9 @@ def _accelerator() -> Iterator[Finding]:
     elif isthmus.status().registered:
         from isthmus import _C
 
-        text = f"none is usable: {_C.device_error() or 'the driver has no device'}"
-        yield fail(
-            "accelerator", text, "ask the maker's own tool what it sees; the host chip: ISTHMUS_HOST_DEVICES"
-        )
+        reason, _, remedy = (_C.device_error() or "the driver has no device").partition("; ")
+        asked = "ask the maker's own tool what it sees; the host chip: ISTHMUS_HOST_DEVICES"
+        yield fail("accelerator", f"none is usable: {reason}", remedy or asked)
     else:
         yield fail(
             "accelerator",

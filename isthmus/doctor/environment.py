@@ -12,6 +12,8 @@ from isthmus.doctor.libraries import find
 
 _SUBJECT = "environment"
 _RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+_RANK_OF = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}
+_LAST_PORT = 65535
 # Read by NCCL's process group only -> what the chip's reads.
 _NCCL_COUNTERPARTS = {
     "NCCL_SOCKET_IFNAME": "GLOO_SOCKET_IFNAME",
@@ -55,6 +57,7 @@ def judge(variables: Mapping[str, str]) -> Iterator[Finding]:
         _threads,
         _ranks,
         _preload,
+        _temporary,
         _paths,
         _vendors,
         _cuda_runtime,
@@ -98,6 +101,11 @@ def _nccl(variables: Mapping[str, str]) -> Iterator[Finding]:
 def _allocator(variables: Mapping[str, str]) -> Iterator[Finding]:
     names = ("ISTHMUS_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     there = [name for name in names if variables.get(name)]
+    for name in names[1:]:  # the first is an option of Isthmus, with a line of its own
+        entries = filter(None, re.sub(r"\[[^]]*\]", "[]", variables.get(name, "")).split(","))
+        if wrong := next((entry for entry in entries if not re.fullmatch(r"\s*\w+\s*:.*\S\s*", entry)), ""):
+            text = f"{name}={variables[name]}: {wrong!r} is no option of an allocator"
+            yield fail(_SUBJECT, text, f"write option:value, such as max_split_size_mb:512, or unset {name}")
     if len({variables[name] for name in there}) > 1:
         text = f"{' and '.join(there)} say different things; the chip's allocator reads {there[0]}"
         yield warning(_SUBJECT, text, "leave one of them")
@@ -108,11 +116,11 @@ def _threads(variables: Mapping[str, str]) -> Iterator[Finding]:
     if value is None:
         return
     cpus = len(os.sched_getaffinity(0))
-    first = value.split(",")[0].strip()  # a list is for nested regions
-    if not first.isdigit() or int(first) == 0:
+    threads = _number(value.split(",")[0].strip())  # a list is for nested regions
+    if not threads:
         text = f"OMP_NUM_THREADS={value} is not a number of threads"
         yield fail(_SUBJECT, text, f"set it to a number from 1 to {cpus}, or unset it")
-    elif int(first) > cpus:
+    elif threads > cpus:
         text = f"OMP_NUM_THREADS={value} on {cpus} CPUs: the threads wait for each other"
         yield warning(_SUBJECT, text, f"set it to {cpus} or less, or unset it")
 
@@ -126,14 +134,30 @@ def _ranks(variables: Mapping[str, str]) -> Iterator[Finding]:
         missing = ", ".join(name for name in _RANKS if name not in variables)
         text = f"{', '.join(there)} set, {missing} not: init_process_group() cannot start"
         yield warning(_SUBJECT, text, "start ranks with torchrun or `isthmus run --nproc`, or unset them")
-    numbers = {name: variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT") if name in variables}
-    for name, value in numbers.items():
-        if not value.isdigit():
-            yield fail(_SUBJECT, f"{name}={value} is not a number", f"set {name} to a number, or unset it")
-            return
-    if {"RANK", "WORLD_SIZE"} <= numbers.keys() and int(numbers["RANK"]) >= int(numbers["WORLD_SIZE"]):
-        text = f"RANK={numbers['RANK']} is not below WORLD_SIZE={numbers['WORLD_SIZE']}"
-        yield fail(_SUBJECT, text, "ranks count from 0; start them with torchrun, or unset both")
+    for name in ("MASTER_PORT", *_RANK_OF, *_RANK_OF.values()):
+        if name in variables and _number(variables[name]) is None:
+            text = f"{name}={variables[name]} is not a number"
+            yield fail(_SUBJECT, text, f"set {name} to a number, or unset it")
+    for name, size in _RANK_OF.items():
+        rank, ranks = _number(variables.get(name, "")), _number(variables.get(size, ""))
+        if rank is not None and ranks is not None and rank >= ranks:
+            text = f"{name}={rank} is not below {size}={ranks}"
+            yield fail(_SUBJECT, text, "ranks count from 0; start them with torchrun, or unset both")
+    port = _number(variables.get("MASTER_PORT", ""))
+    if port is not None and not 0 < port <= _LAST_PORT:
+        text = f"MASTER_PORT={port} is no port"
+        yield fail(_SUBJECT, text, f"set it to a free one from 1 to {_LAST_PORT}, such as 29500")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _temporary(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Python passes over a TMPDIR that is not there; the host chip and other programs do not."""
+    folder = variables.get("TMPDIR")
+    if folder and not Path(folder).is_dir():
+        yield fail(_SUBJECT, f"TMPDIR={folder} is no folder", f"`mkdir -p {folder}`, or unset TMPDIR")
 
 
 def _preload(variables: Mapping[str, str]) -> Iterator[Finding]:

@@ -49,13 +49,15 @@ def fail(subject: str, text: str, remedy: str) -> Finding:
     return Finding(subject, State.FAIL, text, remedy)
 
 
-def safely(check: Check, subject: str) -> list[Finding]:
-    """What a check finds; an exception of its own becomes its last finding."""
+OWN_DEFECT = "see the lines around it; if they are ok, report this as a defect of `isthmus doctor`"
+
+
+def safely(check: Check, subject: str, remedy: str = OWN_DEFECT) -> list[Finding]:
+    """What a check finds; an exception becomes its last finding, with that remedy."""
     findings: list[Finding] = []
     try:
         findings.extend(check())
     except Exception as error:  # the other checks may say why
-        remedy = "see the lines around it; if they are ok, report this as a defect of `isthmus doctor`"
         findings.append(fail(subject, describe(error), remedy))
     return findings
 

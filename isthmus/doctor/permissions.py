@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,8 +45,22 @@ def _user(user: int) -> Finding:
 
 
 def _folders() -> Iterator[Finding]:
-    places = _places(dict(os.environ), Path.home())
-    troubles = [trouble for name, path in places.items() for trouble in _trouble(name, path)]
+    try:
+        home = Path.home()
+    except RuntimeError:
+        text = f"there is no home folder: HOME is not set, and user {os.geteuid()} is on no list of users"
+        yield fail(_SUBJECT, text, "set HOME to a folder that you can write")
+        return
+    places = _places(dict(os.environ), home)
+    by_folder: dict[tuple[Path, bool], list[str]] = defaultdict(list)
+    for name, path in places.items():
+        there = _there(path.absolute())
+        by_folder[there, there == path.absolute()].append(name)
+    troubles = [
+        trouble
+        for (there, itself), names in by_folder.items()
+        for trouble in _trouble(", ".join(names), there, itself)
+    ]
     yield from troubles
     if not troubles:
         yield ok(_SUBJECT, f"{len(places)} folders of caches and reports can be written, by this user only")
@@ -67,15 +82,20 @@ def _places(environment: dict[str, str], home: Path) -> dict[str, Path]:
     return {"TMPDIR": temporary, "XDG_CACHE_HOME": cache / "isthmus", **places, **asked}
 
 
-def _trouble(name: str, path: Path) -> Iterator[Finding]:
+def _there(path: Path) -> Path:
+    """A folder, or the nearest one above it that is there, as far as this user can see."""
+    return next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
+
+
+def _trouble(name: str, there: Path, itself: bool) -> Iterator[Finding]:
     """What is wrong with a folder, or with the nearest one above it that is there."""
-    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not there.is_dir():
         yield fail(_SUBJECT, f"{name}: {there} is not a folder", f"remove it, or set {name} to a folder")
     elif not os.access(there, os.W_OK | os.X_OK):
-        remedy = f"`chown` it to user {os.geteuid()}, or set {name} to a folder that you can write"
+        each_one = "each of them" if ", " in name else name
+        remedy = f"`chown` it to user {os.geteuid()}, or set {each_one} to a folder that you can write"
         yield warning(_SUBJECT, f"{name}: {there} cannot be written", remedy)
-    elif there == path.absolute() and _is_open(there):
+    elif itself and _is_open(there):
         text = f"{name}: others can write {there} and so put code or data into your jobs"
         yield warning(_SUBJECT, text, f"`chmod go-w {there}`")
 

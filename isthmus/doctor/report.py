@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 from isthmus.doctor import examine
 from isthmus.doctor.finding import Finding, State
@@ -12,6 +14,8 @@ _MARKS = {State.OK: "ok", State.WARNING: "warn", State.FAIL: "FAIL"}
 
 def main(as_json: bool) -> int:
     """Look at everything and print it; 1 if something does not work, else 0."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal of another encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     findings = examine()
     if as_json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
