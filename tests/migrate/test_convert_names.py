@@ -29,6 +29,10 @@ def test_identifiers_stay(source: str) -> None:
         ('import torch\n\nwith torch.cuda.nvtx.range("step {}", i):\n    pass\n', "IM121"),
         ('import torch\n\nwith torch.cuda.nvtx.range(msg="step"):\n    pass\n', "IM121"),
         ('if device == "cuda":\n    a()\nelif device == "mps":\n    b()\n', "IM119"),
+        ('if device.type == "mps":\n    b()\nif device.type == "cuda":\n    a()\n', "IM119"),
+        ('def f(device=None):\n    return "cuda" in str(device)\n', "IM119"),
+        ('def f(device=None):\n    return str(device).startswith("cuda")\n', "IM119"),
+        ('assert x.device.type in ("cuda", "meta")\n', "IM119"),
         ('if device.type == "mps":\n    b()\nelif device.type == "cuda":\n    a()\n', "IM119"),
         ("import torch\n\n\nclass Side(torch.cuda.Stream):\n    pass\n", "IM116"),
         (

@@ -16,6 +16,7 @@ from isthmus.migrate.analyse.strings import (
     is_enum_value,
     is_own_type,
     is_word,
+    makes_device,
     text,
 )
 from isthmus.migrate.analyse.syntax import passes_unknown
@@ -120,7 +121,8 @@ def _comparison(module: Module, node: ast.Compare, done: set[ast.AST]) -> Iterat
     strings = right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
     types = {text(each) for each in strings}
     is_types = "cuda" in types and not types & {"cpu", ""} and is_device(module, node.left)
-    if is_types or any(map(_names_cuda, (node.left, right))):
+    is_one = makes_device(module, right, "cuda") or any(map(_names_cuda, (node.left, right)))
+    if is_types or is_one:
         done.update(ast.walk(node) if is_types else (node.left, right))
         advice = "becomes a comparison with the CPU, or with DEVICE.type"
         yield module.finding("IM119", _REVIEW, node, '"cuda"', "is compared with a device", advice)

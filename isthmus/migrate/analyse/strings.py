@@ -148,16 +148,16 @@ def choices(module: Module) -> Iterator[tuple[ast.expr, ast.IfExp, str]]:
 
 def _device_choice(module: Module, node: ast.IfExp) -> Iterator[ast.expr]:
     call, strings = module.parents[node], (text(node.body), text(node.orelse))
-    if isinstance(call, ast.Call) and _makes_device(module, call):
+    if isinstance(call, ast.Call) and makes_device(module, call):
         if strings == ("cuda", "cpu"):
             yield call
         return
-    devices = _makes_device(module, node.body, "cuda") and _makes_device(module, node.orelse, "cpu")
+    devices = makes_device(module, node.body, "cuda") and makes_device(module, node.orelse, "cpu")
     if devices or strings == ("cuda", "cpu"):
         yield node
 
 
-def _makes_device(module: Module, node: ast.expr, *types: str) -> bool:
+def makes_device(module: Module, node: ast.expr, *types: str) -> bool:
     """Whether a node is torch.device of one argument, which is one of these strings."""
     return (
         isinstance(node, ast.Call)

@@ -291,9 +291,13 @@ class Rule(cst.CSTTransformer):
         parent = self.parent(original)
         if isinstance(new, cst.IfExp | cst.BooleanOperation):
             return not isinstance(parent, _HOLDERS)
+        if isinstance(original, cst.Comparison) and isinstance(new, cst.Comparison):
+            return False
         if isinstance(new, cst.Comparison | cst.UnaryOperation):
             negated = isinstance(parent, cst.UnaryOperation) and isinstance(parent.operator, cst.Not)
-            return not (negated or isinstance(parent, (*_HOLDERS, cst.BooleanOperation, cst.IfExp)))
+            return not (
+                negated or isinstance(parent, (*_HOLDERS, cst.BooleanOperation, cst.CompIf, cst.IfExp))
+            )
         return False
 
 

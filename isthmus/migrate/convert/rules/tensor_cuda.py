@@ -90,7 +90,8 @@ class TensorCuda(Rule):
             else:
                 others.append(_keyword(keyword, argument))
         first = cst.Arg(device if device is not None else self.device())
-        return [first, *others]
+        is_storage = m.matches(original.func, m.Attribute(value=_STORAGE))
+        return [_keyword("device", first) if is_storage else first, *others]
 
     def _device_of(self, original: cst.BaseExpression, index: cst.BaseExpression) -> cst.BaseExpression:
         """The device that an argument means: an index, None, or a device."""
@@ -132,6 +133,8 @@ class TensorCuda(Rule):
         return asks or not is_integer(self, original)
 
 
+# A storage's `to` takes its arguments by keyword.
+_STORAGE = m.Call(m.Attribute(attr=m.Name("untyped_storage") | m.Name("storage")))
 _PARAMETERS = ("device", "non_blocking")
 _ADVICE = "write `.to(device)` by hand"
 _CLASS = re.compile(r"^torch\.(\w+\.)*[A-Z]\w*$")
