@@ -155,6 +155,12 @@ def test_one_line(line: str, expected: dict[str, str]):
         (LOOP + "    torch.cuda.empty_cache()\n", {("IM113", 4), ("IM708", 4)}),
         (LOOP + "    batch = batch.to(device)\n", {("IM703", 4)}),
         (LOOP + "    batch = batch.to(device, non_blocking=True)\n", set()),
+        (LOOP + "    if use_cuda: pass\n    else: batch = batch.to(device)\n", set()),
+        (LOOP + "    if not torch.accelerator.is_available(): batch = batch.to(device)\n", set()),
+        (LOOP + "    if device.type == 'cpu' and x: batch = batch.to(device)\n", set()),
+        (LOOP + "    if device.type == 'cpu' or x: batch = batch.to(device)\n", {("IM703", 4)}),
+        (LOOP + "    if args.gpu: batch = batch.to(device)\n", {("IM703", 4)}),
+        (LOOP + "    batch = batch if args.gpu else batch.to(device)\n", set()),
         ("model = DDP(m)\n" + LOOP + "    if i % 4 == 3:\n        opt.step()\n", {("IM706", 6)}),
         (
             "model = DDP(m)\n"

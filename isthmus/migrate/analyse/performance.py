@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from isthmus.migrate.analyse.branches import is_for_cpu
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.syntax import (
     Loop,
@@ -70,16 +71,19 @@ def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
             "pass num_workers, two or more, and persistent_workers=True",
         )
         yield _advice(module, call, "IM701", "DataLoader", said, advice)
-    if is_constant(keyword(call, "pin_memory"), False) or not (
-        passes(call, "pin_memory") or len(call.args) > 7
-    ):
+    pins = passes(call, "pin_memory") or len(call.args) > 7
+    if (is_constant(keyword(call, "pin_memory"), False) or not pins) and not is_for_cpu(module, call):
         said, advice = "gives pageable memory, whose copies wait", "pass pin_memory=True"
         yield _advice(module, call, "IM702", "DataLoader", said, advice)
 
 
 def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
     """Copies to the device: of a loop's own variable, and of what could have been made there."""
-    if method(call) not in {"to", "cuda"} or not isinstance(call.func, ast.Attribute):
+    if (
+        method(call) not in {"to", "cuda"}
+        or not isinstance(call.func, ast.Attribute)
+        or is_for_cpu(module, call)
+    ):
         return
     moved, subject = call.func.value, f".{method(call)}()"
     if isinstance(moved, ast.Call) and module.names.qualified(moved.func) in _FACTORIES:
