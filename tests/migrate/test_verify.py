@@ -356,6 +356,8 @@ def test_a_difference_under_the_shim_is_seen(tmp_path):
     [
         (["absent.py"], 2, "isthmus: absent.py: no such script"),
         (["train.py", "--folder", "/usr"], 2, "isthmus: --folder /usr: train.py is not in it"),
+        (["train.ipynb"], 2,
+         "isthmus: train.ipynb: is no Python script; give the one that trains, of a notebook an export"),
         (["train.py", "--device", "cpu:0"], 2,
          "isthmus: --device cpu:0: no such device; give cpu, chip or another accelerator, or its index"),
         (["train.py", "--device", "chip:1"], 2,
@@ -371,6 +373,7 @@ def test_a_difference_under_the_shim_is_seen(tmp_path):
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line(tmp_path, arguments, code, message):
+    (tmp_path / "train.ipynb").touch()
     done = verify(tmp_path, *arguments)
     assert (done.returncode, done.stderr.strip(), done.stdout) == (code, message, "")
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from isthmus.exits import fail
 from isthmus.migrate.convert.cli import TARGETS
+from isthmus.migrate.sources import Kind, kind_of
 
 _SHOWN = 12  # lines of a side that failed
 _WIDE = 200  # columns of what goes to a file
@@ -62,6 +63,8 @@ def verify(
 
     if not script.is_file():
         raise fail(f"{script}: no such script", 2)
+    if kind_of(script.name) not in (Kind.PYTHON, None):
+        raise fail(f"{script}: is no Python script; give the one that trains, of a notebook an export", 2)
     if said := _mistake(shim, device, target, ddp) or _not_here(target, device):
         raise fail(said, 2)
     ranks = nproc or (2 if ddp else 1)
