@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse import codes
+from isthmus.migrate.analyse import codes, third_party
+from isthmus.migrate.convert.rules.apex_modules import COUNTERPARTS, ApexModules
 from isthmus.migrate.findings import Severity
 from tests.migrate.analysis import findings, found
 
@@ -186,6 +187,13 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
         ("import colossalai", "IM303", Severity.REVIEW),
         ("from apex.optimizers import FusedAdam", "IM232", Severity.REVIEW),
         ("from apex.parallel import DistributedDataParallel", "IM231", Severity.REVIEW),
+        ("import apex\nx = apex.optimizers.FusedAdam(p)", "IM232", Severity.REVIEW),
+        ("import apex\nx = apex.amp.initialize(m, o)", "IM230", Severity.REVIEW),
+        ("import apex\nx = apex.optimizers.FusedLAMB(p)", "IM301", Severity.MANUAL),
+        ("from apex import parallel\nx = parallel.convert_syncbn_model(m)", "IM231", Severity.REVIEW),
+        ("import apex.parallel as p\nx = p.DistributedDataParallel(m)", "IM231", Severity.REVIEW),
+        ("from apex.normalization.fused_layer_norm import FusedLayerNorm", "IM232", Severity.REVIEW),
+        ("try:\n    import apex\nexcept ImportError:\n    pass\napex.contrib.f()", "IM301", Severity.REVIEW),
         ("from apex.normalization import MixedFusedLayerNorm", "IM302", Severity.REVIEW),
         ("from apex.optimizers import FusedLAMB", "IM301", Severity.MANUAL),
         ("from flash_attn import flash_attn_func", "IM302", Severity.REVIEW),
@@ -200,6 +208,12 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
 def test_libraries(source: str, code: str, severity: Severity):
     (finding,) = findings(source)
     assert (finding.code, finding.severity) == (code, severity)
+
+
+def test_names_of_apex_have_the_codes_of_their_rules():
+    """The conversion's own table of classes, so that a new one is not forgotten here."""
+    for name in COUNTERPARTS:
+        assert third_party.LIBRARIES[name].code == ApexModules.code
 
 
 def test_stand_ins_are_named_with_their_option():

@@ -11,6 +11,8 @@ from isthmus.migrate.analyse.third_party import LIBRARIES, library
 from isthmus.migrate.findings import Finding, Severity
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
+# Modules of which parts have entries of their own.
+_WHOLES = frozenset(name[: dot.start()] for name in LIBRARIES for dot in re.finditer(r"\.", name))
 _IMPORT = re.compile(r"\b(?:import|from)\s+(\w+)")
 _MISSING = {"ImportError", "ModuleNotFoundError", "Exception", ""}
 _SAID = {"IM301": "is written for NVIDIA GPUs", "IM302": "has a stand-in"}
@@ -34,15 +36,38 @@ def detect(module: Module) -> Iterator[Finding]:
         if module.names.qualified(call.func) in _BY_NAME and call.args:
             asked = getattr(call.args[0], "value", None)
             if isinstance(asked, str):
-                yield from _import(module, call, asked)
+                yield from _found(module, call, call, asked)
 
 
-def _import(module: Module, node: ast.stmt | ast.expr, name: str) -> Iterator[Finding]:
+def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]:
+    """What is imported, or what is used of it where more is known of its parts: ``apex.optimizers.FusedAdam``."""
+    entry = library(name)
+    if entry is None:
+        return
+    uses = list(_parts(module, name)) if name in _WHOLES else []
+    known = {found[0]: (node, used) for node, used in reversed(uses) if (found := library(used))}
+    if not known or entry[0] in known:
+        yield from _found(module, statement, statement, name)
+    for part, (node, used) in known.items():
+        if part != entry[0]:
+            yield from _found(module, node, statement, used)
+
+
+def _parts(module: Module, name: str) -> Iterator[tuple[ast.expr, str]]:
+    """Where names of a module are used, and which."""
+    for node in module.of(ast.Attribute):
+        if not isinstance(module.parents[node], ast.Attribute):
+            used = module.names.qualified(node) or ""
+            if used.startswith(f"{name}."):
+                yield node, used
+
+
+def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: str) -> Iterator[Finding]:
     if (found := library(name)) is None:
         return
     code, severity, advice = found[1]
     said = _SAID.get(code, "is converted" if code.startswith("IM2") else "needs attention")
-    if severity is Severity.MANUAL and _optional(module, node):
+    if severity is Severity.MANUAL and _optional(module, statement):
         severity = Severity.REVIEW
         said += ", but the script goes on without it"
     yield module.finding(code, severity, node, name, said, advice)

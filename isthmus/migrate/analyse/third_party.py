@@ -51,13 +51,19 @@ LIBRARIES: dict[str, Library] = {
     **_attention("import its parts by name: some are converted, some have a stand-in, some have no path", "apex"),
     **_converted("IM230", "apex.amp"),
     **_only("use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"),
+    **_only("scale the gradients by hand before the step of a torch.optim optimizer", "apex.parallel.LARC"),
     **_only(
         "use torch.nn, torch.optim and isthmus.ops",
         "apex.optimizers", "apex.contrib", "apex.transformer", "apex.mlp", "apex.fused_dense", "apex.fp16_utils",
     ),
     **_converted("IM231", "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"),
-    **_converted("IM232", "apex.optimizers.FusedAdam", "apex.optimizers.FusedSGD"),
-    **_converted("IM232", "apex.normalization.FusedLayerNorm", "apex.normalization.FusedRMSNorm"),
+    **_converted(
+        "IM232",
+        "apex.optimizers.FusedAdam", "apex.optimizers.fused_adam.FusedAdam",
+        "apex.optimizers.FusedSGD", "apex.optimizers.fused_sgd.FusedSGD",
+        "apex.normalization.FusedLayerNorm", "apex.normalization.fused_layer_norm.FusedLayerNorm",
+        "apex.normalization.FusedRMSNorm", "apex.normalization.fused_layer_norm.FusedRMSNorm",
+    ),
     **_stand_in(_PROVIDE_APEX + "torch.nn.LayerNorm and isthmus.ops.RMSNorm", "apex.normalization"),
     **_stand_in(
         _PROVIDE_APEX + "isthmus.ops.clip_grad_norm_ and torch._foreach_* ", "apex.multi_tensor_apply", "amp_C"
