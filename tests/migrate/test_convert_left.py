@@ -98,3 +98,24 @@ def test_devices_that_are_chosen_in_a_function_come_after_the_constant(setting: 
 def test_settings_of_devices_that_come_too_late(source: str, lines: list[int]) -> None:
     found = convert_source(source, "a.py").findings
     assert [each.line for each in found if each.code == "IM129"] == lines
+
+
+@pytest.mark.parametrize("call", ["autocast(**given)", "GradScaler(**given)"])
+def test_mixed_precision_that_may_be_on_where_the_cpu_is_all_there_is(call: str) -> None:
+    name = call.partition("(")[0]
+    result = convert_source(f"from torch.cuda.amp import {name}\nscaled = {call}\n", "a.py")
+    assert f"from torch.amp import {name}\n" in result.text
+    assert f"scaled = {name}(DEVICE.type, **given)\n" in result.text
+    assert [(each.code, each.severity) for each in result.findings] == [("IM118", Severity.REVIEW)]
+    known = convert_source("import torch\ntorch.autocast('cuda', enabled=on, **given)\n", "a.py")
+    assert 'torch.autocast(DEVICE.type, **given, enabled=on and DEVICE.type != "cpu")\n' in known.text
+    assert not known.findings
+
+
+def test_an_import_stays_with_a_call_that_stays() -> None:
+    source = "from torch.cuda.amp import autocast\na = autocast(*given)\nb = autocast()\n"
+    result = convert_source(source, "a.py")
+    assert "from torch.cuda.amp import autocast\n" in result.text
+    assert "a = autocast(*given)\n" in result.text
+    assert "b = torch.amp.autocast(DEVICE.type," in result.text
+    assert [(each.code, each.severity) for each in result.findings] == [("IM118", Severity.MANUAL)]

@@ -9,6 +9,7 @@ from isthmus.migrate.convert.arguments import find, keyword, parenthesized
 from isthmus.migrate.convert.functions import FunctionRule, source_of
 from isthmus.migrate.convert.rules.amp_imports import moved_names
 from isthmus.migrate.cuda_names import NAMES, canonical
+from isthmus.migrate.findings import Severity
 
 _AUTOCAST = "torch.cuda.amp.autocast"
 _SCALER = "torch.cuda.amp.GradScaler"
@@ -121,18 +122,33 @@ class Amp(FunctionRule):
     def _autocast(
         self, original: cst.Call, updated: cst.Call, parameters: tuple[str, ...]
     ) -> cst.BaseExpression:
-        if any(argument.star for argument in updated.args):
+        name = self._name(original.func)
+        if any(argument.star == "*" for argument in updated.args):
+            message = "is given arguments that are not known here, and torch.amp takes them in another order"
+            self.left(original, name, message, "write them out, and convert again")
             return updated
         enabled = find(updated, parameters, "enabled")
         arguments = [cst.Arg(self.device_type())]
         for position, argument in enumerate(updated.args):
-            name = argument.keyword.value if argument.keyword else parameters[position]
-            if argument is not enabled and name != "device_type":
-                arguments.append(keyword(name, argument.value))
+            if argument.star:
+                arguments.append(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT))
+                continue
+            parameter = argument.keyword.value if argument.keyword else parameters[position]
+            if argument is not enabled and parameter != "device_type":
+                arguments.append(keyword(parameter, argument.value))
         condition = self._enabled(original, enabled)
-        if condition is not None:
+        if enabled is None and any(argument.star for argument in arguments):
+            self._may_be_on(original, name)
+        elif condition is not None:
             arguments.append(keyword("enabled", condition))
-        return self._call(original, updated, self._name(original.func), arguments)
+        return self._call(original, updated, name, arguments)
+
+    def _may_be_on(self, original: cst.Call, name: str) -> None:
+        """Report a call of which it is not known whether it is given ``enabled``."""
+        if not self.context.target:
+            message = "what it is given is not known here, so on the CPU it may be on"
+            advice = 'give it enabled=False where DEVICE.type == "cpu"'
+            self.left(original, name, message, advice, Severity.REVIEW)
 
     def _is_cuda_scaler(self, original: cst.Call) -> bool:
         """Whether a call makes a scaler of ``torch.amp`` for CUDA, which it is for if it names no device."""
@@ -148,8 +164,7 @@ class Amp(FunctionRule):
         arguments = [cst.Arg(self.device_type()), *rest]
         condition = self._enabled(original, enabled)
         if any(argument.star for argument in rest):
-            message = "what it is given is not known here, so on the CPU it may scale"
-            self.left(original, name, message, 'give it enabled=False where DEVICE.type == "cpu"')
+            self._may_be_on(original, name)
         elif enabled is None and condition is not None:
             arguments.append(keyword("enabled", condition))
         elif enabled is not None and condition is not None:

@@ -11,6 +11,9 @@ from libcst.helpers import get_full_name_for_node
 from isthmus.migrate.convert.rule import Rule
 from isthmus.migrate.cuda_names import AMP_MODULES, AMP_NAMES
 
+# A call whose positional arguments are not known: torch.amp takes them in another order.
+_UNPACKS = re.compile(r"\bautocast\(\s*\*(?!\*)")
+
 
 class AmpImports(Rule):
     """Imports from ``torch.amp``."""
@@ -68,6 +71,8 @@ def _moves_from(node: cst.ImportFrom, source: str) -> bool:
     names = {alias.evaluated_name for alias in node.names}
     known = _module(node) in AMP_MODULES and names <= AMP_NAMES
     if not known and not (_module(node) == "torch.cuda" and names == {"amp"}):
+        return False
+    if _UNPACKS.search(source):  # a call that stays needs its import
         return False
     return all(len(re.findall(rf"\b{name}\b", source)) > 1 for name in _bound(node))
 
