@@ -79,6 +79,56 @@ def test_expressions_on_the_accelerator(cuda, expression, expected):
     assert run(f"result = {expression}", **names)["result"] == expected
 
 
+@pytest.fixture
+def full():
+    """The error of memory that is full, on the chip."""
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(1 << 60, dtype=torch.int8, device=CHIP)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'CUDA out of memory' in str(error)",
+        "'CUDA out of memory.' in error.args[0]",
+        "'CUDA error: out of memory' in repr(error)",
+        "'cuda out of memory' in str(error).lower()",
+        "not ('CUDA out of memory' not in f'{error}')",
+        "str(error).startswith('CUDA out of memory. ')",
+        "any(words in str(error) for words in ['CUDA out of memory', 'other'])",
+        "'out of memory' in str(error)",
+        "re.search('CUDA out of memory', str(error)) is not None",
+    ],
+)
+def test_the_error_of_full_memory_has_the_words_of_cuda(cuda, full, expression):
+    assert run(f"result = {expression}", error=full, re=re)["result"] is True
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'CUDA out of memory' in str(RuntimeError('chip 0 has no such stream'))",
+        "'CUDA out of memory' in str(RuntimeError('the host is out of memory'))",
+        "'CUDA out of memory' in ['chip 0 is out of memory']",
+        "str(ValueError('chip 0 is out of memory')).startswith('CUDA')",
+        "'CUDA out of memory' == 'chip 0 is out of memory'",
+        "str('chip 0 is out of memory').startswith('CUDA')",
+    ],
+)
+def test_other_errors_have_not(cuda, expression):
+    assert run(f"result = {expression}")["result"] is False
+
+
+def test_outside_the_scope_the_error_of_full_memory_has_its_own_words(full):
+    with shim():
+        function = run("def f(e): return 'CUDA out of memory' in str(e), 'CUDA out of memory' in e.args[0]")[
+            "f"
+        ]
+        assert function(full) == (True, True)
+    assert function(full) == (False, False)
+
+
 def test_packed_sequences(cuda):
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2, 1, device="cuda")])
     assert run("result = packed.is_cuda", packed=packed)["result"] is True

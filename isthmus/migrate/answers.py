@@ -7,6 +7,7 @@ imported when a rewritten module runs, so nothing here imports it.
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from typing import Any
 
@@ -69,10 +70,24 @@ def get_attribute(function: Any, value: Any, name: str, default: Any = _MISSING)
 
 
 def text(function: Any, value: Any) -> Any:
-    """``str(value)``."""
+    """``str(value)``, of a device or of the error that the memory is full."""
     if function is str and _accelerator and _is_ours(value):
         return "cuda" if value.index is None else f"cuda:{value.index}"
-    return function(value)
+    found = function(value)
+    if function is str and _accelerator and isinstance(value, RuntimeError) and _says_full(found):
+        return f"{rules.OUT_OF_MEMORY}. {found}"
+    return found
+
+
+def contains(words: str, value: Any) -> bool:
+    """``words in value``, where the words are those of CUDA when its memory is full."""
+    return words in value or (bool(_accelerator) and isinstance(value, str) and _says_full(value))
+
+
+def _says_full(message: str) -> bool:
+    """Whether a message says of the accelerator that its memory is full, and does not say it of CUDA."""
+    ours = re.search(rf"\b{re.escape(_accelerator)}\b[^\n]*\bout of memory", message, re.IGNORECASE)
+    return ours is not None and rules.OUT_OF_MEMORY not in message
 
 
 def version_cuda(version: Any) -> Any:
@@ -90,6 +105,7 @@ NAMES = {
     "__isthmus_getattr__": get_attribute,
     "__isthmus_str__": text,
     "__isthmus_version_cuda__": version_cuda,
+    "__isthmus_contains__": contains,
 }
 
 

@@ -9,7 +9,7 @@ from types import CodeType
 from isthmus.migrate import answers
 
 # A source without these words has nothing to rewrite; most modules are ruled out by it.
-_WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda")
+_WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda|out of memory")
 
 
 def worth_parsing(source: bytes) -> bool:
@@ -62,6 +62,15 @@ class _Rewriter(ast.NodeTransformer):
         node.keywords = [self.visit(keyword) for keyword in node.keywords]
         return _builtin_call(node) or node
 
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) != 1 or not _says_cuda_is_full(node.left):
+            return node
+        contains = _call("__isthmus_contains__", node, node.left, node.comparators[0])
+        if isinstance(node.ops[0], ast.NotIn):
+            return ast.copy_location(ast.UnaryOp(ast.Not(), contains), node)
+        return contains if isinstance(node.ops[0], ast.In) else node
+
     def visit_match_case(self, node: ast.match_case) -> ast.match_case:
         if node.guard is not None:  # a pattern may hold attributes, but no calls
             node.guard = self.visit(node.guard)
@@ -85,6 +94,11 @@ def _builtin_call(node: ast.Call) -> ast.Call | None:
 
 def _is_our_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in ("is_cuda", "type")
+
+
+def _says_cuda_is_full(node: ast.expr) -> bool:
+    words = node.value.lower() if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return words.startswith("cuda") and "out of memory" in words
 
 
 def _ends_with(node: ast.expr, name: str) -> bool:

@@ -113,6 +113,8 @@ CAPABILITY_WITHOUT = (7, 0)
 CUDA_VERSION = "12.8"  # torch.version.cuda, as read in the user's own modules
 NCCL_VERSION = (2, 27, 0)  # scripts ask `>= (2, 10)` before they reduce bfloat16
 
+OUT_OF_MEMORY = "CUDA out of memory"  # what CUDA's allocator says, with which scripts compare
+
 # PyTorch's own modules hear that there is no CUDA, so that they do not call into it; these ask for the user.
 PYTORCH_FOR_USERS = ("torch.distributed.run", "torch.distributed.distributed_c10d")
 
@@ -171,6 +173,18 @@ SYNTAX = (
         "str(<x>)",
         "'cuda:0' if <x> is a torch.device of the accelerator, else str(<x>)",
         "'cuda' in str(device) is the same question; print and f-strings still show the real device",
+    ),
+    SyntaxRule(
+        "str-out-of-memory",
+        "str(<error>)",
+        f"'{OUT_OF_MEMORY}. ' and the text, if that says that the accelerator is out of memory",
+        "scripts that try a smaller batch know the error by CUDA's words",
+    ),
+    SyntaxRule(
+        "in-out-of-memory",
+        f"'{OUT_OF_MEMORY}' in <text>",
+        "also True if the text says that the accelerator is out of memory",
+        "the text may be error.args[0] or a traceback, which keep the accelerator's words",
     ),
     SyntaxRule(
         "version-cuda",

@@ -11,7 +11,8 @@ FUNCTIONS = frozenset(
 # Methods, likewise.
 METHODS = frozenset(
     "get pop setdefault add_argument join startswith endswith replace split find count strip import_module "
-    "debug info warning error critical exception search match sub group index append_path attrgetter methodcaller".split()
+    "debug info warning error critical exception search match sub group index append_path "
+    "attrgetter methodcaller".split()
 )
 # Parameters, likewise.
 KEYWORDS = frozenset("name dest help metavar title label key description prog prefix msg".split())
