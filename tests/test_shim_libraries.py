@@ -31,6 +31,29 @@ def test_device_maps(tmp_path):
     assert found["generated"] == [1, 10] and found["device"] == "cuda"
 
 
+@pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
+def test_a_smaller_batch_is_tried_where_memory_is_full():
+    code = """
+        import torch
+        from isthmus.migrate import shim
+        with shim():
+            from accelerate.utils import find_executable_batch_size
+
+            tried = []
+
+            @find_executable_batch_size(starting_batch_size=64, reduce_batch_size_fn=lambda: 64 >> len(tried))
+            def train(batch_size):
+                tried.append(batch_size)
+                if batch_size > 16:
+                    torch.empty(1 << 60, dtype=torch.int8, device="cuda")
+
+            train()
+            print(tried)
+    """
+    done = run(code)
+    assert done.stdout.strip() == "[64, 32, 16]", done.stderr
+
+
 def test_peft(tmp_path):
     found = found_by("peft", tmp_path, "peft", "transformers")
     assert found["losses"][0] > found["losses"][1] > found["losses"][2]

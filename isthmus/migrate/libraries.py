@@ -15,6 +15,7 @@ def install(scope: Scope) -> None:
     patches = {
         "triton.runtime.jit": _refuse_triton,
         "accelerate.accelerator": _accelerate,
+        "accelerate.utils.memory": _full_memory,
         "safetensors.torch": _safetensors,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
         "transformers.utils.import_utils": _transformers,
@@ -86,6 +87,26 @@ def allow_mixed_precision(scope: Scope) -> None:
         make,
         "it allows mixed precision on a list of device types",
         expects=("self",),
+    )
+
+
+def _full_memory(scope: Scope, device_type: str) -> None:
+    """``find_executable_batch_size`` tries a smaller batch on errors with the words of some devices."""
+
+    def make(original: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
+        @functools.wraps(original)
+        def should_reduce_batch_size(exception: Exception) -> bool:
+            import torch
+
+            return isinstance(exception, torch.OutOfMemoryError) or original(exception)
+
+        return should_reduce_batch_size
+
+    scope.replace(
+        "accelerate.utils.memory.should_reduce_batch_size",
+        make,
+        "it knows full memory by the words of some devices",
+        expects=("exception",),
     )
 
 

@@ -99,6 +99,13 @@ LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
         ('averages.table(sort_by="cuda_time_total")', {"IM124": "cuda_time_total"}),
         ("event.cuda_time", {"IM124": "cuda_time"}),
         ("torch.autograd.profiler.profile(use_cuda=True)", {"IM124": "use_cuda"}),
+        # the error of full memory
+        ('if "CUDA out of memory" in str(e): pass', {"IM132": '"CUDA out of memory"'}),
+        ('if str(e).startswith("CUDA error: out of memory"): pass', {"IM132": '"CUDA error: out of memory"'}),
+        ('any(s in str(e) for s in ["CUDA out of memory."])', {"IM132": '"CUDA out of memory."'}),
+        ('print("CUDA out of memory")', {}),
+        ('raise RuntimeError("CUDA out of memory")', {}),
+        ('if "out of memory" in str(e): pass', {}),
         # commands
         ('import subprocess as s; s.run(["nvidia-smi", "-L"])', {"IM321": "nvidia-smi"}),
         ('import os; os.popen(f"nvidia-smi -i {index}")', {"IM321": "nvidia-smi"}),

@@ -9,6 +9,7 @@ CODES = {
     "IM004": "the symbolic link leads in a circle or out of the tree",
     "IM005": "the file cannot be read",
     "IM129": "an environment variable that CUDA reads",
+    "IM132": "a question for CUDA's words when its memory is full",
     "IM190": "a part of CUDA's allocator",
     "IM191": "a part of CUDA's runtime or libraries",
     "IM199": "a name of torch.cuda that no rule knows",
