@@ -84,7 +84,8 @@ def _is_of_amp(node: ast.ImportFrom) -> bool:
 def _moved(module: Module, node: ast.stmt, name: str, bound: list[str]) -> Finding:
     """An import that becomes one from torch.amp, if what it binds is used, and as the conversion understands."""
     used = [_uses(module, each) for each in bound]
-    known = not any(_is_given_unknown(module, use) for uses in used for use in uses)
+    calls = [_call_of(module, use) for uses in used for use in uses]
+    known = not any(call and passes_unknown(call) for call in calls)
     severity = Severity.AUTOMATIC if known and all(used) else Severity.REVIEW
     return module.finding("IM131", severity, node, name, "is imported", "becomes torch.amp")
 
@@ -117,9 +118,20 @@ def _is_replaced(module: Module, node: ast.expr) -> bool:
     return entry is not None and _severity(module, node, entry) is not Severity.MANUAL
 
 
-def _is_given_unknown(module: Module, node: ast.expr) -> bool:
+def _call_of(module: Module, node: ast.expr) -> ast.Call | None:
+    """The call that calls a name."""
     parent = module.parents[node]
-    return isinstance(parent, ast.Call) and parent.func is node and passes_unknown(parent)
+    return parent if isinstance(parent, ast.Call) and parent.func is node else None
+
+
+def _is_given_unknown(module: Module, node: ast.expr, entry: CudaName) -> bool:
+    """Whether a call gives autocast what is not known, or a stream or event what the CPU's does not take."""
+    call = _call_of(module, node)
+    if call is None:
+        return False
+    if entry.becomes in _TYPES:
+        return bool(call.args or call.keywords)
+    return entry.code == "IM118" and passes_unknown(call)
 
 
 def _aliases(module: Module) -> set[str]:
@@ -165,10 +177,9 @@ def _severity(module: Module, node: ast.expr, entry: CudaName) -> Severity:
     parent = module.parents[node]
     if isinstance(parent, ast.ClassDef) and entry.code == "IM116":
         return Severity.MANUAL  # a class of the project's own that is CUDA's
-    known = not (
-        isinstance(node, ast.Constant) or (entry.code == "IM118" and _is_given_unknown(module, node))
-    )
-    return Severity.REVIEW if entry.severity is Severity.AUTOMATIC and not known else entry.severity
+    is_text = isinstance(node, ast.Constant)
+    doubtful = is_text or _is_given_unknown(module, node, entry)
+    return Severity.REVIEW if entry.severity is Severity.AUTOMATIC and doubtful else entry.severity
 
 
 def _severity_of_flag(module: Module, node: ast.expr) -> Severity | None:
@@ -207,4 +218,5 @@ def _is_alias_of_module(module: Module, parent: ast.AST, node: ast.expr) -> bool
     )
 
 
+_TYPES = {"{module}.Stream", "{module}.Event"}
 _PLACEHOLDERS = {"{module}": "torch.get_device_module(DEVICE)", "{device}": "DEVICE", "{type}": "DEVICE.type"}

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from isthmus.migrate.analyse.codes import title
 from isthmus.migrate.analyse.engine import Report
+from isthmus.migrate.analyse.table import count
 from isthmus.migrate.findings import Finding, Severity
 
 _ORDER = (Severity.MANUAL, Severity.REVIEW, Severity.AUTOMATIC, Severity.ADVICE)
@@ -22,7 +23,8 @@ def as_page(report: Report) -> str:
         for each in _ORDER
     )
     files = "\n".join(_file(path, list(found)) for path, found in groupby(report.findings, lambda f: f.path))
-    head = f"{len(report.findings)} findings in {report.files} files, {report.lines} lines"
+    looked = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
+    head = f"{count(len(report.findings), 'finding')} in {looked}"
     return _PAGE.replace("@HEAD@", head).replace("@BOXES@", boxes).replace("@FILES@", files)
 
 

@@ -66,7 +66,7 @@ def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: 
     if (found := library(name)) is None:
         return
     code, severity, advice = found[1]
-    said = _SAID.get(code, "is converted" if code.startswith("IM2") else "needs attention")
+    said = _SAID.get(code, "has a counterpart in PyTorch" if code.startswith("IM2") else "needs attention")
     if severity is Severity.MANUAL and _optional(module, statement):
         severity = Severity.REVIEW
         said += ", but the script goes on without it"

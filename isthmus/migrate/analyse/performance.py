@@ -47,7 +47,7 @@ def _constructed(module: Module, call: ast.Call, name: str) -> Iterator[Finding]
     if name in _LOADERS:
         yield from _loader(module, call)
     elif name in _FUSED and not (passes(call, "fused") or passes(call, "foreach")):
-        said, advice = "updates parameter by parameter", "pass fused=True"
+        said, advice = "takes several kernels a step", "pass fused=True"
         if "Adam" in name:
             advice += ", or use isthmus.ops.AdamW for Adam and AdamW"
         yield _advice(module, call, "IM704", name, said, advice)

@@ -41,11 +41,23 @@ PROGRAMS = (
     Pattern(
         "IM321",
         Severity.REVIEW,
-        re.compile(
-            r"\b(?:nvidia-smi|nvcc|nsys|ncu|nvprof|cuda-memcheck|compute-sanitizer|nvidia-cuda-mps-control)\b"
-        ),
+        re.compile(r"\b(?:nvidia-smi|nvidia-cuda-mps-control)\b"),
         "is NVIDIA's",
-        "`isthmus doctor` shows devices, `isthmus run` their memory, torch.profiler their time",
+        "`isthmus doctor` shows devices, and `isthmus run` their memory",
+    ),
+    Pattern(
+        "IM321",
+        Severity.REVIEW,
+        re.compile(r"\b(?:nsys|ncu|nvprof)\b(?!\.)"),
+        "is NVIDIA's profiler",
+        "torch.profiler measures any accelerator",
+    ),
+    Pattern(
+        "IM321",
+        Severity.REVIEW,
+        re.compile(r"\b(?:nvcc|cuda-memcheck|compute-sanitizer)\b"),
+        "is of the CUDA toolkit",
+        "kernels of the project's own have to be written for the target; see the findings IM4xx",
     ),
     Pattern(
         "IM303",

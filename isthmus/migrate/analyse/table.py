@@ -38,11 +38,12 @@ def summary(report: Report) -> str:
     """One line with the counts."""
     counts = Counter(finding.severity for finding in report.findings)
     parts = [f"{counts[severity]} {severity.value}" for severity in _SECTIONS]
-    looked = f"{_count(report.files, 'file')}, {_count(report.lines, 'line')}"
-    return f"{_count(len(report.findings), 'finding')} ({', '.join(parts)}) in {looked}"
+    looked = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
+    return f"{count(len(report.findings), 'finding')} ({', '.join(parts)}) in {looked}"
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """``"1 file"``, ``"2 files"``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

@@ -37,7 +37,7 @@ def _attention(advice: str, *names: str) -> dict[str, Library]:
 
 def _converted(code: str, *names: str) -> dict[str, Library]:
     advice = (
-        "`isthmus migrate convert` makes it PyTorch's where its arguments allow; "
+        "`isthmus migrate convert` puts it in where the arguments allow; "
         "unconverted, `isthmus run --provide apex` has optimizers and normalizations of these names"
     )
     return dict.fromkeys(names, Library(code, Severity.REVIEW, advice))
