@@ -46,3 +46,18 @@ def test_what_has_no_counterpart_is_reported(source: str, code: str) -> None:
     result = convert_source(source, "left.py")
     assert result.text == source
     assert [finding.code for finding in result.findings] == [code]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# one\n{}\n# two\nf()\n", "# one\n# two\nf()\n"),
+        ("f()\n\n# one\n{}\n", "f()\n\n# one\n"),
+        ("if f():\n    # one\n    {}\n", "if f():\n    # one\n    pass\n"),
+        ("if f():\n    f()\n    # one\n    {}\n", "if f():\n    f()\n    # one\n"),
+    ],
+)
+def test_comments_above_a_dropped_import_stay(before: str, after: str) -> None:
+    start = "import torch\n\n\ndef wait():\n    now()\n\n\n"
+    source = start + before.format("from torch.cuda import synchronize as now")
+    assert convert_source(source, "a.py").text.endswith(after)

@@ -106,8 +106,11 @@ def _words(words: tuple[str, ...]) -> re.Pattern[str]:
 def _convert(module: cst.Module, context: Context, rules: Sequence[type[Rule]]) -> Result:
     code = text = context.source
     for _, group in itertools.groupby(rules, key=lambda rule: rule.order):
+        needed = [rule for rule in (each(context) for each in group) if rule.is_needed()]
+        if not needed:
+            continue
         before, left = len(context.changes), len(context.findings)
-        walked = _walk(module, context, [rule(context) for rule in group])
+        walked = _walk(module, context, needed)
         context.findings[left:] = _in_the_original(context.findings[left:], text, code)
         if len(context.changes) > before:
             context.changes[before:] = _in_the_original(context.changes[before:], text, code)

@@ -155,6 +155,10 @@ class Rule(cst.CSTTransformer):
         """Whether the option that the rule needs is given."""
         return self.option in ("", *self.context.options)
 
+    def is_needed(self) -> bool:
+        """Whether the rule may have something to do in the file, by what is known before its walk."""
+        return True
+
     # ---- the tree as it was -----------------------------------------------------------------------------------
     def note(self, original: cst.CSTNode, message: str) -> None:
         """Log a change of a node of the tree as it was."""

@@ -8,10 +8,11 @@ from typing import TypeVar
 import libcst as cst
 from libcst.metadata import ScopeProvider
 
-from isthmus.migrate.convert.rule import Rule
+from isthmus.migrate.convert.rule import Context, Rule
 
 _PACKAGES = ("torch.cuda", "apex")
 Imports = TypeVar("Imports", cst.Import, cst.ImportFrom)
+Block = TypeVar("Block", cst.IndentedBlock, cst.Module)
 
 
 class CudaImports(Rule):
@@ -24,6 +25,14 @@ class CudaImports(Rule):
     after = ""
     words = ("from torch.cuda", "from torch import cuda", "import torch.cuda", "from apex", "import apex")
     order = 95
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._comments: set[cst.CSTNode] = set()  # lines that stand for the comments of dropped ones
+
+    def is_needed(self) -> bool:
+        """Whether uses of any name but PyTorch's were replaced."""
+        return bool(self.context.converted - {self.context.torch})
 
     def leave_Import(
         self, original_node: cst.Import, updated_node: cst.Import
@@ -53,6 +62,39 @@ class CudaImports(Rule):
             if _of_cuda(f"{module}.{each.evaluated_name}") and self._is_unused(original_node, each)
         ]
         return self._without(original_node, updated_node, unused)
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        """Keep the comments above a line that is dropped."""
+        if updated_node.body or not any(line.comment for line in updated_node.leading_lines):
+            return updated_node
+        line = cst.SimpleStatementLine([cst.Pass()], updated_node.leading_lines)
+        self._comments.add(line)
+        return line
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        """Give them to what follows."""
+        return self._with_comments(updated_node)
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        """The same."""
+        return self._with_comments(updated_node)
+
+    def _with_comments(self, block: Block) -> Block:
+        if self._comments.isdisjoint(block.body) or self._comments.issuperset(block.body):
+            return block
+        body: list[cst.BaseStatement | cst.BaseSmallStatement] = []
+        above: list[cst.EmptyLine] = []
+        statement: cst.BaseStatement | cst.BaseSmallStatement
+        for statement in block.body:
+            lines: list[cst.EmptyLine] = [*above, *getattr(statement, "leading_lines", ())]
+            above = lines if statement in self._comments else []
+            if statement not in self._comments:
+                body.append(statement.with_changes(leading_lines=lines))
+        return block.with_changes(body=body, footer=[*above, *block.footer])
 
     def _is_unused(self, original: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) -> bool:
         name = alias.evaluated_alias or alias.evaluated_name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from isthmus.migrate.convert.ddp.plan import plan
@@ -10,6 +12,7 @@ from isthmus.migrate.convert.rule import Change, Rule
 from isthmus.migrate.findings import Finding, Severity
 
 _OPTION = "`--ddp` makes it DistributedDataParallel, for any accelerator"
+_DATA_PARALLEL = re.compile(r"\bDataParallel\b")
 _ADVICE = "change the script to DistributedDataParallel by hand; its training was left as it is"
 
 
@@ -27,6 +30,10 @@ class DataParallel(Rule):
     words = ("backward", "DataParallel")
     order = 10
     option = "ddp"
+
+    def is_needed(self) -> bool:
+        """Whether there is more than a loop with ``backward()``, which is a matter of the option."""
+        return self.is_on() or _DATA_PARALLEL.search(self.context.source) is not None
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         """Report DataParallel where the option is not given."""

@@ -45,8 +45,9 @@ class DeviceString(DeviceStrings):
         if self._is_enum_value(holder):
             self._left(original_node, "a value of an Enum, which other values are compared with")
             return updated_node
-        self.note(original_node, f"{original_node.value} becomes the type of `{self.context.device}`")
-        return self.neutral(original_node, updated_node)
+        new = self.neutral(original_node, updated_node)
+        self.note(original_node, f"{original_node.value} becomes `{source_of(new)}`")
+        return new
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.List:
         """Allow the device in use beside ``"cuda"`` in ``choices=["cpu", "cuda"]``."""

@@ -12,7 +12,7 @@ from isthmus.migrate.findings import Severity
 _TYPES = {"{module}.Stream": "torch.Stream", "{module}.Event": "torch.Event"}
 # Keywords that the classes of torch.cpu take.
 _ARGUMENTS_ON_CPU = {"{module}.Stream": {"priority"}, "{module}.Event": set[str]()}
-_ADVICE = "leave it out there; time.perf_counter() measures time on the CPU"
+_ADVICE = "make it under `if torch.accelerator.is_available():`, and measure by time.perf_counter() elsewhere"
 _METHOD = CudaName("IM116", Severity.AUTOMATIC, "", guard=Guard.ACCELERATOR)
 
 

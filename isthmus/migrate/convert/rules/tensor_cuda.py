@@ -39,10 +39,9 @@ class TensorCuda(Rule):
         if why:
             self.left(original_node, ".cuda()", why, ADVICE if self.context.own_cuda else _ADVICE)
             return updated_node
-        self.note(original_node, f"`.cuda(...)` becomes `.to({self.context.device})`")
-        return updated_node.with_changes(
-            func=method.with_changes(attr=cst.Name("to")), args=self._arguments(original_node, updated_node)
-        )
+        arguments = self._arguments(original_node, updated_node)
+        self.note(original_node, f"`.cuda(...)` becomes `.to({source_of(arguments[0])})`")
+        return updated_node.with_changes(func=method.with_changes(attr=cst.Name("to")), args=arguments)
 
     def _is_moved(self, call: cst.Call) -> bool:
         """Whether a call is that of ``lambda storage, location: storage.cuda()``, which is replaced as a whole."""
