@@ -84,8 +84,8 @@ def walk(root: Path) -> Iterator[Source | Finding]:
     """Every source under a folder, or the one file; in the order of their names.
 
     Hidden folders, environments and caches are left out. Below the root, a symbolic link is not followed: what it
-    leads to is read under its own name, and a link that leads in a circle or out of the tree is a finding (IM004), as is a file too
-    large, not decodable or not readable (IM002, IM003, IM005).
+    leads to is read under its own name, and a link that leads in a circle or out of the tree is a finding (IM004),
+    as is a file too large, not decodable or not readable (IM002, IM003, IM005).
 
     Raises:
         FileNotFoundError: there is nothing at root.
