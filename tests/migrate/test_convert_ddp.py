@@ -53,6 +53,7 @@ def body(source: str) -> str:
     return result.text.partition("\nstart_process_group()\n")[2]
 
 
+WRAPPED = "torch.nn.parallel.DistributedDataParallel(model, process_group=model_group()"
 TWO = "other = Net()\nother.parameters()\nmodel = N"
 
 
@@ -116,7 +117,7 @@ def test_without_the_option_data_parallel_is_reported() -> None:
 def test_one_wrap_after_the_model_is_on_its_device() -> None:
     text = body(SCRIPT)
     assert text.count("DistributedDataParallel") == 1
-    assert "model = model.to(device)\nmodel = torch.nn.parallel.DistributedDataParallel(model)\noptim" in text
+    assert f"model = model.to(device)\nmodel = {WRAPPED})\noptim" in text
 
 
 @pytest.mark.parametrize(
@@ -139,10 +140,7 @@ def test_inputs_that_data_parallel_moved_are_moved() -> None:
     source = changed(
         ("model.to(device)", "nn.DataParallel(model).to(device)"), ("model(x.to(device))", "model(x)")
     )
-    assert (
-        'DistributedDataParallel(model, device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None)'
-        in body(source)
-    )
+    assert f'{WRAPPED}, device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None)' in body(source)
 
 
 def test_only_the_training_loader_is_sharded() -> None:

@@ -31,25 +31,59 @@ ARGUMENTS = {
 CHECKPOINTS = {"functions": "model.pt", "trainer": "best.pt", "module_level": "net.pt"}
 
 
-# PyTorch's gloo, without Isthmus in the process: some ranks abort once the group is destroyed, in 2 of 14 runs.
-ENDS_BADLY, ATTEMPTS = "terminate called without an active exception", 4
+# Ends right after a number was reduced: gloo's thread may still hold its tensor then.
+SHORT = """\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(torch.ones(4, 3), batch_size=4)
+model = torch.nn.Linear(3, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    loss = model(x.cuda()).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+# Pairs of ranks, forked so that PyTorch is imported once. A thread that asks for Python's lock gets it only where the
+# script gives it away, and one core is all there is: what a busy machine does now and then.
+PAIRS = """\
+import os, socket, sys
+import torch, torch._dynamo
+
+sys.setswitchinterval(100)
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec")
+failed = []
+for pair in range(8):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(2):
+        if not (child := os.fork()):
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+            os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+            exec(code, globals())
+            sys.exit()  # through Python's own end, as every script
+        children.append(child)
+    failed += [status for child in children if (status := os.waitpid(child, 0)[1])]
+sys.exit(f"ended badly: {failed}" if failed else 0)
+"""
 
 
 def _run(command: tuple[str, ...], folder: Path, chip: bool) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
     settings = {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(chip))}
-    for _ in range(ATTEMPTS):
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            env={**kept, **settings},
-            check=False,
-        )
-        if chip or ENDS_BADLY not in done.stderr:
-            break
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**kept, **settings},
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -88,6 +122,14 @@ def test_two_ranks_on_the_cpu(script: str, tmp_path: Path) -> None:
     assert _numbers(two) == pytest.approx(_numbers(before), rel=2e-5, abs=1e-6)
     assert re.sub(NUMBER, "", two) == re.sub(NUMBER, "", one)
     _same_checkpoint(tmp_path / "one" / CHECKPOINTS[script], tmp_path / "two" / CHECKPOINTS[script])
+
+
+def test_ranks_end_well_whatever_gloo_still_holds(tmp_path: Path) -> None:
+    result = convert_source(SHORT, "short.py", options=["ddp"])
+    assert "print_once(mean_over_ranks(loss).item())" in result.text
+    script = tmp_path / "short.py"
+    script.write_text(result.text)
+    _run((sys.executable, "-c", PAIRS, str(script)), tmp_path, False)
 
 
 def test_two_ranks_on_the_host_chip_shuffle_as_one_does(tmp_path: Path) -> None:

@@ -22,6 +22,14 @@ def start_process_group():
         torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
 '''
 
+GROUP = '''\
+def model_group():
+    """The process group of the model's gradients; None is the default group."""
+    # The CPU's threads end with their group, unless a model holds it. Those that free reduced numbers must have ended
+    # before Python does: it would abort them.
+    return torch.distributed.new_group() if DEVICE.type == "cpu" else None
+'''
+
 LOADER = '''\
 def training_loader(dataset, batch_size=1, shuffle=None, drop_last=False, generator=None, **options):
     """A loader of this rank's share of every global batch."""
@@ -77,6 +85,7 @@ def save_once(*values, **options):
 
 BY_NAME = {
     "start_process_group": START,
+    "model_group": GROUP,
     "training_loader": LOADER,
     "sum_over_ranks": SUM,
     "mean_over_ranks": MEAN,

@@ -45,11 +45,11 @@ def wrap(program: Program, edits: Edits, training: Training) -> Wrap:
     for call in calls:
         _take_off(program, edits, call)
     _point_to_ddp(program, edits, calls)
-    options = ""
+    options = ", process_group=model_group()"
     if calls and not _moves_inputs(
         program, training
     ):  # DataParallel did; DistributedDataParallel does if told
-        options = ', device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None'
+        options += ', device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None'
     line = f"{place.name} = torch.nn.parallel.DistributedDataParallel({place.name}{options})"
     edits.insert_lines_after(place.statement, line, "the model is wrapped once it is on its device")
     _ask_module(program, edits, training.model, place)

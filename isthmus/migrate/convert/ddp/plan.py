@@ -52,7 +52,7 @@ def plan(source: str, device: str) -> Plan | None:
         return None
     _check(program, training)
     edits = Edits(source)
-    used = {"start_process_group", "training_loader"}
+    used = {"start_process_group", "model_group", "training_loader"}
     place = model.wrap(program, edits, training)
     for call in training.loaders:
         edits.replace(call.func, "training_loader", "each rank loads its share of every batch")
