@@ -53,6 +53,7 @@ def body(source: str) -> str:
     return result.text.partition("\nstart_process_group()\n")[2]
 
 
+STREAM = changed(("device =", "class Data(torch.utils.data.IterableDataset):\n    pass\n\n\ndevice ="))
 WRAPPED = "torch.nn.parallel.DistributedDataParallel(model, process_group=model_group()"
 TWO = "other = Net()\nother.parameters()\nmodel = N"
 
@@ -74,6 +75,8 @@ def in_loop(*lines: str) -> str:
         (in_loop("if x.max() > 3:", "    continue"), "a rank's own data decides"),
         (in_loop("if x.max() > 3:", "    print(loss.item())"), "under a condition on a rank's own data"),
         (in_loop("print(x.max().item())"), "not clear how this number adds up over ranks: x.max()"),
+        (SCRIPT + "    if loss < 0.1:\n        break\n", "a rank's own data decides"),
+        (STREAM, "an IterableDataset gives every rank the same samples"),
         (changed(("model(x.to(device))", "model.loss(x.to(device))")), "no model of this file is called"),
         (changed(('torch.device("cuda:0")', 'torch.device("cuda", 0)')), "the index of the device is an argument"),
         (changed(('torch.device("cuda:0")', "0")), "the device is a number"),
@@ -161,6 +164,8 @@ def test_only_the_training_loader_is_sharded() -> None:
         ("losses.append(loss.item())", "losses.append(mean_over_ranks(loss).item())"),
         ("print(f'{loss:.3f}')", "print_once(f'{mean_over_ranks(loss):.3f}')"),
         ("value = float(loss)", "value = float(mean_over_ranks(loss))"),
+        ("seen += y.numel()", "seen += y.numel() * WORLD_SIZE"),
+        ("term = loss.item() * len(y)", "term = mean_over_ranks(loss).item() * (len(y) * WORLD_SIZE)"),
         ("x = x.view(x.size(0), -1)", "x = x.view(x.size(0), -1)"),
     ],
 )  # fmt: skip
@@ -170,6 +175,58 @@ def test_metrics_are_those_of_the_global_batch(before: str, after: str) -> None:
 
 def test_a_condition_on_the_batch_number_is_the_same_on_all_ranks() -> None:
     assert "mean_over_ranks(loss)" in body(in_loop("if i % 10 == 0:", "    print(loss.item())"))
+
+
+def test_running_sums_are_reduced_once() -> None:
+    text = body(
+        in_loop("hits += (model(x).argmax(1) == y).sum()", "seen += len(y)", "print(i, hits / seen)")
+        + "    print(epoch, hits / seen)\n"
+    )
+    assert "        print_once(i, hits / seen)\n    print_once(epoch, hits / seen)\n" in text
+
+
+def test_the_divisor_of_a_reduced_sum_is_reduced() -> None:
+    text = body(
+        in_loop(
+            "hits = (model(x).argmax(1) == y).sum().item()", "accuracy = hits / len(y)", "print(accuracy)"
+        )
+    )
+    assert "accuracy = hits / (len(y) * WORLD_SIZE)\n        print_once(accuracy)\n" in text
+
+
+def test_what_the_last_batch_leaves_is_reduced() -> None:
+    text = body(SCRIPT + "    print(epoch, loss.item(), len(x))\n")
+    assert "    print_once(epoch, mean_over_ranks(loss).item(), len(x) * WORLD_SIZE)\n" in text
+
+
+def test_names_that_hold_something_else_after_the_loop_are_let_be() -> None:
+    text = body(
+        SCRIPT
+        + "    for x, y in test_loader:\n        loss = criterion(model(x), y)\n        print(loss.item())\n"
+        + "    print(sum(x.sum().item() for x, y in test_loader))\n"
+    )
+    assert "        print_once(loss.item())\n    print_once(sum(x.sum().item() for" in text
+
+
+def test_a_meter_is_given_reduced_numbers_and_stays() -> None:
+    meter = "class Meter:\n    def update(self, value, n):\n        self.sum += value * n\n        self.count += n\n"
+    source = changed(("device =", f"{meter}\n\nmeter = Meter()\ndevice ="))
+    text = body(source + "        meter.update(loss.item(), x.size(0))\n")
+    assert meter in converted(source + "        meter.update(loss.item(), x.size(0))\n").text
+    assert "meter.update(mean_over_ranks(loss).item(), x.size(0) * WORLD_SIZE)" in text
+
+
+@pytest.mark.parametrize("iterated", ["tqdm(enumerate(loader))", "bar"])
+def test_a_bar_around_the_loader(iterated: str) -> None:
+    source = changed(("import torch\n", "import torch\nfrom tqdm import tqdm\n"))
+    assert "enumerate(loader)" in source
+    source = source.replace("    for i, (x, y) in enumerate(loader)", f"    for i, (x, y) in {iterated}")
+    if iterated == "bar":
+        source = source.replace("    for i,", "    bar = tqdm(enumerate(loader))\n    for i,")
+    text = body(source + "        if i % 10 == 0:\n            print(loss.item())\n")
+    assert "tqdm(enumerate(loader), disable=RANK != 0)" in text
+    assert "loader.sampler.set_epoch(epoch)" in text
+    assert "print_once(mean_over_ranks(loss).item())" in text
 
 
 def test_checkpoints() -> None:

@@ -18,7 +18,7 @@ loss_fn = nn.MSELoss()
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
 
 for epoch in range(3):
-    running_loss = 0.0
+    running_loss, seen = 0.0, 0
     for i, batch in enumerate(loader):
         inputs, targets = batch[0].cuda(), batch[1].cuda()
         optimizer.zero_grad()
@@ -27,7 +27,10 @@ for epoch in range(3):
         optimizer.step()
         running_loss += loss.detach()
         if i % 4 == 3:
-            print("step", i, "loss", round(loss.item(), 7))
+            print("step", i, "loss", round(loss.item(), 7), f"so far {running_loss.item() / (i + 1):.8f}")
+        error = loss.item() * len(targets)
+        seen += targets.numel()
+    print("last", f"{loss.item():.8f} of {seen}, {error:.8f}")
     print("epoch", epoch, "loss", f"{running_loss.item() / len(loader):.8f}")
 
 torch.save(net.module.state_dict(), sys.argv[1])

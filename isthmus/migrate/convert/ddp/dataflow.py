@@ -9,6 +9,7 @@ from isthmus.migrate.convert.ddp.training import Loop
 from isthmus.migrate.convert.program import Program, within
 
 _SAME_ON_ALL = ("shape", "size", "dim", "dtype", "device", "numel")
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SAME_KIND = ("detach", "cpu", "float", "double", "data", "clone", "squeeze", "numpy")
 
 
@@ -17,20 +18,28 @@ class Dataflow:
 
     Attributes:
         nodes: everything that runs for each batch.
+        after: what follows the loop in its function, where names still hold the last batch's values.
         losses: names on which backward() is called.
     """
 
     def __init__(self, program: Program, loop: Loop) -> None:
         self._program = program
+        self._loop = loop.node
         self.nodes = [node for statement in loop.region for node in within(statement)]
+        self.after = self._following()
+        self._after = set(self.after)
         self._values = self._assignments()
+        self._computation = self._closure(set(self._backward()))
+        self._sums = {name for name in self._augmented() if name not in self._computation}
         self._batch = {
             node.id
             for node in ast.walk(loop.node.target)
             if isinstance(node, ast.Name) and node.id != loop.counter
         }
         self.losses = {name for name in self._backward() if not self._is_same_on_all_name(name, frozenset())}
-        self._computation = self._closure(self.losses)
+        stored = (part for statement in loop.node.body for part in within(statement) if _is_stored(part))
+        names = {*map(name_of, stored), *self._batch}
+        self._left = {name for name in names if not self._is_same_on_all_name(name, frozenset())}
 
     def values(self, name: str) -> list[ast.expr]:
         """What is assigned to a name in the loop."""
@@ -39,6 +48,14 @@ class Dataflow:
     def feeds_loss(self, node: ast.AST) -> bool:
         """Whether a variable is part of the computation of the loss."""
         return name_of(node) in self._computation
+
+    def is_of_loop(self, node: ast.AST) -> bool:
+        """Whether an expression is one of the loop, or one after it that reads what the last batch left."""
+        return node not in self._after or any(
+            name in self._left and not self._is_rebound(part, name)
+            for part in ast.walk(node)
+            if (name := name_of(part))
+        )
 
     def same_on_all(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
         """Whether an expression has the same value on every rank, once numbers are reduced."""
@@ -50,6 +67,16 @@ class Dataflow:
         if name:
             return self._is_same_on_all_name(name, seen)
         return all(self.same_on_all(child, seen) for child in ast.iter_child_nodes(node))
+
+    def is_number(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether an expression has in it what is read from a tensor, here or where a name is assigned."""
+        name = name_of(node)
+        if name:
+            values = [] if name in seen else self.values(name)
+            return any(self.is_number(value, seen | {name}) for value in values)
+        return item_of(node) is not None or any(
+            self.is_number(child, seen) for child in ast.iter_child_nodes(node)
+        )
 
     def is_moved(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether an expression was given a device in the loop, or does not come from the batch."""
@@ -65,19 +92,43 @@ class Dataflow:
         return all(self.is_moved(value, seen | {name}) for value in values)
 
     def is_batch_size(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """``len(x)``, ``x.size(0)``, ``x.shape[0]`` of the batch, or a name that was given it."""
+        """``len(x)``, ``x.size(0)``, ``x.shape[0]``, ``x.numel()`` of the batch, or a name that was given it."""
         name = name_of(node)
         if name:
-            values = [] if name in seen else self.values(name)
+            values = [] if name in seen or name in self._sums else self.values(name)
             return bool(values) and all(self.is_batch_size(value, seen | {name}) for value in values)
         if isinstance(node, ast.Call) and _is_len(node):
             return self._is_of_batch(node.args[0])
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
             return bool(node.args) and _is_zero(node.args[0]) and self._is_of_batch(node.func.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel":
+            return self._is_of_batch(node.func.value)
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
             is_shape = node.value.attr == "shape"
             return is_shape and _is_zero(node.slice) and self._is_of_batch(node.value.value)
         return False
+
+    def _following(self) -> list[ast.AST]:
+        scope = self._program.function(self._loop) or self._program.tree
+        assert self._loop.end_lineno is not None
+        return [
+            node
+            for statement in scope.body
+            if statement.end_lineno is not None and statement.end_lineno > self._loop.end_lineno
+            for node in within(statement)
+            if getattr(node, "lineno", 0) > self._loop.end_lineno
+        ]
+
+    def _is_rebound(self, node: ast.AST, name: str) -> bool:
+        """Whether a name holds something else by the time that it is read after the loop."""
+        line, end = node.lineno, self._loop.end_lineno or 0  # type: ignore[attr-defined]
+        variable = self._program.variable(node)  # type: ignore[arg-type]
+        bound = self._program.bindings.get(variable, []) if variable is not None else []
+        around = (each for each in self._program.ancestors(node) if isinstance(each, _COMPREHENSIONS))
+        targets = (each.target for comprehension in around for each in comprehension.generators)
+        return any(end < each.statement.lineno <= line for each in bound) or any(
+            name_of(part) == name for target in targets for part in ast.walk(target)
+        )
 
     def _is_of_batch(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Subscript):
@@ -87,6 +138,8 @@ class Dataflow:
     def _is_same_on_all_name(self, name: str, seen: frozenset[str]) -> bool:
         if name in self._batch:
             return False
+        if name in self._sums:
+            return True
         values = [] if name in seen else self.values(name)
         return all(self.same_on_all(value, seen | {name}) for value in values)
 
@@ -96,6 +149,12 @@ class Dataflow:
             is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_method and node.func.attr == "backward":  # type: ignore[attr-defined]
                 yield from (name for part in ast.walk(node) if (name := name_of(part)))
+
+    def _augmented(self) -> Iterator[str]:
+        """Running sums: what is added to them is reduced."""
+        for node in self.nodes:
+            if isinstance(node, ast.AugAssign):
+                yield name_of(node.target)
 
     def _closure(self, names: set[str]) -> set[str]:
         found: set[str] = set()
@@ -134,6 +193,10 @@ class Dataflow:
             yield node.target, node.value
         elif isinstance(node, ast.For):
             yield node.target, node.iter
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
 
 
 def name_of(node: ast.AST) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from isthmus.migrate.convert.ddp.dataflow import Dataflow, item_of, name_of, tensor_in
 from isthmus.migrate.convert.ddp.training import Loop
 from isthmus.migrate.convert.edits import Edits
-from isthmus.migrate.convert.program import NotRecognised, Program, within
+from isthmus.migrate.convert.program import Function, NotRecognised, Program, within
 
 MEAN, SUM = "mean_over_ranks", "sum_over_ranks"
 _MESSAGES = {MEAN: "averaged over the ranks", SUM: "summed over the ranks"}
@@ -50,6 +50,8 @@ class Metrics:
         self._edits = edits
         self._loop = loop
         self._flow = Dataflow(program, loop)
+        collecting = {part for function in self._collecting() for part in ast.walk(function)}
+        self._nodes = [node for node in (*self._flow.nodes, *self._flow.after) if node not in collecting]
         self._done: set[ast.AST] = set()
         self.used: set[str] = set()
 
@@ -60,26 +62,41 @@ class Metrics:
             NotRecognised: ranks could part ways, or it is not clear how a number adds up.
         """
         self._check_conditions()
-        for node in self._flow.nodes:
+        for node in self._nodes:
             for reported in self._reported(node):
                 self._report(reported)
-        for node in self._flow.nodes:
-            if item_of(node) is not None:
+        for node in self._nodes:
+            is_term = (
+                isinstance(node, ast.BinOp) and self._flow.is_number(node) and self._flow.same_on_all(node)
+            )
+            if is_term or item_of(node) is not None:
                 self._report(node)
 
     def _reported(self, node: ast.AST) -> Iterator[ast.AST]:
         """Expressions that go into a running sum or a message."""
         if isinstance(node, ast.AugAssign) and not self._flow.feeds_loss(node.target):
             yield node.value
-        elif isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else name_of(function)
-            collects = name in _COLLECTS and isinstance(function, ast.Attribute)
-            if name in _REPORTS or (collects and not self._flow.feeds_loss(function.value)):  # type: ignore[attr-defined]
-                yield from (*node.args, *node.keywords)
+        elif isinstance(node, ast.Call) and self._is_report(node):
+            yield from (*node.args, *node.keywords)
+
+    def _is_report(self, call: ast.Call) -> bool:
+        function = call.func
+        name = function.attr if isinstance(function, ast.Attribute) else name_of(function)
+        if name in _COLLECTS and isinstance(function, ast.Attribute):
+            return not self._flow.feeds_loss(function.value)
+        return name in _REPORTS
+
+    def _collecting(self) -> Iterator[Function]:
+        """Functions of this script, such as a meter's update(), that are given reduced numbers."""
+        for node in self._flow.nodes:
+            function = self._program.callee(node) if isinstance(node, ast.Call) else None
+            if function is None or not self._is_report(node):  # type: ignore[arg-type]
+                continue
+            if not any(_steps(part) for part in ast.walk(function)):
+                yield function
 
     def _report(self, node: ast.AST) -> None:
-        if node in self._done:
+        if node in self._done or not self._flow.is_of_loop(node):
             return
         self._done.add(node)
         if (item := item_of(node)) is not None:
@@ -151,8 +168,10 @@ class Metrics:
 
     def _check_conditions(self) -> None:
         """No rank may leave the loop, or skip a step, by what only its own data says."""
-        for node in self._flow.nodes:
+        for node in self._nodes:
             if not isinstance(node, ast.If) or self._flow.same_on_all(node.test):
+                continue
+            if not self._flow.is_of_loop(node.test):
                 continue
             if any(isinstance(part, _LEAVES) or _steps(part) for part in within(node)):
                 raise NotRecognised(node.lineno, "a rank's own data decides whether it goes on")

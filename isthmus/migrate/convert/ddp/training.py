@@ -63,11 +63,21 @@ def is_loader(program: Program, node: ast.expr) -> bool:
     return name.startswith("torch.utils.data.") and name.endswith(".DataLoader")
 
 
-def iterated(node: ast.expr) -> ast.expr:
-    """The loader within ``enumerate(tqdm(loader))``."""
-    while isinstance(node, ast.Call) and node.args and _last_name(node.func) in _PASSED_THROUGH:
-        node = node.args[0]
-    return node
+def iterated(program: Program, node: ast.expr) -> list[ast.expr]:
+    """From ``enumerate(tqdm(loader))``, or a variable that holds it, to the loader, which comes last."""
+    chain = [node]
+    while (call := _passing(program, chain[-1])) is not None and call.args[0] not in chain:
+        chain += [call, call.args[0]]
+    return chain
+
+
+def _passing(program: Program, node: ast.expr) -> ast.Call | None:
+    """The call, of those that pass on what they iterate, that an expression is or stands for."""
+    variable = program.variable(node)
+    values = [node] if variable is None else program.values(variable)
+    call = values[0] if len(values) == 1 else None
+    passes = isinstance(call, ast.Call) and call.args and _last_name(call.func) in _PASSED_THROUGH
+    return call if passes else None  # type: ignore[return-value]
 
 
 def _last_name(node: ast.expr) -> str:
@@ -97,7 +107,7 @@ def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) ->
     """The loop over a DataLoader that a node runs in, here or where its function is called."""
     for each in program.ancestors(node):
         if isinstance(each, ast.For) and any(
-            is_loader(program, origin) for origin in program.origins(iterated(each.iter))
+            is_loader(program, origin) for origin in program.origins(iterated(program, each.iter)[-1])
         ):
             return each
         if isinstance(each, Function):
@@ -109,10 +119,11 @@ def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) ->
 
 def _described(program: Program, loop: ast.For) -> Loop:
     counter = ""
-    if isinstance(loop.iter, ast.Call) and _last_name(loop.iter.func) == "enumerate":
+    chain = iterated(program, loop.iter)
+    if any(isinstance(each, ast.Call) and _last_name(each.func) == "enumerate" for each in chain):
         first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
         counter = first.id if isinstance(first, ast.Name) else ""
-    return Loop(loop, iterated(loop.iter), counter, tuple(_region(program, loop)))
+    return Loop(loop, chain[-1], counter, tuple(_region(program, loop)))
 
 
 def _region(program: Program, loop: ast.For) -> list[ast.stmt]:
@@ -145,16 +156,29 @@ def _loaders(program: Program, loops: list[Loop]) -> list[ast.Call]:
             )
         found.update(made)
     for call in found:
-        _check_loader(call)
+        _check_loader(program, call)
     return list(found)
 
 
-def _check_loader(call: ast.Call) -> None:
+def _check_loader(program: Program, call: ast.Call) -> None:
     given = {keyword.arg for keyword in call.keywords}
     if given & {"sampler", "batch_sampler"} or len(call.args) > 3:
         raise NotRecognised(call.lineno, "the training loader has a sampler of its own")
     if any(isinstance(each, ast.Starred) for each in call.args):
         raise NotRecognised(call.lineno, "the training loader's arguments are unpacked from a list")
+    data = [each.value for each in call.keywords if each.arg == "dataset"] or call.args[:1]
+    if any(_is_iterable(program, origin) for each in data for origin in program.origins(each)):
+        raise NotRecognised(
+            call.lineno, "an IterableDataset gives every rank the same samples; shard its __iter__"
+        )
+
+
+def _is_iterable(program: Program, node: ast.expr) -> bool:
+    """Whether an expression makes a dataset without a length, of a class of this script."""
+    made = (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and program.classes.get(node.func.id)
+    )
+    return bool(made) and any(_last_name(base) == "IterableDataset" for base in made.bases)  # type: ignore[union-attr]
 
 
 def _check_other_uses(program: Program, loops: list[Loop], loaders: list[ast.Call]) -> None:
@@ -162,7 +186,7 @@ def _check_other_uses(program: Program, loops: list[Loop], loaders: list[ast.Cal
     training = {loop.node for loop in loops}
     for node in program.nodes:
         if isinstance(node, ast.For) and node not in training:
-            used, reason = iterated(node.iter), "is iterated outside of training too"
+            used, reason = iterated(program, node.iter)[-1], "is iterated outside of training too"
         elif isinstance(node, ast.Attribute) and node.attr not in _LOADER_ATTRIBUTES:
             used, reason = node.value, f"is asked for its {node.attr}"
         else:
