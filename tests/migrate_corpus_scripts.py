@@ -44,6 +44,10 @@ def _tokens(folder: Path) -> None:
         numbers.randint(0, 100, 20_000).astype(np.uint16).tofile(folder / "data" / "made" / f"{name}.bin")
 
 
+def _results(folder: Path) -> None:
+    (folder / "results").mkdir()
+
+
 def _photographs(folder: Path) -> None:
     numbers = np.random.RandomState(0)
     for part in ("train", "test"):
@@ -102,7 +106,7 @@ SCRIPTS = (
     _examples("mnist_rnn", "--cuda --epochs 1 --log-interval 1"),
     _examples("mnist_forward_forward", "--epochs 3 --train_size 256 --test_size 64"),
     _examples("mnist_hogwild", "--cuda --epochs 1 --num-processes 1 --log-interval 1"),
-    _examples("vae", "--epochs 1 --log-interval 1"),
+    _examples("vae", "--epochs 1 --log-interval 1", prepare=_results),
     _examples("siamese_network", "--epochs 1 --log-interval 1"),
     _examples("dcgan", "--cuda --dataset fake --imageSize 64 --batchSize 4 --workers 0 --manualSeed 1", steps=4),
     _examples("imagenet", "--dummy --gpu 0 -b 4 -j 0 -p 1 --epochs 1 --seed 1", steps=2),

@@ -19,9 +19,10 @@ KEYWORDS = frozenset("name dest help metavar title label key description prog pr
 # Names whose strings are names in Python.
 IDENTIFIERS = frozenset("__all__ __slots__ __match_args__".split())
 
-# Names of integers, of indices of devices (None where none was chosen), and of devices.
+# Names of integers, of indices of devices (None where none was chosen), of lists of indices, and of devices.
 RANK = re.compile(r"(^|_)rank$")
 INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
+INDICES = re.compile(r"(^|_)(gpus|(gpu|device|cuda)_?(ids|idxs|indices))$")
 DEVICE = re.compile(r"(\w+\.)*\w*(device|DEVICE)")
 # Functions that return integers.
 INTEGERS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_index|device_count)$")

@@ -56,6 +56,17 @@ def test_a_file_that_may_run_without_torch(start: str) -> None:
     assert [finding.subject for finding in result.findings] == ["import torch"]
 
 
+@pytest.mark.parametrize(
+    "end", ["raise", "raise SystemExit(1) from None", "print('no torch')\n    sys.exit(1)"]
+)
+def test_a_file_that_ends_without_torch_defines_its_device(end: str) -> None:
+    start = f"import sys\n\ntry:\n    import torch\nexcept ImportError:\n    {end}\n"
+    result = convert_source(start + "\n\ndef move(x):\n    return x.cuda()\n", "a.py")
+    assert result.text.startswith(f"{start}\nDEVICE = torch.accelerator.")
+    assert "x.to(DEVICE)" in result.text and not result.findings
+    assert convert_source(result.text, "a.py").text == result.text
+
+
 IN_FUNCTION = """import os
 
 import torch

@@ -273,6 +273,7 @@ def test_a_copy_of_a_folder(tmp_path):
     ):
         (program / name).parent.mkdir(parents=True, exist_ok=True)
         (program / name).write_text("x = 1\n")
+    (program / "results" / "images").mkdir(parents=True)  # for what the program writes
     with (program / "data" / "large.bin").open("wb") as large:
         large.truncate(11 << 20)
     former = os.umask(0)
@@ -281,7 +282,7 @@ def test_a_copy_of_a_folder(tmp_path):
     finally:
         os.umask(former)
     assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*")) == [
-        "data", "data/large.bin", "data/small.bin", "train.py",
+        "data", "data/large.bin", "data/small.bin", "results", "results/images", "train.py",
     ]  # fmt: skip
     assert (copy / "data" / "large.bin").is_symlink() and not (copy / "data" / "small.bin").is_symlink()
     assert (copy / "train.py").stat().st_mode & 0o777 == 0o640 and (

@@ -33,6 +33,8 @@ def _is_integer(module: Module, node: ast.expr, above: frozenset[str]) -> bool:
     if isinstance(node, ast.BinOp):
         sides = (node.left, node.right)
         return isinstance(node.op, _OPERATORS) and all(_is_integer(module, each, above) for each in sides)
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
+        return words.INDICES.search(_last(node.value)) is not None
     if isinstance(node, ast.Call):
         return words.INTEGERS.search(_last(node.func)) is not None
     found = _bindings(module, node)

@@ -17,6 +17,8 @@ _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
 _PINNED = '{torch}.device("{target}")'
 _BLANK = cst.EmptyLine(indent=False)
+_EXIT = m.Call(m.OneOf(m.Name("exit"), m.Attribute(m.Name("sys"), m.Name("exit"))))
+_GIVES_UP = m.SimpleStatementLine([m.ZeroOrMore(), m.Raise() | m.Expr(_EXIT)])
 
 Statement = cst.BaseStatement | cst.BaseSmallStatement
 _IMPORTS = cst.Import | cst.ImportFrom
@@ -86,8 +88,18 @@ def is_torch_optional(module: cst.Module) -> bool:
     return _torch(module.body) is not None and _torch(_always(module)) is None
 
 
-def _always(module: cst.Module) -> list[Statement]:
-    return [each for each in module.body if isinstance(each, cst.SimpleStatementLine | cst.With)]
+def _always(module: cst.Module) -> Iterator[Statement]:
+    """Statements that have run where the module goes on, as far as they may be imports."""
+    for statement in module.body:
+        if isinstance(statement, cst.SimpleStatementLine | cst.With):
+            yield statement
+        elif isinstance(statement, cst.Try) and all(map(_gives_up, statement.handlers)):
+            yield from statement.body.body
+
+
+def _gives_up(handler: cst.ExceptHandler) -> bool:
+    """Whether a module ends where an error is handled."""
+    return m.matches(handler.body.body[-1], _GIVES_UP)
 
 
 def _value(context: Context) -> str:

@@ -11,6 +11,7 @@ from isthmus.migrate.convert.rule import Rule
 
 _OPERATORS = (cst.Add, cst.Subtract, cst.Multiply, cst.Modulo, cst.FloorDivide)
 _RANGE = m.Call(m.Name("range"))
+_ONE_OF_LIST = m.Subscript(slice=[m.SubscriptElement(m.Index())])
 
 
 def is_integer(rule: Rule, node: cst.BaseExpression) -> bool:
@@ -48,6 +49,8 @@ def _is_integer(rule: Rule, node: cst.BaseExpression, above: frozenset[str]) -> 
     if isinstance(node, cst.BinaryOperation):
         sides = (node.left, node.right)
         return isinstance(node.operator, _OPERATORS) and all(_is_integer(rule, x, above) for x in sides)
+    if m.matches(node, _ONE_OF_LIST):
+        return words.INDICES.search(last(cst.ensure_type(node, cst.Subscript).value)) is not None
     if isinstance(node, cst.Call):
         return words.INTEGERS.search(last(node.func)) is not None
     if may_default_to_none(rule, node):

@@ -75,8 +75,9 @@ def copy(root: Path, to: Path) -> None:
                 f"{root} has more than {_MOST} files; verify from the folder of the program alone"
             )
         target = to / kept
-        make_folder(target.parent)
-        if path.stat().st_size > _COPIED:
+        if path.is_dir():  # also an empty one, for what the program writes
+            make_folder(target)
+        elif path.stat().st_size > _COPIED:
             target.symlink_to(path.resolve())
         else:
             shutil.copyfile(path, target)
@@ -84,12 +85,12 @@ def copy(root: Path, to: Path) -> None:
 
 
 def _files(root: Path) -> Iterator[tuple[Path, Path]]:
+    """Every folder, then its files: the path, and the path within the root."""
     for folder, names, files in os.walk(root):
         here = Path(folder)
         names[:] = sorted(name for name in names if not _is_left_out(here / name))
-        yield from (
-            (here / name, (here / name).relative_to(root)) for name in files if (here / name).is_file()
-        )
+        paths = (here, *(here / name for name in files if (here / name).is_file()))
+        yield from ((path, path.relative_to(root)) for path in paths)
 
 
 def _is_left_out(folder: Path) -> bool:
