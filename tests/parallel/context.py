@@ -56,12 +56,12 @@ def causal_around_a_ring(rank: Rank) -> float:
     return compared(rank, "alltoall", is_causal=True)
 
 
-@within(1e-6)
+@within(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU
 def every_position_around_a_ring(rank: Rank) -> float:
     return compared(rank, "alltoall", is_causal=False)
 
 
-@within(1e-6)
+@within(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU
 def every_position_over_all_gather(rank: Rank) -> float:
     return compared(rank, "allgather", is_causal=False)
 

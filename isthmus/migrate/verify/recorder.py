@@ -21,6 +21,9 @@ from typing import Any
 from isthmus.after_import import when_imported
 from isthmus.migrate.verify.record import VARIABLE, Record, Request
 
+# Seconds. A thread of a process group that is the last to hold a tensor of Python's frees it under Python's lock; it
+# aborts the process if Python has ended by then.
+_LET_GO = 0.2
 _LOW_PRECISION = ("torch.float16", "torch.bfloat16")
 
 
@@ -116,6 +119,8 @@ class Recorder:
         self._finish()
         if self._record.ended and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+        if "RANK" in os.environ:
+            time.sleep(_LET_GO)
 
     def _finish(self) -> None:
         """Write the record, once, and in this process only, if there is something in it."""
