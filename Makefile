@@ -82,14 +82,14 @@ format: $(STAMPS)/packages
 	@$(BIN)/clang-format -i $(FORMATTED)
 
 opinfo: setup
-	@$(BIN)/python -m tests.opinfo
+	@$(BIN)/python -m tools.opinfo
 
 conform: setup
 	@ISTHMUS_HOST_DEVICES=2 $(BIN)/isthmus conform run --driver host --output runs/conform/host
 	@$(BIN)/isthmus conform run --driver host --through pytorch --output runs/conform/host-pytorch
 	@$(BIN)/isthmus conform run --driver numpy --output runs/conform/numpy
 	@echo "make: the suite in a fresh environment without PyTorch"
-	@$(BIN)/python -m pytest -m slow tests/test_without_torch.py
+	@$(BIN)/python -m pytest -m slow tests/conformance/test_without_torch.py
 
 bench: setup
 	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse; do \
@@ -109,24 +109,24 @@ internevo: setup $(STAMPS)/internevo
 	  tests/scripts/internevo_training.py bf16 flash
 
 megatron: setup
-	@$(BIN)/python -m tests.megatron_checkout $(MEGATRON)
+	@$(BIN)/python -m tools.megatron.checkout $(MEGATRON)
 	@$(MAKE) --no-print-directory megatron-tests
 
 # What only Megatron's tests ask for stays beside the environment. An interrupted run goes on where it was.
 megatron-tests: setup
 	@test -d build/megatron-tests || $(PIP) --no-deps --target build/megatron-tests einops pytest-asyncio pytest-mock
-	@$(BIN)/python -m tests.megatron_unit_tests $(MEGATRON)
+	@$(BIN)/python -m tools.megatron.unit_tests $(MEGATRON)
 
 # MIRRORS is a folder of git repositories, pytorch/examples and so on. An interrupted run goes on where it was.
 migrate-corpus: setup
 	@test -d build/migrate-corpus || $(PIP) --no-deps --target build/migrate-corpus torchvision==0.28.0 six
-	@$(BIN)/python -m tests.migrate_corpus $(MIRRORS)
+	@$(BIN)/python -m tools.migrate_corpus $(MIRRORS)
 
 mutate: setup
-	@$(BIN)/isthmus conform mutate --output benchmarks/results/mutation.json
+	@$(BIN)/python -m tools.mutation --output benchmarks/results/mutation.json
 
 sanitize: setup
-	@$(BIN)/python -m tests.sanitize
+	@$(BIN)/python -m tools.sanitize
 
 clean:
 	@rm -rf build dist *.egg-info isthmus/_build.py isthmus/include

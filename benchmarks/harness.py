@@ -87,7 +87,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(name: str, rows: list[dict[str, Any]], *, unfair: str, settings: dict[str, Any] | None = None) -> Path:
+def save(
+    name: str, rows: list[dict[str, Any]], *, unfair: str, settings: dict[str, Any] | None = None
+) -> Path:
     """Write benchmarks/results/<name>.json (the newest run) and return its path.
 
     Args:

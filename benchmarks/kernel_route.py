@@ -75,7 +75,11 @@ def operators(folder: Path) -> dict[str, Callable[[], Any]]:
         define.define(name + SCHEMA)
     define.impl("python_torch", lambda a, b, out: None, "PrivateUse1")
     load_inline(
-        "isthmus_bench_torch", TORCH_OPERATOR, build_directory=str(folder), is_python_module=False, verbose=False
+        "isthmus_bench_torch",
+        TORCH_OPERATOR,
+        build_directory=str(folder),
+        is_python_module=False,
+        verbose=False,
     )
     a, b, out = (torch.ones(1, device="chip") for _ in range(3))
     ours, theirs = torch.ops.isthmus_bench, torch.ops.isthmus_bench_torch
@@ -92,12 +96,16 @@ def operators(folder: Path) -> dict[str, Callable[[], Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=31, help="measured rounds (default 31)")
-    parser.add_argument("--calls", type=int, default=20000, help="calls per operator and round (default 20000)")
+    parser.add_argument(
+        "--calls", type=int, default=20000, help="calls per operator and round (default 20000)"
+    )
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.folder is None:  # the libraries have to be there before `import torch`
         with tempfile.TemporaryDirectory() as name:
-            environment = dict(os.environ, ISTHMUS_LIBRARIES=write_libraries(Path(name)), ISTHMUS_DRIVER="host")
+            environment = dict(
+                os.environ, ISTHMUS_LIBRARIES=write_libraries(Path(name)), ISTHMUS_DRIVER="host"
+            )
             command = [sys.executable, __file__, *sys.argv[1:], "--folder", name]
             raise SystemExit(subprocess.run(command, env=environment, check=False).returncode)
     measure(options)
@@ -118,8 +126,10 @@ def measure(options: argparse.Namespace) -> None:
         "C++": ratio(times["C++ kernel"], times["C++ TORCH_LIBRARY"]),
         "Python": ratio(times["Python kernel"], times["Python define+impl"]),
     }
-    print(f"kernel / PyTorch's own: C++ {ratios['C++']:.2f} (goal at most 1.10), "
-          f"Python {ratios['Python']:.2f} (goal at most 1.70)")
+    print(
+        f"kernel / PyTorch's own: C++ {ratios['C++']:.2f} (goal at most 1.10), "
+        f"Python {ratios['Python']:.2f} (goal at most 1.70)"
+    )
     rows += [{"operator": f"{name} kernel / PyTorch's own", "us": value} for name, value in ratios.items()]
     save("kernel_route", rows, unfair=UNFAIR, settings={"rounds": options.rounds, "calls": options.calls})
 

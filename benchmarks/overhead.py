@@ -34,7 +34,9 @@ def calls(device: str) -> dict[str, Callable[[], object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=31, help="measured rounds (default 31)")
-    parser.add_argument("--calls", type=int, default=20000, help="calls per operator and round (default 20000)")
+    parser.add_argument(
+        "--calls", type=int, default=20000, help="calls per operator and round (default 20000)"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     cpu, chip = calls("cpu"), calls("chip")
@@ -57,7 +59,9 @@ def main() -> None:
     print_table(rows)
     added = sorted(row["added_us"] for row in rows)
     median = (added[2] + added[3]) / 2
-    print(f"added: median {median:+.3f} us (goal at most +0.300), largest {added[-1]:+.3f} us (goal at most +0.450)")
+    print(
+        f"added: median {median:+.3f} us (goal at most +0.300), largest {added[-1]:+.3f} us (goal at most +0.450)"
+    )
     save("overhead", rows, unfair=UNFAIR, settings={"rounds": options.rounds, "calls": options.calls})
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from harness import difference, interleave, per_call, print_table, ratio, save
 
-from isthmus.migrate import shim
-from isthmus.migrate.rewrite import compile_source
+from isthmus import shim
+from isthmus.shim.rewrite import compile_source
 
 UNFAIR = (
     "Tensors so large that the copy hides the call, or one side before its first use of the device; so one element, "
@@ -62,7 +62,7 @@ def under_shim(name: str, count: int) -> Callable[[], float]:
     """A peer that enters the shim, measures the call, and leaves."""
 
     def measure() -> float:
-        with shim():
+        with shim.enter():
             return per_call(calls("cuda")[name], count)()
 
     return measure

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from isthmus import drivers
 
-DISABLED = ("none", "0")
 _TOOLS = ("ISTHMUS_DEBUG", "ISTHMUS_DEBUG_CALLS", "ISTHMUS_STREAM_CHECK")
 
 
@@ -75,7 +74,7 @@ def load() -> None:
             print(f"isthmus: the chip is not there: {outcome.reason}", file=sys.stderr)
     if not outcome.registered:
         _install_stub(outcome.reason)
-        if asked and asked not in DISABLED:
+        if asked and asked not in drivers.DISABLED:
             print(f"isthmus: ISTHMUS_DRIVER={asked} is not used: {outcome.reason}", file=sys.stderr)
     _status = outcome._replace(seconds=time.perf_counter() - start)
     if outcome.registered and any(name in os.environ for name in _TOOLS):
@@ -83,7 +82,7 @@ def load() -> None:
 
         environment.start()
     if outcome.registered and os.environ.get("ACCELERATE_TORCH_DEVICE", "").startswith("chip"):
-        from isthmus.migrate import hugging_face
+        from isthmus.shim import hugging_face
 
         hugging_face.install()
     if outcome.registered and os.environ.get("DS_ACCELERATOR") == "chip":
@@ -91,7 +90,7 @@ def load() -> None:
 
 
 def _register(asked: str) -> Status:
-    if asked in DISABLED:
+    if asked in drivers.DISABLED:
         raise Refused(f"ISTHMUS_DRIVER={asked} switches it off")
     _check_torch_version()
     _check_privateuse1_is_free()

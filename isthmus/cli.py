@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 import isthmus
+from isthmus._support.exits import fail
 from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
-from isthmus.exits import fail
 from isthmus.launch import cli as launch
-from isthmus.launch.megatron import app as megatron_app
 from isthmus.launch.run import separate_program
+from isthmus.megatron.cli import app as megatron_app
 from isthmus.memory.cli import app as memory
 from isthmus.migrate.cli import app as migrate
 from isthmus.profile.cli import app as profile

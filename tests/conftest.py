@@ -28,7 +28,7 @@ def same_numbers() -> None:
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Golden data by hand. A file of tests that needs other data has a fixture of its own."""
-    from conformance_data import write_golden
+    from tests.helpers.conformance_data import write_golden
 
     return write_golden(tmp_path_factory.mktemp("data") / "golden")
 
@@ -36,7 +36,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An operator library that is right about that data."""
-    from conformance_libraries import write_library
+    from tests.helpers.conformance_libraries import write_library
 
     return write_library(tmp_path_factory.mktemp("library"), "right")
 

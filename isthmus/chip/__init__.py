@@ -14,14 +14,10 @@ from isthmus.chip import (
     _utils,
     amp,
     comm,
-    cross_entropy,
-    data_parallel,
-    lazy_modules,
     memory,
     memory_leaks,
     nvtx,
     profiler,
-    profiler_stacks,
     random,
     sharing,
     streams,
@@ -100,6 +96,7 @@ from isthmus.chip.memory import (
     set_per_process_memory_fraction,
     use_mem_pool,
 )
+from isthmus.chip.patches import cross_entropy, data_parallel, lazy_modules, profiler_stacks
 from isthmus.chip.random import (
     _get_generator,
     default_generators,

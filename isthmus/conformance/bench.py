@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from isthmus._support.files import make_folder, write_file
 from isthmus.conformance.bench_cases import bench_cases, flops
 from isthmus.conformance.bench_limits import Limits, Timed
 from isthmus.conformance.calling import KernelError, make_context
@@ -23,7 +24,6 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.golden import Case, Reader
 from isthmus.conformance.libraries_target import LibrariesTarget
 from isthmus.conformance.plan import NotClaimed, Plan
-from isthmus.files import make_folder, write_file
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST
 from isthmus.opset.schema import parse

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from isthmus._support.files import user_cache
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import MANIFEST, REMEDY, GoldenError, Reader
 from isthmus.doctor import has_torch
-from isthmus.files import user_cache
 
 _KEPT = 3  # sets; older ones are for states of the opset that are gone
 _IN_USE_SECONDS = 6 * 3600.0  # a set that was taken so lately may be read by another run

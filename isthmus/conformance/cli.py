@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.exits import fail
+from isthmus._support.exits import fail
 
 if TYPE_CHECKING:
     from isthmus.conformance.run import Run
@@ -196,30 +196,3 @@ def bench(
         print(f"left out: {case}: {reason}")
     if output:
         print(f"report: {timing.write(output, result)}")
-
-
-@app.command()
-def mutate(
-    operators: Annotated[str, typer.Option(help="Only operators that match.")] = "*",
-    family: Annotated[str, typer.Option(help="Only this family.")] = "",
-    golden: Golden = None,
-    output: Annotated[
-        Path | None, typer.Option(help="JSON file, for `isthmus conform report --mutation`.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes at a time.", min=1)] = 2,
-    one_of_each: Annotated[bool, typer.Option(help="One mutant of each mutation operator.")] = False,
-) -> None:
-    """Test the suite itself: plant mistakes in right kernels and count those that it notices.
-
-    Exits with 0, with 1 if it notices less than 95 % or refuses a right kernel, or with 2 (wrong input).
-    """
-    from isthmus.conformance.mutation.command import mutate as try_mutants
-    from isthmus.conformance.mutation.run import MutationError
-
-    with _one_line():
-        try:
-            code = try_mutants(operators, family, golden, output, jobs, one_of_each)
-        except (MutationError, ValueError) as error:
-            raise fail(error, 2) from None
-    if code:
-        raise typer.Exit(code)

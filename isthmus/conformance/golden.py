@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus import files
+from isthmus._support import files
 from isthmus.conformance import arrays
 from isthmus.conformance.cases import Case, Expected, Result, Tensor, Tolerance, Value, row_major
 from isthmus.conformance.encoding import case_from_json, case_to_json

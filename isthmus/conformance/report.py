@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from isthmus._support.files import make_folder, write_file
 from isthmus.conformance.page import render
 from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
-from isthmus.files import make_folder, write_file
 
 _FORMAT = 1
 # XML 1.0 has no other control characters; messages carry what kernels say.

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus._support.files import write_file
 from isthmus.debug import called, readings
 from isthmus.debug.called import Called
 from isthmus.debug.errors import DebugError
 from isthmus.debug.readings import METRIC, Readings
-from isthmus.files import write_file
 
 # Without a tolerance: so many times what a repeated run differs by; rounding of float32 in a few steps at least.
 NOISE_FACTOR = 10.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.files import write_file
+from isthmus._support.files import write_file
 
 OWN_ROUTES = ("kernel", "delegate")
 _REFERENCES = ("decomposition", "delegate", "fallback")

@@ -16,11 +16,11 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from isthmus._support.files import make_folder, write_file
 from isthmus.debug import intercept, record
 from isthmus.debug.call import Call
 from isthmus.debug.origin import origin
 from isthmus.debug.reference import is_random
-from isthmus.files import make_folder, write_file
 
 FORMAT = 1
 CALL, TENSORS = "call.json", "tensors.safetensors"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from isthmus._support.exits import fail
 from isthmus.debug.errors import DebugError
-from isthmus.exits import fail
 
 _PROGRAM = {"allow_interspersed_args": False}
 _ROUTES = {

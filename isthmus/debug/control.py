@@ -132,7 +132,7 @@ def _carry_out(action: str, pattern: str = "*") -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from isthmus.files import write_file
+    from isthmus._support.files import write_file
 
     write_file(path, text.encode())
 

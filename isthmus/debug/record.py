@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
-from isthmus.files import make_folder
+from isthmus._support.files import make_folder
 
 EXIT_CODE = 3
 _DEFAULT_FOLDER = "isthmus-debug"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from isthmus import files
+from isthmus._support import files
 from isthmus.debug import intercept, record
 from isthmus.debug.capturing import Capture
 from isthmus.debug.comparison import Compare

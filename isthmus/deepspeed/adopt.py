@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from isthmus.patches import Scope
+from isthmus._support.patches import Scope
 
 FEATURE = "deepspeed"
 VARIABLE = "DS_ACCELERATOR"

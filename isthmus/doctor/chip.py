@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import isthmus
-from isthmus.doctor import child
+from isthmus._support import children
 from isthmus.doctor.finding import Check, Finding, State, describe, fail, ok, safely
 
 _GIB = 1 << 30
@@ -36,7 +36,7 @@ def without_torch() -> Iterator[Finding]:
 
 
 def _in_child(target: str) -> Iterator[Finding]:
-    outcome = child.run(target)
+    outcome = children.run(target)
     checking = "start"
     for record in outcome.records:
         checking = record.get("checking", checking)

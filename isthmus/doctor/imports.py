@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from isthmus.doctor import child, versions
+from isthmus._support import children
+from isthmus.doctor import versions
 from isthmus.doctor.finding import Finding, describe, fail, ok
 from isthmus.doctor.libraries import LIBRARIES, Library, find
 
@@ -53,7 +54,7 @@ def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:
     seconds = 0.0
     left = libraries
     while left:
-        outcome = child.run(f"{__name__}:records", *(one.module for one in left), environment=environment)
+        outcome = children.run(f"{__name__}:records", *(one.module for one in left), environment=environment)
         for library, record in zip(left, outcome.records, strict=False):
             seconds += record["seconds"]
             if record["problem"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from isthmus.doctor import child
+from isthmus._support import children
 from isthmus.doctor.finding import Finding, describe, fail, ok, warning
 
 _GROUP = "torch.backends"
@@ -32,9 +32,9 @@ def examine() -> Iterator[Finding]:
         yield fail(_SUBJECT, text, "uninstall one of them, or leave Isthmus out with ISTHMUS_DRIVER=none")
 
 
-def _try(point: EntryPoint) -> child.Outcome:
+def _try(point: EntryPoint) -> children.Outcome:
     off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    return child.run(f"{__name__}:records", point.name, point.value, environment=off)
+    return children.run(f"{__name__}:records", point.name, point.value, environment=off)
 
 
 def records(name: str, value: str) -> Iterator[dict[str, Any]]:
@@ -52,11 +52,11 @@ def records(name: str, value: str) -> Iterator[dict[str, Any]]:
     yield {"seconds": time.perf_counter() - start, "device": "" if device == _UNNAMED else device}
 
 
-def _device(outcome: child.Outcome) -> str:
+def _device(outcome: children.Outcome) -> str:
     return str(outcome.records[-1].get("device", "")) if outcome.records else ""
 
 
-def _judge(point: EntryPoint, outcome: child.Outcome) -> Iterator[Finding]:
+def _judge(point: EntryPoint, outcome: children.Outcome) -> Iterator[Finding]:
     if not outcome.records:
         return  # PyTorch itself cannot be imported, which has its own line
     last = outcome.records[-1]

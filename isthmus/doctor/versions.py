@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 import isthmus
-from isthmus.doctor import child
+from isthmus._support import children
 from isthmus.doctor.finding import Finding, each, fail, ok, warning
 
 # Plugins that follow PyTorch's own numbers: the first two must be equal.
@@ -85,7 +85,7 @@ def _plugins() -> Iterator[Finding]:
 
 def _requirements() -> Iterator[Finding]:
     """What `pip check` says: FAIL where PyTorch or Isthmus lacks something, a warning for the others."""
-    output, problem = child.command([sys.executable, "-P", "-m", "pip", "check"])
+    output, problem = children.command([sys.executable, "-P", "-m", "pip", "check"])
     complaints = [line for line in output.splitlines() if " requires " in line or " has requirement " in line]
     for line in complaints:
         found = fail if line.partition(" ")[0] in _OURS else warning

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
+DISABLED = ("none", "0")  # values of ISTHMUS_DRIVER that switch the chip off
 DESCRIPTION = "driver.toml"
 EMBEDDED = "host"  # always there, so every other driver comes before it
 ON_REQUEST = frozenset({"numpy"})  # shipped for people to learn from, never taken unasked

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus.after_import import when_imported
+from isthmus._support.after_import import when_imported
+from isthmus._support.patches import Scope
 from isthmus.chip.device import is_host_addressable
-from isthmus.patches import Scope
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

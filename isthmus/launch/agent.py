@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus.files import make_file
+from isthmus._support.files import make_file
 from isthmus.launch.failures import Failure, summary
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.exits import fail
+from isthmus._support.exits import fail
 from isthmus.launch.ranks import LOG_FOLDER, Ranks
 from isthmus.launch.run import Job, JobError
 
@@ -141,7 +141,7 @@ def run(
             megatron=megatron,
         )
         if explain:
-            from isthmus.migrate.explain import explanation
+            from isthmus.shim.explain import explanation
 
             print(explanation())
         else:

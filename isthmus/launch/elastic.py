@@ -21,8 +21,8 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, parse_args
 
-from isthmus import restarts
-from isthmus.files import make_file
+from isthmus._support import restarts
+from isthmus._support.files import make_file
 from isthmus.launch.watch import Rank
 
 __all__ = ["Agent", "SignalException"]

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isthmus.migrate.accelerator import Accelerator
+    from isthmus.shim.accelerator import Accelerator
 
 _GIB = 1 << 30
 _SHOWN_ROUTES = {

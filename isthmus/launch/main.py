@@ -18,7 +18,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from isthmus.launch import lines, process
-from isthmus.migrate import answers, import_hook, rewrite
+from isthmus.shim import answers, import_hook, rewrite
 
 _HIDDEN = {__file__, answers.__file__, rewrite.__file__, import_hook.__file__, runpy.__file__}
 _FROZEN = ("<frozen runpy>", "<frozen importlib.")  # Python hides the latter itself, except from our loader

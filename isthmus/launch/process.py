@@ -6,15 +6,17 @@ import os
 import signal
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
+from isthmus import shim
+from isthmus._support.patches import Scope
 from isthmus.launch import stacks
-from isthmus.migrate import FEATURE, import_hook, libraries
-from isthmus.patches import Scope
+from isthmus.shim import import_hook
 
 MAIN = "isthmus.launch.main"
 
-_scope = Scope(FEATURE)
+_scope = Scope(shim.FEATURE)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -42,9 +44,7 @@ def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
     if not _scope.patches:
         _prepare_rank()
-        import_hook.install(_scope)
-        libraries.install(_scope)
-        _scope.when_imported("torch", _enter, "the shim is entered then")
+        shim.install(_scope, _enter)
         for library in filter(None, os.environ.get("ISTHMUS_PATCH", "").split(",")):
             _scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
@@ -62,10 +62,9 @@ def _prepare_rank() -> None:
 
 
 def _enter() -> None:
-    from isthmus import debug
+    from isthmus._support.patches import PatchError
     from isthmus.launch import lines
-    from isthmus.migrate import accelerator, proxies
-    from isthmus.patches import PatchError
+    from isthmus.shim import accelerator, proxies
 
     try:
         current = accelerator.current(check=lines.expected())
@@ -80,9 +79,9 @@ def _enter() -> None:
     if lines.expected():
         lines.print_start(current)
     if hasattr(current.module, "set_route"):
-        debug.listen()
+        import_module("isthmus.debug").listen()  # by name: tools stand above this layer
     if os.environ.get("ISTHMUS_MEGATRON") == "1":
-        import isthmus.megatron  # noqa: F401 - the import adapts
+        import_module("isthmus.megatron")  # the import adapts
 
 
 def _patch(library: str) -> None:

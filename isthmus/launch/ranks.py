@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.files import make_folder
+from isthmus._support.files import make_folder
 
 AGENT = "isthmus.launch.agent"
 LOG_FOLDER = "runs/logs"

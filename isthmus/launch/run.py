@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from isthmus.launch import provide
 from isthmus.launch.process import MAIN
 from isthmus.launch.ranks import AGENT, JobError, Ranks, threads
+from isthmus.stand_ins import provide
 
 __all__ = ["PATCHABLE", "SITE", "Job", "JobError", "separate_program"]
 
@@ -142,9 +142,9 @@ class Job:
 
 def _check_driver(asked: str) -> None:
     """Say once, and before the ranks start, that there is no such driver."""
-    from isthmus import autoload, drivers
+    from isthmus import drivers
 
-    if asked and asked not in autoload.DISABLED and (problem := drivers.find(asked).problem):
+    if asked and asked not in drivers.DISABLED and (problem := drivers.find(asked).problem):
         raise JobError(f"--driver {asked} (or ISTHMUS_DRIVER): {problem}")
 
 

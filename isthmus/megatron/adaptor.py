@@ -13,14 +13,18 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from isthmus import patches
+from isthmus import shim
+from isthmus._support import patches
+from isthmus._support.patches import PatchError, Scope
 from isthmus.megatron import table
 from isthmus.megatron.signature import drift
 from isthmus.megatron.table import Replacement
-from isthmus.patches import PatchError, Scope
 
 FEATURE = "megatron"
-_LAYERS = str(Path(__file__).parent / "for_transformer_engine")
+_STAND_INS = {
+    "apex": "FusedAdam, norms and multi-tensor functions",
+    "transformer_engine": "linear layers, norms and attention",
+}
 
 _scope = Scope(FEATURE)
 _shim: Scope | None = None
@@ -33,7 +37,7 @@ def adopt() -> None:
 
     Raises:
         ImportError: megatron.core is imported already, and has bound what would be replaced.
-        isthmus.migrate.accelerator.NoAccelerator: there is none.
+        isthmus.shim.accelerator.NoAccelerator: there is none.
     """
     global _shim
     if _scope.patches:
@@ -42,9 +46,7 @@ def adopt() -> None:
         raise ImportError(
             "isthmus.megatron has to be imported before megatron.core; make it the first import of the script"
         )
-    from isthmus.migrate import shim
-
-    _shim = shim()
+    _shim = shim.enter()
     _provide()
     _rewrite_installed()
     for each in table.REPLACEMENTS:
@@ -95,15 +97,12 @@ def _apply(each: Replacement) -> None:
 
 def _provide() -> None:
     """Let Megatron find stand-ins for apex and Transformer Engine, where they are absent."""
-    from isthmus.launch import provide
+    from isthmus.stand_ins import provide
 
-    with contextlib.suppress(ValueError):  # the real one is installed
-        for folder in provide.folders("apex"):
-            _search(folder, "apex is absent: its FusedAdam, norms and multi-tensor functions by isthmus.ops")
-    if importlib.machinery.PathFinder.find_spec("transformer_engine") is None:
-        _search(
-            _LAYERS, "Transformer Engine is absent: its linear layers, norms and attention by isthmus.ops"
-        )
+    for name, replaced in _STAND_INS.items():
+        with contextlib.suppress(ValueError):  # the real one is installed
+            for folder in provide.folders(name):
+                _search(folder, f"{name} is not installed: isthmus.ops serves its {replaced}")
 
 
 def _search(folder: str, reason: str) -> None:
@@ -119,8 +118,8 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        from isthmus.migrate import import_hook
-        from isthmus.migrate.rewrite import worth_parsing
+        from isthmus.shim import import_hook
+        from isthmus.shim.rewrite import worth_parsing
 
         if not fullname.startswith("megatron."):
             return None
@@ -134,7 +133,7 @@ class _Finder(MetaPathFinder):
 
 
 def _rewrite_installed() -> None:
-    if not patches.active("migrate"):  # the accelerator is CUDA
+    if not patches.active(shim.FEATURE):  # the accelerator is CUDA
         return
     finder = _Finder()
     sys.meta_path.insert(0, finder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 
-from isthmus import patches
+from isthmus._support import patches
 from isthmus.megatron import adaptor, table
 
 
@@ -23,7 +23,7 @@ def explanation() -> tuple[str, bool]:
     left = adaptor.left()
     waiting = {f"sys.meta_path: {each.module}" for each in table.REPLACEMENTS}
     applied = [each for each in patches.active(adaptor.FEATURE) if each.target not in waiting]
-    shim = patches.active("migrate")
+    shim = patches.active("shim")
     width = max(len(each.target) for each in applied)
     lines = [
         f"megatron-core {core.__version__}: {len(applied)} patches; {len(shim)} more of the shim for CUDA"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isthmus import patches
+from isthmus._support import patches
 from isthmus.megatron import recompute
 
 CONTEXT_PARALLEL = {"megatron_cp_algo": "p2p", "kvallgather_cp_algo": "all_gather", "ulysses_cp_algo": "a2a"}
@@ -179,7 +179,7 @@ def without_hardware_queues(original: Callable[[], int]) -> Callable[[], int]:
 
     @functools.wraps(original)
     def get_device_arch_version() -> int:
-        return max(original(), 10) if patches.active("migrate") else original()
+        return max(original(), 10) if patches.active("shim") else original()
 
     return get_device_arch_version
 

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from isthmus.patches import resolve
+from isthmus._support.patches import resolve
 
 if TYPE_CHECKING:
     from isthmus.megatron.table import Replacement
@@ -40,7 +40,7 @@ def drift(each: Replacement) -> str:
     """Why a patch does not fit the Megatron that is imported; "" where it fits.
 
     Raises:
-        isthmus.patches.PatchError: there is no such class or module.
+        isthmus._support.patches.PatchError: there is no such class or module.
     """
     if not each.signatures:
         return ""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.exits import fail
+from isthmus._support.exits import fail
 
 app = typer.Typer(
     help="What training allocates, and how well an allocator serves it.",
@@ -47,7 +47,7 @@ def generate(
     output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("traces"),
 ) -> None:
     """Make a published trace: a training step of a large model under FakeTensorMode, without memory."""
-    from isthmus.files import make_folder
+    from isthmus._support.files import make_folder
     from isthmus.memory import catalogue
     from isthmus.memory.trace import write
 
@@ -133,7 +133,7 @@ def replay(
 
     The exit status is 1 where every allocator runs out of memory on every trace.
     """
-    from isthmus.files import write_file
+    from isthmus._support.files import write_file
     from isthmus.memory import picture as pictures
     from isthmus.memory import replay as engine
     from isthmus.memory.table import aligned, columns

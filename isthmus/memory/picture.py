@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.files import write_file
+from isthmus._support.files import write_file
 from isthmus.memory.replay import Outcome, Spans
 from isthmus.memory.table import columns, unit_for
 from isthmus.memory.trace import STEP, Trace, TraceError

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.exits import fail
+from isthmus._support.exits import fail
 from isthmus.migrate.convert.cli import convert, rules
 from isthmus.migrate.verify.cli import verify
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.exits import fail
+from isthmus._support.exits import fail
 
 if TYPE_CHECKING:
     from isthmus.profile.hot import Hot

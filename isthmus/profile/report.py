@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from isthmus.files import write_file
+from isthmus._support.files import write_file
 
 _MICROSECONDS = (("s", 1e6), ("ms", 1e3))
 _NAME_WIDTH = 72  # of the first column in text

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.migrate.convert.engine import convert_source
-from isthmus.migrate.findings import Severity
-from tests.migrate.analysis import findings
+from isthmus.migrate.source.findings import Severity
+from tests.helpers.analysis import findings
 
 FIXTURES = Path(__file__).parent / "fixtures"
 WHOLE_SCRIPTS = ("data-parallel", "apex")  # changed as a whole, under one code

@@ -6,8 +6,8 @@ import pytest
 
 from isthmus.migrate.analyse import codes, third_party
 from isthmus.migrate.convert.rules.apex_modules import COUNTERPARTS, ApexModules
-from isthmus.migrate.findings import Severity
-from tests.migrate.analysis import findings, found
+from isthmus.migrate.source.findings import Severity
+from tests.helpers.analysis import findings, found
 
 HEAD = "import torch, torch.nn as nn\nfrom torch.utils.data import DataLoader\n"
 LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
@@ -248,7 +248,7 @@ def test_every_code_has_a_title():
 
 
 def test_the_page_lists_every_code():
-    page = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "migrate.md").read_text()
     assert [line for line in page.splitlines() if line.startswith("| IM")][-len(codes.CODES) :] == [
         f"| {code} | {meaning} |" for code, meaning in codes.CODES.items()
     ]

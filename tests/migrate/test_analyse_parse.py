@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.migrate.analyse.parse import dotted, package_of, parse
-from isthmus.migrate.findings import Finding
-from tests.migrate.analysis import findings, notebook, source
+from isthmus.migrate.source.findings import Finding
+from tests.helpers.analysis import findings, notebook, source
 
 
 def broken(text: str, name: str = "a.py") -> list[tuple[str, str, int]]:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.migrate.analyse.engine import analyse
-from isthmus.migrate.sources import Source, walk
+from isthmus.migrate.source.files import Source, walk
 
 SETTINGS = settings(
     max_examples=60,

@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.migrate.analyse import csv_report, html_report, report, sarif, table
 from isthmus.migrate.analyse.engine import Report
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 FINDINGS = [
     Finding("IM001", Severity.MANUAL, "b&ä.py", 0, 0, "b&ä.py", "does not parse", "mend it"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.migrate.analyse import requirements, shell, third_party
-from isthmus.migrate.findings import Finding
-from isthmus.migrate.sources import Kind, Source
+from isthmus.migrate.source.files import Kind, Source
+from isthmus.migrate.source.findings import Finding
 
 Detector = Callable[[Source], Iterator[Finding]]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.migrate.analyse import engine
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 GRAPH = "    g = torch.cuda.CUDAGraph()\n"  # a finding that only a person can mend
 BASE = f"import torch\ndef bad():\n{GRAPH}"

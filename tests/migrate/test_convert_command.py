@@ -12,8 +12,6 @@ from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
 from isthmus.migrate.convert import patch, project
-from isthmus.migrate.convert.registry import all_rules
-from isthmus.migrate.convert.rules_page import page
 
 SOURCE = "import torch\n\nx = torch.zeros(2).cuda()\ntorch.cuda.empty_cache()\n"
 FILES = {
@@ -274,20 +272,8 @@ def test_the_other_name_of_a_file_keeps_its_text(tree: Path, tmp_path: Path) -> 
     assert stat.S_IMODE(file.stat().st_mode) == 0o755
 
 
-def test_rules_are_json_or_markdown() -> None:
-    result = CliRunner().invoke(app, ["migrate", "rules", "--json", "--markdown"])
-    assert (result.exit_code, result.stderr) == (2, "isthmus: --json and --markdown: give one of them\n")
-
-
 def test_names_are_quoted_as_git_does() -> None:
     assert patch.unified('caf\xe9"'.encode(), b"a\n", b"b\n").splitlines()[0] == (
         b'diff --git "a/caf\\303\\251\\"" "b/caf\\303\\251\\""'
     )
     assert patch.unified(b"x", b"a", b"a") == b""
-
-
-def test_the_page_of_the_rules_is_theirs() -> None:
-    written = Path(__file__).parents[2] / "docs" / "migrate-rules.md"
-    assert written.read_text() == page(all_rules()), (
-        "run: isthmus migrate rules --markdown > docs/migrate-rules.md"
-    )

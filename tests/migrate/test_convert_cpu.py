@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.migrate.convert.engine import convert_source
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.findings import Severity
 
 SCRIPT = """
 import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.migrate.convert.engine import convert_source
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.findings import Severity
 
 OWN_METHOD = """class Batch:
     def cuda(self):

@@ -9,7 +9,7 @@ from isthmus.migrate.analyse import engine
 from isthmus.migrate.analyse.cpp import Arity, read, schema_arity
 from isthmus.migrate.analyse.cpp_tokens import Of, Stream
 from isthmus.migrate.analyse.stand_ins import STAND_INS, advice, stand_in
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 KERNEL = r"""
 #include <cuda_runtime.h>

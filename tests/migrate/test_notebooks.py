@@ -7,8 +7,8 @@ import pytest
 
 from isthmus.migrate.convert.engine import convert_source
 from isthmus.migrate.convert.notebook import convert_notebook
-from isthmus.migrate.findings import Severity
-from tests.migrate.analysis import findings, notebook
+from isthmus.migrate.source.findings import Severity
+from tests.helpers.analysis import findings, notebook
 
 HEAD = """import torch
 

@@ -12,7 +12,7 @@ import torch
 from isthmus.migrate.analyse import engine, operators, probe, targets
 from isthmus.migrate.analyse.probe import Reach
 from isthmus.migrate.analyse.targets import Troubles, classify, troubles
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 REACHED = {
     "torch.linalg.eigh": {"aten::_linalg_eigh": "always", "aten::bmm": "backward"},
@@ -195,7 +195,7 @@ def test_the_table_is_made_once(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     short = tmp_path / "short.py"
     short.write_text(
-        "import json, sys\nfrom pathlib import Path\nfrom isthmus.files import write_file\n"
+        "import json, sys\nfrom pathlib import Path\nfrom isthmus._support.files import write_file\n"
         "write_file(Path(sys.argv[1]), json.dumps({'torch.add': {}}).encode())\n"
     )
     monkeypatch.setattr(operators, "_command", partial(_command_of, short))

@@ -1,13 +1,13 @@
-"""isthmus.migrate.sources: what is read, what is left out, and what is a finding."""
+"""isthmus.migrate.source.files: what is read, what is left out, and what is a finding."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from isthmus.migrate import sources
-from isthmus.migrate.findings import Finding, Severity
-from isthmus.migrate.sources import Kind, Source, walk
+from isthmus.migrate.source import files as sources
+from isthmus.migrate.source.files import Kind, Source, walk
+from isthmus.migrate.source.findings import Finding, Severity
 
 
 def write(root: Path, files: dict[str, bytes]) -> Path:

@@ -74,9 +74,9 @@ def test_leaving_the_scope_undoes_it(tmp_path):
 import os
 os.environ.update(ISTHMUS_DEVICE="cpu", ISTHMUS_DRIVER="none")
 import torch
-from isthmus.migrate import shim
+from isthmus import shim
 before = torch.Tensor.pin_memory, torch.nn.parallel.DistributedDataParallel.__init__
-with shim():
+with shim.enter():
     assert torch.ones(1, device="cuda:1").device == torch.device("cpu")
 assert before == (torch.Tensor.pin_memory, torch.nn.parallel.DistributedDataParallel.__init__)
 assert not torch.cuda.is_available()

@@ -154,7 +154,7 @@ _QUANTIZED = (
 _LATER = "of a later version than the supported 2.13, in which {}"
 _OVERRIDEABLE = (
     "the chip's choice is that of the backend that it delegates to, bit-equal in both directions "
-    "(test_attention.py); the overrideable kernel, on request, is tested in tests/test_ops_sdpa.py"
+    "(test_attention.py); the overrideable kernel, on request, is tested in tests/ops/test_sdpa.py"
 )
 
 # file.test -> why there is no counterpart.

@@ -1,4 +1,4 @@
-"""The chip's process group under PyTorch's names. The collectives themselves are in tests/test_collectives.py."""
+"""The chip's process group under PyTorch's names. The collectives have tests of their own."""
 
 from __future__ import annotations
 

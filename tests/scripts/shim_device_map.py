@@ -12,7 +12,12 @@ from transformers.utils import is_torch_bf16_gpu_available, is_torch_cuda_availa
 
 folder = sys.argv[1]
 config = LlamaConfig(
-    vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
 )
 LlamaForCausalLM(config).save_pretrained(folder)
 x = torch.arange(8).view(1, 8)
@@ -28,14 +33,29 @@ def is_right(model):
 
 
 maps = ["auto", "cuda", "cuda:0", 0, torch.device("cuda"), {"": 0}, {"": "cuda:0"}]
-split = {"model.embed_tokens": 0, "model.layers.0": 0, "model.rotary_emb": 0, "model.layers.1": 1, "model.norm": 1, "lm_head": 1}
+split = {
+    "model.embed_tokens": 0,
+    "model.layers.0": 0,
+    "model.rotary_emb": 0,
+    "model.layers.1": 1,
+    "model.norm": 1,
+    "lm_head": 1,
+}
 arguments = TrainingArguments(output_dir=folder, bf16=True, tf32=True, report_to=[])
 print(
     json.dumps(
         {
-            "asked": [is_torch_cuda_available(), is_torch_bf16_gpu_available(), is_cuda_available(), is_bf16_available()],
+            "asked": [
+                is_torch_cuda_available(),
+                is_torch_bf16_gpu_available(),
+                is_cuda_available(),
+                is_bf16_available(),
+            ],
             "maps": [is_right(load(device_map=each)) for each in maps],
-            "max_memory": sorted(set(load(device_map="auto", max_memory={0: "60KB", "cpu": "1GB"}).hf_device_map.values()), key=str),
+            "max_memory": sorted(
+                set(load(device_map="auto", max_memory={0: "60KB", "cpu": "1GB"}).hf_device_map.values()),
+                key=str,
+            ),
             "devices": [key for key in get_max_memory() if key != "cpu"],
             "dispatched": is_right(dispatch_model(load(), split)),
             "offloaded": is_right(cpu_offload(load(), execution_device=torch.device("cuda"))),

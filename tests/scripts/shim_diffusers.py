@@ -9,8 +9,14 @@ from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 
 torch.manual_seed(0)
 model = UNet2DModel(
-    sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(8, 16), norm_num_groups=4,
-    down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+    sample_size=8,
+    in_channels=1,
+    out_channels=1,
+    layers_per_block=1,
+    block_out_channels=(8, 16),
+    norm_num_groups=4,
+    down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+    up_block_types=("AttnUpBlock2D", "UpBlock2D"),
 ).to("cuda")
 scheduler = DDPMScheduler(num_train_timesteps=10)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -39,7 +39,9 @@ def linear():
 
 
 # names of the backend
-nccl = dist.new_group([0, 1], backend="nccl", pg_options=dist.ProcessGroupNCCL.Options(is_high_priority_stream=True))
+nccl = dist.new_group(
+    [0, 1], backend="nccl", pg_options=dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+)
 found["backends"] = [
     dist.get_backend() == "nccl",
     dist.get_backend() == dist.Backend.NCCL,
@@ -99,7 +101,9 @@ class Two(nn.Module):
 stages = [
     PipelineStage(linear().to(device), rank, 2, torch.device("cuda", local)),
     PipelineStage(linear().to(device), rank, 2, device=f"cuda:{local}"),
-    pipeline(Two(), (torch.ones(2, 4),), split_spec={"second": SplitPoint.BEGINNING}).build_stage(rank, device),
+    pipeline(Two(), (torch.ones(2, 4),), split_spec={"second": SplitPoint.BEGINNING}).build_stage(
+        rank, device
+    ),
 ]
 whole = Two()(torch.ones(4, 4))
 same = []
@@ -120,7 +124,10 @@ loaded = {"tensor": distribute_tensor(torch.zeros(4, device="cuda"), mesh, [Shar
 checkpoint.load(loaded, checkpoint_id=folder)
 loader = _OverlappingCpuLoader(lambda each: each, inflight_threshhold=1)
 loader.add(4, torch.full((4,), 7.0, device="cuda"))
-found["checkpoint"] = [loaded["tensor"].full_tensor().tolist(), [each.tolist() for each, _ in loader.values()]]
+found["checkpoint"] = [
+    loaded["tensor"].full_tensor().tolist(),
+    [each.tolist() for each, _ in loader.values()],
+]
 
 if rank == 0:
     print(json.dumps({"expected": expected, **found}))

@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 
 import torch
 
-from isthmus.migrate import shim
+from isthmus import shim
 
 libraries, with_shim = sys.argv[2:], sys.argv[1] == "shim"
 
@@ -41,7 +41,7 @@ def changed(before):
 
 def is_proxy(value):
     code = value.__code__ if type(value) is FunctionType else None
-    return code is not None and "migrate" in Path(code.co_filename).parts
+    return code is not None and "shim" in Path(code.co_filename).parts
 
 
 def left():
@@ -61,7 +61,7 @@ def left():
 
 
 before = snapshot()
-with shim() if with_shim else nullcontext():
+with shim.enter() if with_shim else nullcontext():
     inside = list(changed(before))
     for library in libraries:
         importlib.import_module(library)

@@ -52,7 +52,9 @@ trainer = Trainer(
         disable_tqdm=True,
         deepspeed=options.deepspeed,
         fsdp=options.fsdp or None,
-        fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]} if options.fsdp else None,
+        fsdp_config={"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
+        if options.fsdp
+        else None,
     ),
     train_dataset=Words(),
     eval_dataset=Words(),

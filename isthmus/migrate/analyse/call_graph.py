@@ -15,7 +15,7 @@ from isthmus.migrate.analyse.calls import Facts, gather
 from isthmus.migrate.analyse.module import Project, ProjectDetector
 from isthmus.migrate.analyse.resolve import Symbols
 from isthmus.migrate.analyse.third_party import library
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that keep a function from running on the target
 _SHOWN = 8  # functions of a chain

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.analyse.module import Module
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _ELSEWHERE = sys.stdlib_module_names | {
     "torch",

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from isthmus.files import make_folder, write_file
+from isthmus._support.files import make_folder, write_file
 from isthmus.migrate.analyse.engine import Report
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 # What a spreadsheet takes for a formula, and the same in full width.
 _FORMULA = tuple("=+-@%\t\uff1d\uff0b\uff0d\uff20\uff05")

@@ -8,8 +8,16 @@ from collections.abc import Iterator
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import claimed, is_on_cuda_only, is_word, text
 from isthmus.migrate.analyse.syntax import passes_unknown
-from isthmus.migrate.cuda_names import AMP_MODULES, AMP_NAMES, FLAGS, CudaName, Guard, canonical, look_up
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.cuda_names import (
+    AMP_MODULES,
+    AMP_NAMES,
+    FLAGS,
+    CudaName,
+    Guard,
+    canonical,
+    look_up,
+)
+from isthmus.migrate.source.findings import Finding, Severity
 
 
 def detect(module: Module) -> Iterator[Finding]:

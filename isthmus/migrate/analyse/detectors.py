@@ -25,8 +25,8 @@ from isthmus.migrate.analyse import (
     variables,
 )
 from isthmus.migrate.analyse.module import Detector, ProjectDetector
-from isthmus.migrate.findings import Finding
-from isthmus.migrate.sources import Kind, Source
+from isthmus.migrate.source.files import Kind, Source
+from isthmus.migrate.source.findings import Finding
 
 # Of one Python module.
 MODULE: tuple[Detector, ...] = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate import words
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import (
     NUMBERED,
@@ -20,7 +19,8 @@ from isthmus.migrate.analyse.strings import (
     text,
 )
 from isthmus.migrate.analyse.syntax import passes_unknown
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source import words
+from isthmus.migrate.source.findings import Finding, Severity
 
 _AUTOMATIC, _REVIEW = Severity.AUTOMATIC, Severity.REVIEW
 _AUTOCAST = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import choices, claimed, is_word
 from isthmus.migrate.analyse.syntax import is_called, is_constant, keyword, method
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 
 class _Name(NamedTuple):

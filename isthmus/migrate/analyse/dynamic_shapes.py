@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.syntax import is_constant, keyword, method
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 # Name -> what to write instead.
 _OPERATORS = {

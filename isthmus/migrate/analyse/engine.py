@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from isthmus.migrate.analyse import detectors
 from isthmus.migrate.analyse.module import Module, Project
 from isthmus.migrate.analyse.parse import package_of, parse
-from isthmus.migrate.findings import Finding
-from isthmus.migrate.own_methods import own_cuda_of
-from isthmus.migrate.sources import File, Kind, Source, files, read
+from isthmus.migrate.source.files import File, Kind, Source, files, read
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.own_methods import own_cuda_of
 
 _LARGE = 8 << 20  # bytes of source; below, starting processes takes longer than they save
 _CHUNK = 32  # files

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.syntax import method
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _ASK = {"startswith", "find", "index", "count", "search", "match"}  # methods and functions of re
 

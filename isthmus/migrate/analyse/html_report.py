@@ -9,7 +9,7 @@ from itertools import groupby
 from isthmus.migrate.analyse.codes import title
 from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.analyse.table import count
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _ORDER = (Severity.MANUAL, Severity.REVIEW, Severity.AUTOMATIC, Severity.ADVICE)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 
-from isthmus.migrate import words
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import formats, text
 from isthmus.migrate.analyse.syntax import is_constant
+from isthmus.migrate.source import words
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
 

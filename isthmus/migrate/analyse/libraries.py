@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.third_party import LIBRARIES, library
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
 # Modules of which parts have entries of their own.

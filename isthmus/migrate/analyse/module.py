@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from isthmus.migrate.analyse.names import Index, Names, index
-from isthmus.migrate.findings import Finding, Severity
-from isthmus.migrate.own_methods import own_cuda
-from isthmus.migrate.sources import Source
+from isthmus.migrate.source.files import Source
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.own_methods import own_cuda
 
 Node = TypeVar("Node", bound=ast.AST)
 

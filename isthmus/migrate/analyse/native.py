@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from isthmus.migrate.analyse.cpp import Arity, Binding, Function, Unit, read
 from isthmus.migrate.analyse.stand_ins import advice
-from isthmus.migrate.findings import Finding, Severity
-from isthmus.migrate.sources import Source
+from isthmus.migrate.source.files import Source
+from isthmus.migrate.source.findings import Finding, Severity
 
 # Dispatch keys whose kernels may run on any device, or on the CPU's memory.
 _PORTABLE = frozenset(("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "PrivateUse1"))

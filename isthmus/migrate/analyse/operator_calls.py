@@ -14,7 +14,7 @@ from isthmus.migrate.analyse.kernels import BUILDS, builds_cuda, kernels, keywor
 from isthmus.migrate.analyse.module import Module, Project, ProjectDetector
 from isthmus.migrate.analyse.native import Operator, findings, operators_of, units_of
 from isthmus.migrate.analyse.stand_ins import advice
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _OPS = "torch.ops."
 _NEVER = sys.stdlib_module_names | {"torch", "numpy"}  # packages that bring no operators of the project

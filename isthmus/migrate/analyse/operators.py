@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.files import make_folder, user_cache
+from isthmus._support.files import make_folder, user_cache
 from isthmus.migrate.analyse import probe, targets
 from isthmus.migrate.analyse.module import Module, Project, ProjectDetector
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _METHODS = "torch.Tensor."
 _HOW = {probe.ALWAYS: "reaches", probe.SOMETIMES: "may reach", probe.BACKWARD: "its gradient reaches"}

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from isthmus.migrate.analyse.module import Module
-from isthmus.migrate.findings import Finding
-from isthmus.migrate.notebooks import code_cells
-from isthmus.migrate.notebooks import parse as tree_of
-from isthmus.migrate.sources import Kind, Source, problem
+from isthmus.migrate.source.files import Kind, Source, problem
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.notebooks import code_cells
+from isthmus.migrate.source.notebooks import parse as tree_of
 
 _LINE_END = re.compile(r"\r\n?")
 

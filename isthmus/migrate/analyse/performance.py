@@ -17,7 +17,7 @@ from isthmus.migrate.analyse.syntax import (
     passes,
     training_loops,
 )
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 _FUSED = {f"torch.optim.{name}" for name in ("Adam", "AdamW", "SGD", "Adagrad")}

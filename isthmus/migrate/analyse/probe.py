@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.files import write_file
+from isthmus._support.files import write_file
 
 SAMPLES = 24  # of an operator, spread over all that there are
 ALWAYS, SOMETIMES, BACKWARD = "always", "sometimes", "backward"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.syntax import keyword
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _ACTIVITY = "torch.profiler.ProfilerActivity."

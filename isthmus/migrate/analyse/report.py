@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.files import write_file
+from isthmus._support.files import write_file
 from isthmus.migrate.analyse.codes import GROUPS
 from isthmus.migrate.analyse.csv_report import as_csv, write_folder
 from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.analyse.html_report import as_page
 from isthmus.migrate.analyse.sarif import as_sarif
 from isthmus.migrate.analyse.table import line, print_report, summary
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.findings import Severity
 
 TARGETS = ("chip", "npu", "xpu", "cuda")
 FAIL_ON = ("automatic", "review", "manual", "never")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from isthmus.migrate.analyse.calls import Facts, Reference
-from isthmus.migrate.findings import Finding
+from isthmus.migrate.source.findings import Finding
 
 _HOPS = 8  # re-exports that are followed
 _DEEPEST = 40  # variables that are assigned variables that ...

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import isthmus
 from isthmus.migrate.analyse.codes import title
 from isthmus.migrate.analyse.engine import Report
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _CELL = re.compile(r"(?P<file>.*\.ipynb)#cell(?P<number>\d+)")

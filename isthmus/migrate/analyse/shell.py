@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.analyse.variables import VARIABLES
-from isthmus.migrate.findings import Finding, Severity
-from isthmus.migrate.sources import Source
+from isthmus.migrate.source.files import Source
+from isthmus.migrate.source.findings import Finding, Severity
 
 
 class Pattern(NamedTuple):

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.migrate.analyse.engine import Report
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _MOST_PLACES = 3
 _SECTIONS = {

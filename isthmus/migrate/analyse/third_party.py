@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.findings import Severity
 
 
 class Library(NamedTuple):

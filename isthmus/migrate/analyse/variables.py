@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import is_docstring, text
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 
 class Variable(NamedTuple):

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from isthmus.exits import fail
-from isthmus.migrate.findings import Finding, Severity
+from isthmus._support.exits import fail
+from isthmus.migrate.source.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from isthmus.migrate.convert.project import Converted, Request
@@ -109,7 +109,7 @@ def _converted(path: Path, request: Request) -> Sequence[Converted]:
 
 
 def _print_patch(root: Path, converted: Sequence[Converted], output: Path | None) -> None:
-    from isthmus.files import write_file
+    from isthmus._support.files import write_file
     from isthmus.migrate.convert import patch
     from isthmus.migrate.convert.project import relative_name
 
@@ -138,7 +138,7 @@ def _cannot_be_written(converted: Sequence[Converted]) -> str:
 
 def _write_files(converted: Sequence[Converted]) -> None:
     """Each file is made anew, as git does: its other names (hard links) keep what they had, such as a backup's."""
-    from isthmus.files import write_file
+    from isthmus._support.files import write_file
 
     for each in converted:
         if each.changes:
@@ -150,7 +150,7 @@ def _write_files(converted: Sequence[Converted]) -> None:
 
 
 def _write_log(path: Path, target: str, converted: Sequence[Converted]) -> None:
-    from isthmus.files import write_file
+    from isthmus._support.files import write_file
 
     changes = [change._asdict() for each in converted for change in each.changes]
     findings = [
@@ -189,22 +189,16 @@ def _count(number: int, noun: str) -> str:
 
 def rules(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/migrate-rules.md.")] = False,
 ) -> None:
     """List the rules of convert: code, name, who looks at the result, and what each does."""
-    if as_json and markdown:
-        raise fail("--json and --markdown: give one of them", 2)
-    from isthmus.migrate.convert import rules_page
     from isthmus.migrate.convert.registry import RegistryError, all_rules
 
     try:
         found = sorted(all_rules(), key=lambda rule: rule.code)
     except RegistryError as error:
         raise fail(error) from None
-    if markdown:
-        print(rules_page.page(found), end="")
-    elif as_json:
-        print(json.dumps([rules_page.as_dict(rule) for rule in found], indent=2))
+    if as_json:
+        print(json.dumps([rule.as_dict() for rule in found], indent=2))
     else:
         rows = [[each.code, each.name, each.severity.value, each.summary] for each in found]
         _print_table(["rule", "name", "result", "what it does"], rows)

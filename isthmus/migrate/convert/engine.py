@@ -17,7 +17,7 @@ from libcst.metadata import MetadataWrapper
 from isthmus.migrate.convert import definitions, registry, visible_devices
 from isthmus.migrate.convert.rule import ALONE, Change, Context, Project, Rule
 from isthmus.migrate.convert.walk import Walk
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 SYNTAX_ERROR = "IM001"
 Placed = TypeVar("Placed", Change, Finding)

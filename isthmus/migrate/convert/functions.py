@@ -9,9 +9,9 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import ExpressionContext, ExpressionContextProvider
 
-from isthmus.migrate import cuda_names
 from isthmus.migrate.convert.rule import Rule
-from isthmus.migrate.cuda_names import CudaName, Guard
+from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source.cuda_names import CudaName, Guard
 
 _TESTS = {
     Guard.ACCELERATOR: "torch.accelerator.is_available()",

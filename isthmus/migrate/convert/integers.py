@@ -6,8 +6,8 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Assignment, ScopeProvider
 
-from isthmus.migrate import words
 from isthmus.migrate.convert.rule import Rule
+from isthmus.migrate.source import words
 
 _OPERATORS = (cst.Add, cst.Subtract, cst.Multiply, cst.Modulo, cst.FloorDivide)
 _RANGE = m.Call(m.Name("range"))

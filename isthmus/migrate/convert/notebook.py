@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 
 from isthmus.migrate.convert.engine import Result
 from isthmus.migrate.convert.rule import Change
-from isthmus.migrate.findings import Finding
-from isthmus.migrate.notebooks import code_cells, shown
-from isthmus.migrate.sources import problem
+from isthmus.migrate.source.files import problem
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.notebooks import code_cells, shown
 
 _CELL = "# isthmus: cell {}"
 _MARK = re.compile(r"^# isthmus: cell (\d+)\n", re.MULTILINE)

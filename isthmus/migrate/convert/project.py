@@ -9,15 +9,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.migrate import sources
 from isthmus.migrate.convert import definitions, registry
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.convert.notebook import convert_notebook
 from isthmus.migrate.convert.rule import ALONE, Change, Project
 from isthmus.migrate.convert.shell import convert_shell
-from isthmus.migrate.findings import Finding
-from isthmus.migrate.own_methods import own_cuda_of
-from isthmus.migrate.sources import File, Kind, Source
+from isthmus.migrate.source import files as sources
+from isthmus.migrate.source.files import File, Kind, Source
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.own_methods import own_cuda_of
 
 _KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
 _ALONE = 200  # files that one process converts before others would have started

@@ -16,8 +16,8 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from isthmus.migrate.findings import Finding, Severity
-from isthmus.migrate.own_methods import own_cuda
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.own_methods import own_cuda
 
 Quote = Literal['"', "'"]
 
@@ -146,6 +146,12 @@ class Rule(cst.CSTTransformer):
     mention: ClassVar[str] = ""
     order: ClassVar[int] = 50
     option: ClassVar[str] = ""
+
+    @classmethod
+    def as_dict(cls) -> dict[str, str]:
+        """The rule's attributes for people, for JSON."""
+        names = ("code", "name", "option", "summary", "before", "after")
+        return {"severity": cls.severity.value, **{name: getattr(cls, name) for name in names}}
 
     def __init__(self, context: Context) -> None:
         super().__init__()

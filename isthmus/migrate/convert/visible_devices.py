@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _MESSAGE = "is set after modules that define their device have asked which there are, and then has no effect"

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from isthmus.exits import fail
+from isthmus._support.exits import fail
 from isthmus.migrate.convert.cli import TARGETS
-from isthmus.migrate.sources import Kind, kind_of
+from isthmus.migrate.source.files import Kind, kind_of
 
 _SHOWN = 12  # lines of a side that failed
 _WIDE = 200  # columns of what goes to a file

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from isthmus.migrate import cpu_device
+from isthmus.shim import cpu_device
 
 _STATE = ("manual_seed", "manual_seed_all", "seed", "seed_all", "initial_seed", "get_rng_state",
           "get_rng_state_all", "set_rng_state", "set_rng_state_all")  # fmt: skip

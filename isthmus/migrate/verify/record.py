@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.files import make_file, write_file
+from isthmus._support.files import make_file, write_file
 
 VARIABLE = "ISTHMUS_VERIFY"
 _REQUEST = "request.json"

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from isthmus.after_import import when_imported
+from isthmus._support.after_import import when_imported
 from isthmus.migrate.verify.record import VARIABLE, Record, Request
 
 # Seconds. A thread of a process group that is the last to hold a tensor of Python's frees it under Python's lock; it

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.doctor import child
-from isthmus.files import make_folder
+from isthmus._support import children
+from isthmus._support.files import make_folder
 from isthmus.launch.run import SITE, Job
 from isthmus.migrate.verify import record
 from isthmus.migrate.verify.record import Record, Request
@@ -171,7 +171,7 @@ class Runner:
 
 def accelerator() -> str:
     """Type of the accelerator that programs find here; ``cpu`` where there is none or PyTorch does not say."""
-    records = child.run(f"{__name__}:found_in_child").records
+    records = children.run(f"{__name__}:found_in_child").records
     return str(records[0]["type"]) if records else "cpu"
 
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from isthmus.files import make_folder
-from isthmus.migrate import sources
-from isthmus.migrate.findings import Finding, Severity
-from isthmus.migrate.sources import Kind, Source
+from isthmus._support.files import make_folder
+from isthmus.migrate.source import files as sources
+from isthmus.migrate.source.files import Kind, Source
+from isthmus.migrate.source.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from isthmus.migrate.convert import project

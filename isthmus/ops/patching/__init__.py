@@ -15,8 +15,8 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
+from isthmus._support.patches import Patch
 from isthmus.ops.patching.attempt import Attempt
-from isthmus.patches import Patch
 
 LIBRARIES = ("transformers", "torch")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from isthmus import patches
+from isthmus._support import patches
 
 FEATURE = "ops"
 
 
 class Attempt:
-    """A :class:`isthmus.patches.Scope` that goes on after a refusal.
+    """A :class:`isthmus._support.patches.Scope` that goes on after a refusal.
 
     Attributes:
         scope: the patches that were applied.

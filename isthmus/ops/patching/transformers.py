@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from isthmus._support.patches import resolve
 from isthmus.ops.patching import attention, layers, losses
 from isthmus.ops.patching.attempt import Attempt
-from isthmus.patches import resolve
 
 # Class prefixes of the models that are made like LLaMA, by the name of their package.
 LIKE_LLAMA = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}

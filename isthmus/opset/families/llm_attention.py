@@ -78,7 +78,9 @@ def _forwards(m: Maker) -> Iterator[Case]:
 def _backwards(m: Maker) -> Iterator[Case]:
     accurate = "float64" if m.dtype == "float64" else "float32"
     for kind, arguments in _calls(m):
-        arrays: dict[str, Any] = {k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()}
+        arrays: dict[str, Any] = {
+            k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()
+        }
         made = _computed(**arrays)
         yield m.case(
             kind,

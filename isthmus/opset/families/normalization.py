@@ -33,7 +33,9 @@ def _layers(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 13), [13], None, None, 1e-5)
     if m.dtype != "float64":  # in which the reference is no better
         # A mean far from 0: E[x^2] - E[x]^2 shows.
-        yield m.case("contiguous", m.tensor(3, 67, low=999, high=1001), [67], m.tensor(67), m.tensor(67), 1e-5)
+        yield m.case(
+            "contiguous", m.tensor(3, 67, low=999, high=1001), [67], m.tensor(67), m.tensor(67), 1e-5
+        )
     # Small values: an epsilon in the wrong place shows.
     yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), [13], m.tensor(13), m.tensor(13), 1e-3)
 

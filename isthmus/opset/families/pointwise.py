@@ -132,7 +132,9 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
             yield m.case("special", m.values([1.0, -1.0, 0.0, -0.0, inf, nan, 1.0, 0.0]),
                          m.values([inf, -inf, 2.0, 2.0, 2.0, 2.0, nan, 0.0]), **extra)  # fmt: skip
             # Whole quotients that halves have to round.
-            yield m.case("contiguous", m.values([1000, 2040, 777, 3000]), m.values([2.9, 0.7, -1.9, 0.31]), **extra)
+            yield m.case(
+                "contiguous", m.values([1000, 2040, 777, 3000]), m.values([2.9, 0.7, -1.9, 0.31]), **extra
+            )
         if m.dtype == "int64":  # no way by float64
             large = [2**53 + 1, -(2**53) - 1, 2**62 + 3, -(2**62) - 3]
             yield m.case("special", m.values(large), m.values([1, 3, 7, -5]), **extra)

@@ -56,7 +56,9 @@ def _pools(three: bool = False, distinct: bool = False) -> Any:
         else:  # the padding does not count; then a divisor in place of the window's size
             for counted, divisor in ((False, None), (True, 5)):
                 window = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 1])]
-                yield m.case("contiguous", m.tensor(*_inputs(m, three)[0][2]), *window, False, counted, divisor)
+                yield m.case(
+                    "contiguous", m.tensor(*_inputs(m, three)[0][2]), *window, False, counted, divisor
+                )
 
     return samples
 

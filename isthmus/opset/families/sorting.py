@@ -56,5 +56,7 @@ _SAME = ("(self.shape, self.shape)", '(self.dtype, "int64")')
 OPERATORS: list[Operator] = [
     op("sort", dt.NUMBERS, *_SAME, _sorts, special=()),  # the order of ties is open
     op("sort.stable", dt.NUMBERS, *_SAME, _stable),
-    op("topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops, special=()),
+    op(
+        "topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops, special=()
+    ),
 ]

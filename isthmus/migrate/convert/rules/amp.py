@@ -8,8 +8,8 @@ import libcst.matchers as m
 from isthmus.migrate.convert.arguments import find, keyword, parenthesized
 from isthmus.migrate.convert.functions import FunctionRule, source_of
 from isthmus.migrate.convert.rules.amp_imports import moved_names
-from isthmus.migrate.cuda_names import NAMES, canonical
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.cuda_names import NAMES, canonical
+from isthmus.migrate.source.findings import Severity
 
 _AUTOCAST = "torch.cuda.amp.autocast"
 _SCALER = "torch.cuda.amp.GradScaler"

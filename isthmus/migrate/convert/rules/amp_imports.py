@@ -9,7 +9,7 @@ import libcst.matchers as m
 from libcst.helpers import get_full_name_for_node
 
 from isthmus.migrate.convert.rule import Rule
-from isthmus.migrate.cuda_names import AMP_MODULES, AMP_NAMES
+from isthmus.migrate.source.cuda_names import AMP_MODULES, AMP_NAMES
 
 # A call whose positional arguments are not known: torch.amp takes them in another order.
 _UNPACKS = re.compile(r"\bautocast\(\s*\*(?!\*)")

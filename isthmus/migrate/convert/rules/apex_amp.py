@@ -7,7 +7,7 @@ import libcst as cst
 from isthmus.migrate.convert import apex_amp
 from isthmus.migrate.convert.program import NotRecognised
 from isthmus.migrate.convert.rule import Change, Rule
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _ADVICE = "use torch.autocast and torch.amp.GradScaler by hand; nothing of apex.amp was changed"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.migrate.convert.functions import FunctionRule
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.findings import Severity
 
 
 class CudaOnly(FunctionRule):

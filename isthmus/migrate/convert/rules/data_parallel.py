@@ -9,7 +9,7 @@ import libcst as cst
 from isthmus.migrate.convert.ddp.plan import plan
 from isthmus.migrate.convert.program import NotRecognised
 from isthmus.migrate.convert.rule import Change, Rule
-from isthmus.migrate.findings import Finding, Severity
+from isthmus.migrate.source.findings import Finding, Severity
 
 _OPTION = "`--ddp` makes it DistributedDataParallel, for any accelerator"
 _DATA_PARALLEL = re.compile(r"\bDataParallel\b")

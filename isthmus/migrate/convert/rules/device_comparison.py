@@ -12,7 +12,7 @@ from libcst.metadata import ExpressionContext, ExpressionContextProvider
 from isthmus.migrate.convert.functions import source_of
 from isthmus.migrate.convert.integers import bindings, may_default_to_none
 from isthmus.migrate.convert.strings import DeviceStrings, is_cuda, is_numbered
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.findings import Severity
 
 _DEVICE = re.compile(r"(\.type|\b\w*dev(ice)?(_?(type|name|str|string))?\W*)$", re.IGNORECASE)
 _OWN_IS_CUDA = re.compile(r"\.is_cuda\s*=[^=]|def is_cuda\b")

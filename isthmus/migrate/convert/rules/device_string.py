@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 import libcst.matchers as m
 
-from isthmus.migrate import words
 from isthmus.migrate.convert.functions import source_of
 from isthmus.migrate.convert.strings import DeviceStrings, is_cuda, is_numbered
+from isthmus.migrate.source import words
 
 # Where a plain string is no value: a docstring, an index, a part of a longer string, a pattern.
 _NO_VALUE = (

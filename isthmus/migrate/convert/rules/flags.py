@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from isthmus.migrate import cuda_names
 from isthmus.migrate.convert.functions import FunctionRule, source_of
-from isthmus.migrate.cuda_names import CudaName, Guard
+from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source.cuda_names import CudaName, Guard
 
 
 class Flags(FunctionRule):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import libcst as cst
 import libcst.matchers as m
 
-from isthmus.migrate import words
 from isthmus.migrate.convert.functions import source_of
 from isthmus.migrate.convert.integers import is_current, is_index, is_integer, last
 from isthmus.migrate.convert.strings import DeviceStrings, is_formatted, is_numbered
+from isthmus.migrate.source import words
 
 _STORAGE_CUDA = m.Lambda(body=m.Call(m.Attribute(m.Name(), m.Name("cuda"))))
 

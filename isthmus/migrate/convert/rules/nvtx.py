@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule
-from isthmus.migrate.cuda_names import CudaName
+from isthmus.migrate.source.cuda_names import CudaName
 
 
 class Nvtx(FunctionRule):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule
-from isthmus.migrate.cuda_names import CudaName, Guard
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.cuda_names import CudaName, Guard
+from isthmus.migrate.source.findings import Severity
 
 _PROPERTIES = "{module}.get_device_properties"
 # What a field is where the CPU is all there is.

@@ -8,7 +8,7 @@ import libcst.matchers as m
 from isthmus.migrate.convert.arguments import find
 from isthmus.migrate.convert.functions import FunctionRule
 from isthmus.migrate.convert.strings import is_cuda
-from isthmus.migrate.cuda_names import Guard
+from isthmus.migrate.source.cuda_names import Guard
 
 _FORK_PARAMETERS = ("devices", "enabled", "_caller", "_devices_kw", "device_type")
 # Devices that are none where there is no accelerator.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule, source_of
-from isthmus.migrate.cuda_names import CudaName, Guard
-from isthmus.migrate.findings import Severity
+from isthmus.migrate.source.cuda_names import CudaName, Guard
+from isthmus.migrate.source.findings import Severity
 
 # PyTorch's base classes, which a CUDA stream and event belong to as well.
 _TYPES = {"{module}.Stream": "torch.Stream", "{module}.Event": "torch.Event"}

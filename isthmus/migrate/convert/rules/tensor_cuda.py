@@ -7,13 +7,13 @@ import re
 import libcst as cst
 import libcst.matchers as m
 
-from isthmus.migrate import words
 from isthmus.migrate.convert.functions import source_of
 from isthmus.migrate.convert.integers import bindings, is_current, is_index, is_integer
 from isthmus.migrate.convert.rule import Rule
 from isthmus.migrate.convert.rules.map_location import moves_storage
 from isthmus.migrate.convert.strings import is_formatted
-from isthmus.migrate.own_methods import ADVICE
+from isthmus.migrate.source import words
+from isthmus.migrate.source.own_methods import ADVICE
 
 
 class TensorCuda(Rule):

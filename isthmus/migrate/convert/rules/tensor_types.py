@@ -8,8 +8,8 @@ import libcst.matchers as m
 from isthmus.migrate.convert.arguments import keyword
 from isthmus.migrate.convert.functions import source_of
 from isthmus.migrate.convert.rule import Rule
-from isthmus.migrate.findings import Severity
-from isthmus.migrate.rules import TENSOR_TYPES
+from isthmus.migrate.source.findings import Severity
+from isthmus.shim.rules import TENSOR_TYPES
 
 _PREFIX = "torch.cuda."
 

@@ -1,0 +1,48 @@
+"""``torch.nn.functional.linear_cross_entropy`` on the chip: 16-bit inputs are accumulated as on the CPU.
+
+PyTorch chooses how from a table of device types; for one that it does not know, sums stay in 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from isthmus._support.patches import Scope
+
+_scope = Scope("chip")
+_OPTIONS = "torch.nn.modules.linear_cross_entropy_options"
+_REASON = "the chunked loss accumulates 16-bit inputs in float32, as on the CPU"
+
+
+def install() -> None:
+    """Let the chip have the CPU's entries."""
+    if _scope.patches:
+        return
+    _scope.replace(f"{_OPTIONS}._AUTO_DEFAULTS", _with_chip, _REASON)
+    _scope.replace(
+        f"{_OPTIONS}.LinearCrossEntropyOptions._resolve_auto_acc_dtype",
+        _as_on_cpu,
+        _REASON,
+        expects=("dtype", "device"),
+    )
+
+
+def uninstall() -> None:
+    """Give PyTorch its choice back."""
+    _scope.undo()
+
+
+def _with_chip(defaults: dict[tuple[str, torch.dtype], Any]) -> dict[tuple[str, torch.dtype], Any]:
+    chip = {("chip", dtype): choice for (kind, dtype), choice in defaults.items() if kind == "cpu"}
+    return {**defaults, **chip}
+
+
+def _as_on_cpu(original: Callable[..., torch.dtype | None]) -> Any:
+    def resolve(dtype: torch.dtype, device: torch.device | None) -> torch.dtype | None:
+        on_chip = device is not None and device.type == "chip"
+        return original(dtype, torch.device("cpu") if on_chip else device)
+
+    return staticmethod(resolve)

@@ -1,0 +1,1 @@
+"""The source of a project as analysis and conversion see it: files, notebooks, names of CUDA, findings."""

@@ -1,0 +1,338 @@
+"""The names of CUDA in PyTorch, as data: which rule each belongs to, who has to act, and what it becomes.
+
+Analysis and conversion both read this table, so they cannot disagree. In a replacement, ``{module}`` is the module
+of the device in use, ``torch.get_device_module(DEVICE)``, ``{device}`` the device and ``{type}`` its type.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from isthmus.migrate.source.findings import Severity
+from isthmus.shim.rules import TENSOR_TYPES
+
+
+class Guard(enum.Enum):
+    """Where the replacement of a name may be called."""
+
+    NONE = "none"  # everywhere, also where the CPU is all there is
+    ACCELERATOR = "accelerator"  # where there is an accelerator
+    CUDA = "cuda"  # on CUDA only: kept for it, and skipped elsewhere
+
+
+class CudaName(NamedTuple):
+    """What is to be done about a name.
+
+    Attributes:
+        code: of the rule.
+        severity: who has to act.
+        advice: what to do, or what the rule does.
+        becomes: the replacement; "" where a rule of its own writes it, or none does.
+        guard: where the replacement may be called.
+        otherwise: the value where the guard fails, as source.
+    """
+
+    code: str
+    severity: Severity
+    advice: str
+    becomes: str = ""
+    guard: Guard = Guard.NONE
+    otherwise: str = "None"
+
+
+_AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
+
+
+def _everywhere(code: str, **names: str) -> dict[str, CudaName]:
+    return {
+        f"torch.cuda.{name}": CudaName(code, _AUTOMATIC, f"becomes {becomes}", becomes)
+        for name, becomes in names.items()
+    }
+
+
+def _guarded(code: str, becomes: str, otherwise: str, severity: Severity = _AUTOMATIC) -> CudaName:
+    return CudaName(code, severity, f"becomes {becomes}", becomes, Guard.ACCELERATOR, otherwise)
+
+
+def _cuda_only(code: str, names: str, otherwise: str = "None") -> dict[str, CudaName]:
+    advice = "has a meaning on CUDA only: kept there, skipped elsewhere"
+    return {
+        name: CudaName(code, _REVIEW, advice, name, Guard.CUDA, otherwise)
+        for name in (f"torch.cuda.{each}" for each in names.split())
+    }
+
+
+def _own_rule(code: str, advice: str, names: str, severity: Severity = _AUTOMATIC) -> dict[str, CudaName]:
+    return {name: CudaName(code, severity, advice) for name in names.split()}
+
+
+_AVAILABILITY = {
+    **_everywhere(
+        "IM110",
+        is_available="torch.accelerator.is_available",
+        device_count="torch.accelerator.device_count",
+    ),
+    "torch.cuda.init": _guarded("IM110", "{module}.init", "None"),
+    "torch.cuda.is_initialized": _guarded("IM110", "{module}.is_initialized", "False"),
+    "torch.backends.cuda.is_built": CudaName(
+        "IM110", _REVIEW, "becomes torch.accelerator.is_available", "torch.accelerator.is_available"
+    ),
+}
+
+_DEVICES = {
+    **_everywhere("IM111", set_device="{module}.set_device", current_device="{module}.current_device"),
+    **{
+        f"torch.cuda.{name}": _guarded("IM111", "{module}." + name, "contextlib.nullcontext()")
+        for name in ("device", "device_of")
+    },
+    "torch.cuda.can_device_access_peer": _guarded(
+        "IM111", "{module}.can_device_access_peer", "False", _REVIEW
+    ),
+}
+
+_SYNCHRONIZE = _everywhere("IM112", synchronize="{module}.synchronize")
+
+# Memory in bytes. torch.accelerator takes the device by position only.
+_MEMORY = {
+    f"torch.cuda.{name}": _guarded("IM113", f"torch.accelerator.{becomes}", otherwise)
+    for name, becomes, otherwise in (
+        ("empty_cache", "empty_cache", "None"),
+        ("memory_allocated", "memory_allocated", "0"),
+        ("memory_cached", "memory_reserved", "0"),
+        ("memory_reserved", "memory_reserved", "0"),
+        ("max_memory_allocated", "max_memory_allocated", "0"),
+        ("max_memory_cached", "max_memory_reserved", "0"),
+        ("max_memory_reserved", "max_memory_reserved", "0"),
+        ("memory_stats", "memory_stats", "collections.Counter()"),  # 0 for every key
+        ("mem_get_info", "get_memory_info", "(0, 0)"),
+        ("reset_peak_memory_stats", "reset_peak_memory_stats", "None"),
+        ("reset_max_memory_allocated", "reset_peak_memory_stats", "None"),
+        ("reset_max_memory_cached", "reset_peak_memory_stats", "None"),
+        ("reset_accumulated_memory_stats", "reset_accumulated_memory_stats", "None"),
+    )
+} | {
+    f"torch.cuda.{name}": _guarded("IM113", "{module}." + name, otherwise, severity)
+    for name, otherwise, severity in (
+        ("memory_summary", '""', _REVIEW),
+        ("memory_snapshot", "[]", _REVIEW),
+        ("memory_stats_as_nested_dict", "{}", _REVIEW),
+        ("set_per_process_memory_fraction", "None", _REVIEW),
+    )
+}
+
+_HISTORY = {
+    f"torch.cuda.memory.{name}": _guarded("IM114", "{module}.memory." + name, otherwise, _REVIEW)
+    for name, otherwise in (
+        ("_record_memory_history", "None"),
+        ("_snapshot", "{}"),
+        ("_dump_snapshot", "None"),
+    )
+}
+
+_PROPERTIES = {
+    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{type}"),
+    "torch.cuda.is_bf16_supported": _guarded("IM115", "{module}.is_bf16_supported", "False"),
+    "torch.cuda.get_device_properties": CudaName(
+        "IM115",
+        _REVIEW,
+        "becomes {module}.get_device_properties; its fields differ between accelerators",
+        "{module}.get_device_properties",
+    ),
+    **_cuda_only("IM115", "get_device_capability", "(0, 0)"),
+    **_cuda_only("IM115", "is_tf32_supported", "False"),
+    **_cuda_only("IM115", "get_arch_list", "[]"),
+    **_cuda_only("IM115", "get_gencode_flags", '""'),
+}
+
+_STREAMS = {
+    **_everywhere(
+        "IM116",
+        current_stream="{module}.current_stream",
+        stream="{module}.stream",
+        Stream="{module}.Stream",
+        Event="{module}.Event",
+        StreamContext="{module}.StreamContext",
+    ),
+    "torch.cuda.default_stream": _guarded(
+        "IM116", "{module}.default_stream", "{module}.current_stream()", _REVIEW
+    ),
+    "torch.cuda.set_stream": _guarded("IM116", "torch.accelerator.set_stream", "None"),
+}
+
+_RANDOM = {
+    f"torch.cuda.{name}": _guarded("IM117", "{module}." + name, otherwise)
+    for name, otherwise in (
+        ("manual_seed", "None"),
+        ("manual_seed_all", "None"),
+        ("seed", "None"),
+        ("seed_all", "None"),
+        ("initial_seed", "torch.initial_seed()"),
+        ("get_rng_state", "torch.get_rng_state()"),
+        ("get_rng_state_all", "[]"),
+        ("set_rng_state", "None"),
+        ("set_rng_state_all", "None"),
+    )
+} | {
+    "torch.cuda.default_generators": CudaName(
+        "IM117", _REVIEW, "becomes {module}.default_generators", "{module}.default_generators"
+    )
+}
+
+# What torch.amp has under the same names, and the modules that have it for CUDA.
+AMP_NAMES = frozenset({"autocast", "GradScaler", "custom_fwd", "custom_bwd"})
+AMP_MODULES = frozenset({"torch.cuda.amp", "torch.cuda.amp.autocast_mode", "torch.cuda.amp.grad_scaler"})
+
+_AMP = {
+    **_own_rule("IM118", "becomes torch.amp.autocast(DEVICE.type)", "torch.cuda.amp.autocast"),
+    **_own_rule("IM118", "becomes torch.amp.GradScaler(DEVICE.type)", "torch.cuda.amp.GradScaler"),
+    **_own_rule(
+        "IM118",
+        "takes device_type=DEVICE.type",
+        "torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd",
+    ),
+    **_own_rule(
+        "IM118",
+        "becomes torch.get_autocast_dtype, with DEVICE.type",
+        "torch.get_autocast_gpu_dtype",
+    ),
+    "torch.set_autocast_gpu_dtype": CudaName(
+        "IM118",
+        _AUTOMATIC,
+        "becomes torch.set_autocast_dtype, with DEVICE.type",
+        guard=Guard.ACCELERATOR,
+    ),
+}
+
+_TYPES = _own_rule(
+    "IM120",
+    "becomes a dtype and a device",
+    " ".join(f"torch.cuda.{name}" for name in TENSOR_TYPES),
+    _REVIEW,
+)
+
+_NVTX = {
+    "torch.cuda.nvtx.range": CudaName(
+        "IM121",
+        _AUTOMATIC,
+        "becomes torch.profiler.record_function",
+        "torch.profiler.record_function",
+    ),
+    **_cuda_only("IM121", "nvtx.range_push nvtx.range_pop nvtx.range_start nvtx.range_end nvtx.mark"),
+    **_cuda_only("IM121", "profiler.start profiler.stop"),
+}
+
+# Assignments to these are kept for CUDA.
+FLAGS = _own_rule(
+    "IM122",
+    "has a meaning on CUDA only: kept there, skipped elsewhere",
+    "torch.backends.cudnn.benchmark torch.backends.cudnn.deterministic torch.backends.cudnn.enabled "
+    "torch.backends.cudnn.allow_tf32 torch.backends.cudnn.fastest torch.backends.cudnn.benchmark_limit "
+    "torch.backends.cudnn.conv.fp32_precision torch.backends.cudnn.rnn.fp32_precision "
+    "torch.backends.cuda.matmul.allow_tf32 torch.backends.cuda.matmul.fp32_precision "
+    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction "
+    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+)
+
+_ERRORS = _everywhere(
+    "IM126", OutOfMemoryError="torch.OutOfMemoryError", AcceleratorError="torch.AcceleratorError"
+)
+
+_CUDA_ONLY = {
+    **_cuda_only("IM127", "ipc_collect set_sync_debug_mode"),
+    **_cuda_only("IM127", "utilization temperature power_draw clock_rate", "0"),
+    **_cuda_only("IM127", "is_current_stream_capturing", "False"),
+}
+
+_UNCONVERTED = {
+    **_own_rule(
+        "IM405",
+        "a CUDA graph records CUDA kernels: run the region eagerly or with torch.compile",
+        "torch.cuda.CUDAGraph torch.cuda.graph torch.cuda.make_graphed_callables torch.cuda.graph_pool_handle",
+        _MANUAL,
+    ),
+    **_own_rule(
+        "IM190",
+        "belongs to CUDA's allocator; the accelerator's has its own settings",
+        "torch.cuda.CUDAPluggableAllocator torch.cuda.MemPool torch.cuda.use_mem_pool "
+        "torch.cuda.change_current_allocator torch.cuda.caching_allocator_alloc "
+        "torch.cuda.caching_allocator_delete torch.cuda.caching_allocator_enable "
+        "torch.cuda.get_allocator_backend",
+        _MANUAL,
+    ),
+    **_own_rule(
+        "IM191",
+        "reaches into CUDA's runtime or libraries; there is no device-neutral form",
+        "torch.cuda.cudart torch.cuda.current_blas_handle torch.cuda.current_solver_handle "
+        "torch.cuda.list_gpu_processes torch.cuda.GreenContext torch.cuda.ExternalStream "
+        "torch.cuda.get_stream_from_external torch.cuda.jiterator torch.cuda.tunable torch.cuda.nccl "
+        "torch.cuda.comm torch.cuda.sparse torch.cuda.gds torch.cuda.check_error torch.cuda._sleep "
+        "torch.cuda._compile_kernel torch.nn.parallel.comm",
+        _MANUAL,
+    ),
+    **_own_rule(
+        "IM191",
+        "is None on another accelerator; ask torch.accelerator.is_available(), or for the device's type",
+        "torch.version.cuda",
+        _REVIEW,
+    ),
+    **_own_rule(
+        "IM191",
+        "chooses among CUDA's kernels for attention; torch.nn.attention.sdpa_kernel is for any device",
+        "torch.backends.cuda.sdp_kernel torch.backends.cuda.enable_flash_sdp "
+        "torch.backends.cuda.enable_mem_efficient_sdp torch.backends.cuda.enable_math_sdp "
+        "torch.backends.cuda.enable_cudnn_sdp torch.backends.cuda.flash_sdp_enabled "
+        "torch.backends.cuda.mem_efficient_sdp_enabled torch.backends.cuda.math_sdp_enabled "
+        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention",
+        _REVIEW,
+    ),
+    **_own_rule(
+        "IM191",
+        "has a meaning on CUDA only; other accelerators have no such switch",
+        "torch.backends.cuda.preferred_linalg_library torch.backends.cuda.preferred_blas_library "
+        "torch.backends.cuda.cufft_plan_cache torch.backends.cudnn.flags",
+        _REVIEW,
+    ),
+}
+
+NAMES: dict[str, CudaName] = {
+    **_AVAILABILITY,
+    **_DEVICES,
+    **_SYNCHRONIZE,
+    **_MEMORY,
+    **_HISTORY,
+    **_PROPERTIES,
+    **_STREAMS,
+    **_RANDOM,
+    **_AMP,
+    **_TYPES,
+    **_NVTX,
+    **FLAGS,
+    **_ERRORS,
+    **_CUDA_ONLY,
+    **_UNCONVERTED,
+}
+
+# Submodules that hold what torch.cuda re-exports, and modules with the same names under another path.
+_SAME = {
+    "torch.cuda.memory.": "torch.cuda.",
+    "torch.cuda.random.": "torch.cuda.",
+    "torch.cuda.streams.": "torch.cuda.",
+    "torch.cuda.amp.autocast_mode.": "torch.cuda.amp.",
+    "torch.cuda.amp.grad_scaler.": "torch.cuda.amp.",
+}
+
+
+def canonical(name: str) -> str:
+    """The name under which the table has it: ``torch.cuda.memory.empty_cache`` is ``torch.cuda.empty_cache``."""
+    if name in NAMES:
+        return name
+    for prefix, instead in _SAME.items():
+        if name.startswith(prefix):
+            return instead + name.removeprefix(prefix)
+    return name
+
+
+def look_up(name: str) -> CudaName | None:
+    """The entry of a qualified name, None if the table has none."""
+    return NAMES.get(canonical(name))

@@ -1,0 +1,167 @@
+"""Proxies for ``torch.cuda``: attribute by attribute, it answers for the current accelerator."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from isthmus._support.patches import Scope
+from isthmus.shim import cuda_answers, rules
+from isthmus.shim.accelerator import Accelerator
+
+# Private names of torch.cuda that libraries reach for.
+_PRIVATE = (
+    "_DeviceGuard _exchange_device _get_device_index _get_generator _is_in_bad_fork "
+    "_lazy_call _lazy_init _maybe_exchange_device _set_stream_by_id"
+).split()
+
+
+def install(scope: Scope, accelerator: Accelerator) -> None:
+    """Let ``torch.cuda`` and its submodules answer for the accelerator."""
+    answers = cuda_answers.answers(accelerator)
+    for name in [*torch.cuda.__all__, *_PRIVATE, *rules.CUDA_REFUSED]:
+        if name not in rules.CUDA_SUBMODULES:
+            _install_name(scope, accelerator, answers, name)
+    scope.replace(
+        "torch.cuda._utils._get_device_index", _device_index(accelerator), "a device may be 'cuda:1'"
+    )
+    scope.replace(
+        "torch.backends.cuda.is_built",
+        lambda original: lambda: not cuda_answers.called_by_pytorch() or original(),
+        "scripts ask it before torch.cuda",
+    )
+    _install_nvtx(scope)
+    _install_memory_history(scope, accelerator)
+    _install_profiler(scope)
+    _install_graphs(scope, accelerator)
+    _install_handles(scope, accelerator)
+    scope.replace(
+        "torch.cuda.amp.common.amp_definitely_not_available",
+        lambda _: lambda: False,
+        "the accelerator has mixed precision",
+    )
+    scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "no NCCL is needed")
+    scope.replace(
+        "torch.cuda.nccl.is_available", lambda _: lambda tensors: False, "DataParallel adds without NCCL"
+    )
+
+
+def _install_name(scope: Scope, accelerator: Accelerator, answers: dict[str, Any], name: str) -> None:
+    original = getattr(torch.cuda, name, None)
+    if isinstance(original, ModuleType):
+        return
+    value, reason = _answer(accelerator, answers, name)
+    if value is None:
+        return
+    scope.set(torch.cuda, name, value, f"torch.cuda.{name}", reason)
+    for submodule in rules.CUDA_SUBMODULES:
+        module = importlib.import_module(f"torch.cuda.{submodule}")
+        if vars(module).get(name) is original and original is not None:
+            scope.set(module, name, value, f"torch.cuda.{submodule}.{name}", reason)
+
+
+def _answer(accelerator: Accelerator, answers: dict[str, Any], name: str) -> tuple[Any, str]:
+    """What ``torch.cuda.<name>`` becomes, and why; None leaves it as it is."""
+    theirs = f"torch.{accelerator.type}"
+    if name in answers:
+        return answers[name], f"documented answer: {_first_line(answers[name])}"
+    renamed = rules.CUDA_RENAMED.get(name, name)
+    found = getattr(accelerator.module, renamed, None)
+    if found is None and name in rules.CUDA_REFUSED:
+        return refuse(accelerator, f"torch.cuda.{name}", rules.CUDA_REFUSED[name]), rules.CUDA_REFUSED[name]
+    if inspect.isfunction(found) or inspect.isbuiltin(found):
+        return _translating(accelerator, found), f"{theirs}.{renamed}"
+    return found, f"{theirs}.{renamed}"
+
+
+def _first_line(value: Any) -> str:
+    return (inspect.getdoc(value) or "").partition("\n")[0] if callable(value) else repr(value)
+
+
+def _translating(accelerator: Accelerator, function: Callable[..., Any]) -> Callable[..., Any]:
+    """function, with every device among its arguments translated, wherever it stands."""
+    device = accelerator.device
+    if not inspect.signature(function).parameters:
+        return function
+
+    @functools.wraps(function)
+    def proxy(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(device, args), **{name: device(value) for name, value in kwargs.items()})
+
+    return proxy
+
+
+def _device_index(accelerator: Accelerator) -> Callable[[Any], Any]:
+    utilities = getattr(accelerator.module, "_utils", None)
+    replacement = getattr(utilities, "_get_device_index", torch._utils._get_device_index)
+    return lambda _: _translating(accelerator, replacement)
+
+
+def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
+    """A function that raises NotImplementedError with one line: what, on which device, and why."""
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{what} is not available on {accelerator.type}: {why}")
+
+    return refused
+
+
+def _instead(replacement: Any, original: Any) -> Any:
+    return replacement
+
+
+def _install_nvtx(scope: Scope) -> None:
+    for name in rules.NVTX_NO_OPS:
+        scope.replace(
+            f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX marks are for NVIDIA's profiler"
+        )
+
+
+def _install_memory_history(scope: Scope, accelerator: Accelerator) -> None:
+    theirs = getattr(accelerator.module, "memory", None)
+    why = "the accelerator's allocator keeps no history"
+    for name in rules.MEMORY_HISTORY:
+        target = f"torch.cuda.memory.{name}"
+        found = getattr(theirs, name, None) or refuse(accelerator, target, why)
+        scope.replace(target, functools.partial(_instead, found), why)
+
+
+def _install_handles(scope: Scope, accelerator: Accelerator) -> None:
+    """``stream.cuda_stream``, where streams have a handle."""
+    stream = getattr(accelerator.module, "Stream", None)
+    if stream is not None and issubclass(stream, torch.Stream):
+        handle = property(lambda self: self.native_handle)
+        target = f"torch.{accelerator.type}.Stream.cuda_stream"
+        scope.set(
+            stream, "cuda_stream", handle, target, "the accelerator's handle of the stream, as a number"
+        )
+
+
+def _install_profiler(scope: Scope) -> None:
+    for name in ("start", "stop"):
+        scope.replace(
+            f"torch.cuda.profiler.{name}",
+            lambda _: cuda_answers.profiler,
+            "it starts and stops NVIDIA's profiler",
+        )
+
+
+def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
+    """CUDA graphs raise one line; the classes stay, so that annotations and isinstance keep working."""
+    why = "CUDA graphs record CUDA kernels; run the region eagerly or with torch.compile"
+    for name in rules.CUDA_GRAPHS:
+        owner = f"torch.cuda.{name}"
+        target = f"{owner}.__init__" if inspect.isclass(getattr(torch.cuda, name)) else owner
+        refused = refuse(accelerator, owner, why)
+        scope.replace(target, functools.partial(_instead, refused), why)
+    for name in ("make_graphed_callables", "graph_pool_handle"):
+        scope.set(torch.cuda.graphs, name, getattr(torch.cuda, name), f"torch.cuda.graphs.{name}", why)
+    scope.replace(
+        "torch.cuda.CUDAGraph.__new__", lambda _: refuse(accelerator, "torch.cuda.CUDAGraph", why), why
+    )

@@ -1,0 +1,86 @@
+"""``torch.utils.cpp_extension``: C++ is compiled without CUDA; CUDA's own sources raise one line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from isthmus._support.patches import Scope
+from isthmus.shim.accelerator import CPU, CUDA, Accelerator
+
+_MODULE = "torch.utils.cpp_extension"
+_REASON = "there is no CUDA toolkit; C++ is compiled without it"
+
+
+def install(scope: Scope, accelerator: Accelerator) -> None:
+    """Patch the module as soon as it is imported."""
+    scope.when_imported(_MODULE, functools.partial(_patch, scope, accelerator.type), _REASON)
+
+
+def _patch(scope: Scope, device_type: str) -> None:
+    for name in ("include_paths", "library_paths"):
+        scope.replace(f"{_MODULE}.{name}", _paths, _REASON, expects=("device_type",))
+    for name, make, third in (
+        ("CUDAExtension", _extension, "args"),
+        ("load", _load, "extra_cflags"),
+        ("load_inline", _load_inline, "cuda_sources"),
+    ):
+        sources = "cpp_sources" if name == "load_inline" else "sources"
+        scope.replace(
+            f"{_MODULE}.{name}",
+            functools.partial(make, device_type),
+            _REASON,
+            expects=("name", sources, third),
+        )
+
+
+def _paths(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    @functools.wraps(original)
+    def paths(device_type: str = CPU, *args: Any, **kwargs: Any) -> list[str]:
+        return original(CPU if device_type == CUDA else device_type, *args, **kwargs)
+
+    return paths
+
+
+def _refuse(device_type: str, extension: str, source: str) -> None:
+    raise NotImplementedError(
+        f"extension {extension!r}: {source} is CUDA C++, which nothing compiles for {device_type}; "
+        "call PyTorch operators, or register the operator with the driver's kernel library"
+    )
+
+
+def _check(device_type: str, extension: str, sources: Any) -> None:
+    for source in map(str, [sources] if isinstance(sources, str) else sources):
+        if source.endswith((".cu", ".cuh")):
+            _refuse(device_type, extension, source)
+
+
+def _extension(device_type: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def extension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        from torch.utils.cpp_extension import CppExtension
+
+        _check(device_type, name, sources)
+        return CppExtension(name, sources, *args, **kwargs)
+
+    return extension
+
+
+def _load(device_type: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        _check(device_type, name, sources)
+        return original(name, sources, *args, **{**kwargs, "with_cuda": False})
+
+    return load
+
+
+def _load_inline(device_type: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_inline(name: str, cpp_sources: Any, cuda_sources: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if cuda_sources:
+            _refuse(device_type, name, "cuda_sources")
+        return original(name, cpp_sources, None, *args, **{**kwargs, "with_cuda": False})
+
+    return load_inline

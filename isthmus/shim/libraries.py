@@ -1,0 +1,149 @@
+"""Installed libraries that test for CUDA where no proxy of PyTorch reaches. They are patched, never rewritten."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from isthmus._support.patches import Scope
+
+
+def install(scope: Scope) -> None:
+    """Patch each library as soon as it is imported. Imports no torch."""
+    patches = {
+        "triton.runtime.jit": _refuse_triton,
+        "accelerate.accelerator": _accelerate,
+        "accelerate.utils.memory": _full_memory,
+        "safetensors.torch": _safetensors,
+        "deepspeed.accelerator.real_accelerator": _deepspeed,
+        "transformers.utils.import_utils": _transformers,
+    }
+    for module, patch in patches.items():
+        scope.when_imported(module, functools.partial(_patch, scope, patch), "it tests for CUDA itself")
+
+
+def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
+    import torch  # noqa: F401 - first: with it the shim is entered, which imports what follows
+
+    from isthmus.shim import accelerator
+
+    device_type = accelerator.current(check=False).type
+    if device_type not in (accelerator.CUDA, accelerator.CPU):
+        patch(scope, device_type)
+
+
+def _refuse_triton(scope: Scope, device_type: str) -> None:
+    """Let launching a Triton kernel raise one clear line."""
+
+    def make(_: Any) -> Callable[..., Any]:
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            name = getattr(self, "__name__", None) or getattr(getattr(self, "fn", None), "__name__", "?")
+            raise NotImplementedError(
+                f"Triton kernel {name!r} cannot run on {device_type}: Triton compiles for GPUs; "
+                "call a PyTorch operator, or register the operator with the driver's kernel library"
+            )
+
+        return run
+
+    scope.replace("triton.runtime.jit.JITFunction.run", make, "Triton compiles for GPUs only")
+
+
+class _ReadsAsCuda:
+    """A device whose type reads ``cuda``."""
+
+    type = "cuda"
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+def _accelerate(scope: Scope, device_type: str) -> None:
+    allow_mixed_precision(scope)
+
+
+def allow_mixed_precision(scope: Scope) -> None:
+    """``Accelerator.__init__`` allows fp16 on device types of a list only, and picks CUDA's gradient scaler."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            owner: Any = next(kind for kind in type(self).__mro__ if "device" in vars(kind))
+            device: Any = vars(owner)["device"]
+            owner.device = property(lambda instance: _ReadsAsCuda(device.fget(instance)))
+            try:
+                original(self, *args, **kwargs)
+            finally:
+                owner.device = device
+
+        return init
+
+    scope.replace(
+        "accelerate.accelerator.Accelerator.__init__",
+        make,
+        "it allows mixed precision on a list of device types",
+        expects=("self",),
+    )
+
+
+def _full_memory(scope: Scope, device_type: str) -> None:
+    """``find_executable_batch_size`` tries a smaller batch on errors with the words of some devices."""
+
+    def make(original: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
+        @functools.wraps(original)
+        def should_reduce_batch_size(exception: Exception) -> bool:
+            import torch
+
+            return isinstance(exception, torch.OutOfMemoryError) or original(exception)
+
+        return should_reduce_batch_size
+
+    scope.replace(
+        "accelerate.utils.memory.should_reduce_batch_size",
+        make,
+        "it knows full memory by the words of some devices",
+        expects=("exception",),
+    )
+
+
+def _safetensors(scope: Scope, device_type: str) -> None:
+    """``safe_open(device="chip:0")``: its list of devices has CUDA, whose tensors PyTorch then makes for it."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def safe_open(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
+            kind, separator, index = str(device).partition(":")
+            if kind == device_type:
+                device = f"cuda{separator}{index}"
+            return original(filename, framework, device, **kwargs)
+
+        return safe_open
+
+    reason = "it knows the names of some devices only"
+    for module in ("safetensors", "safetensors.torch"):
+        scope.replace(f"{module}.safe_open", make, reason)
+
+
+def _transformers(scope: Scope, device_type: str) -> None:
+    """``TrainingArguments(tf32=True)`` is a wish for speed; what computes in float32 grants it."""
+    scope.replace(
+        "transformers.utils.import_utils.is_torch_tf32_available",
+        lambda _: lambda: True,
+        "TrainingArguments refuses tf32=True where torch.version.cuda is None",
+    )
+
+
+def _deepspeed(scope: Scope, device_type: str) -> None:
+    """DeepSpeed has an interface for accelerators, so it is not patched."""
+    try:
+        deepspeed = import_module("isthmus.deepspeed")  # by name: adaptors stand above this layer
+        deepspeed.adopt()
+    except RuntimeError as error:  # it was used ahead of the shim
+        warnings.warn(str(error), stacklevel=2)
+        return
+    scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)

@@ -1,0 +1,77 @@
+"""Custom operators registered for CUDA, and factories that reach CUDA's dispatch key."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from isthmus._support.patches import Scope
+from isthmus.shim.accelerator import Accelerator
+
+_FACTORIES = ("empty.memory_format", "empty_strided", "tril_indices", "triu_indices")
+
+
+def install(scope: Scope, accelerator: Accelerator) -> None:
+    """Register for the accelerator what a script registers for CUDA; catch factories that no proxy saw."""
+    _cuda_key(scope, accelerator)
+    scope.replace(
+        "torch.library.Library.impl",
+        functools.partial(_impl, accelerator),
+        "an operator registered for CUDA is registered for the accelerator",
+        expects=("self", "op_name", "fn", "dispatch_key"),
+    )
+    scope.replace(
+        "torch.library.Library.__init__",
+        functools.partial(_init, accelerator),
+        "a library for CUDA is one for the accelerator",
+        expects=("self", "ns", "kind", "dispatch_key"),
+    )
+
+
+def _cuda_key(scope: Scope, accelerator: Accelerator) -> None:
+    """Allocate on the accelerator when a factory arrives at CUDA's dispatch key.
+
+    TorchScript and C++ code hold ``cuda`` devices that no Python proxy sees; whatever they create goes through
+    these four operators.
+    """
+    library: Any = torch.library.Library("aten", "IMPL")
+    for name in _FACTORIES:
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        library.impl(name, _on_accelerator(accelerator, operator), "CUDA", allow_override=True)
+        reason = "TorchScript and C++ create tensors on 'cuda' unseen by any proxy"
+        scope.record(f"aten::{name} [CUDA]", reason, lambda: None)
+    scope.record("torch.library: aten [CUDA]", "holds the four registrations above", library._destroy)
+
+
+def _on_accelerator(accelerator: Accelerator, operator: Callable[..., Any]) -> Callable[..., Any]:
+    def allocate(*args: Any, device: Any = None, **kwargs: Any) -> Any:
+        return operator(*args, device=accelerator.device(device), **kwargs)
+
+    return allocate
+
+
+def _impl(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **kwargs: Any) -> Any:
+        key = dispatch_key if _is_pytorchs(fn) else accelerator.key(dispatch_key)
+        return original(self, op_name, fn, key, **kwargs)
+
+    return impl
+
+
+def _is_pytorchs(function: Any) -> bool:
+    """Whether PyTorch registers its own kernel; where that serves other devices, it registers it for them itself."""
+    module = getattr(function, "__module__", None) or ""
+    return module.startswith("torch.") and not module.startswith("torch._library.")
+
+
+def _init(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init(self: Any, ns: str, kind: str, dispatch_key: str = "") -> None:
+        original(self, ns, kind, accelerator.key(dispatch_key))
+
+    return init

@@ -1,0 +1,112 @@
+"""Rewrites the syntax tree of a user's module where a proxy cannot reach. Line numbers stay."""
+
+from __future__ import annotations
+
+import ast
+import re
+from types import CodeType
+
+from isthmus.shim import answers
+
+# A source without these words has nothing to rewrite; most modules are ruled out by it.
+_WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda|out of memory")
+
+
+def worth_parsing(source: bytes) -> bool:
+    """Whether any rule of rules.SYNTAX can apply to the source."""
+    return _WORDS.search(source) is not None
+
+
+def compile_source(source: bytes | str, path: str) -> CodeType:
+    """Compile the rewritten source.
+
+    Args:
+        source: text, or bytes with their encoding declaration.
+        path: file name for tracebacks.
+
+    Raises:
+        SyntaxError: as ``compile`` raises it.
+    """
+    answers.use()
+    return compile(rewrite(ast.parse(source, path)), path, "exec", dont_inherit=True)
+
+
+def rewrite(tree: ast.Module) -> ast.Module:
+    """Apply every rule of rules.SYNTAX."""
+    rewritten: ast.Module = _Rewriter().visit(tree)
+    return ast.fix_missing_locations(rewritten)
+
+
+class _Rewriter(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if node.attr == "type":
+            return _call("__isthmus_type__", node, node.value)
+        if node.attr == "device_type":
+            return _call("__isthmus_device_type__", node, node.value)
+        if node.attr == "is_cuda":
+            return _call("__isthmus_is_cuda__", node, node.value)
+        if node.attr == "cuda" and _ends_with(node.value, "version"):
+            return _call("__isthmus_version_cuda__", node, node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        method = node.func if isinstance(node.func, ast.Attribute) else None
+        if method is not None:  # x.type(...) calls a method; only reading the attribute is ours
+            method.value = self.visit(method.value)
+        else:
+            node.func = self.visit(node.func)
+        node.args = [self.visit(argument) for argument in node.args]
+        node.keywords = [self.visit(keyword) for keyword in node.keywords]
+        return _builtin_call(node) or node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) != 1 or not _says_cuda_is_full(node.left):
+            return node
+        contains = _call("__isthmus_contains__", node, node.left, node.comparators[0])
+        if isinstance(node.ops[0], ast.NotIn):
+            return ast.copy_location(ast.UnaryOp(ast.Not(), contains), node)
+        return contains if isinstance(node.ops[0], ast.In) else node
+
+    def visit_match_case(self, node: ast.match_case) -> ast.match_case:
+        if node.guard is not None:  # a pattern may hold attributes, but no calls
+            node.guard = self.visit(node.guard)
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+
+def _builtin_call(node: ast.Call) -> ast.Call | None:
+    if (
+        not isinstance(node.func, ast.Name)
+        or node.keywords
+        or any(isinstance(a, ast.Starred) for a in node.args)
+    ):
+        return None
+    if node.func.id == "str" and len(node.args) == 1:
+        return _call("__isthmus_str__", node, node.func, *node.args)
+    if node.func.id == "getattr" and len(node.args) in (2, 3) and _is_our_name(node.args[1]):
+        return _call("__isthmus_getattr__", node, node.func, *node.args)
+    return None
+
+
+def _is_our_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in ("is_cuda", "type")
+
+
+def _says_cuda_is_full(node: ast.expr) -> bool:
+    words = node.value.lower() if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return words.startswith("cuda") and "out of memory" in words
+
+
+def _ends_with(node: ast.expr, name: str) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == name) or (
+        isinstance(node, ast.Name) and node.id == name
+    )
+
+
+def _call(function: str, place: ast.expr, *arguments: ast.expr) -> ast.Call:
+    name = ast.copy_location(ast.Name(function, ast.Load()), place)
+    return ast.copy_location(ast.Call(name, list(arguments), []), place)

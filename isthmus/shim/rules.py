@@ -1,0 +1,195 @@
+"""The rules of migration, as data: shared by the shim (at run time) and the codemod (in the source).
+
+Each entry says which names of PyTorch mean CUDA to a script and what they mean on another accelerator.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# ---- functions that take a device by keyword -----------------------------------------------------------------
+# tests/shim/test_shim.py finds the functions of torch that accept `device` and checks that none is missing.
+FACTORIES = tuple(
+    "torch." + name
+    for name in (
+        "arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_permuted empty_quantized "
+        "empty_strided eye frombuffer from_file full full_like hamming_window hann_window kaiser_window linspace "
+        "logspace normal ones ones_like rand rand_like randint randint_like randn randn_like randperm range "
+        "scalar_tensor sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
+        "sparse_csc_tensor sparse_csr_tensor tensor tril_indices triu_indices zeros zeros_like "
+        "_empty_affine_quantized _empty_per_channel_affine_quantized "
+        "fft.fftfreq fft.rfftfreq nested.nested_tensor nested.as_nested_tensor"
+    ).split()
+)
+
+# Methods of torch.Tensor that take a device by keyword, and those that take it first.
+TENSOR_KEYWORD = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
+TENSOR_FIRST = ("to", "pin_memory", "is_pinned")
+
+# Functions whose first argument is a device or a device type; name -> its keyword.
+DEVICE_FIRST = {
+    "torch.amp.custom_fwd": "device_type",
+    "torch.amp.custom_bwd": "device_type",
+    "torch.get_autocast_dtype": "device_type",
+    "torch.set_autocast_dtype": "device_type",
+    "torch.amp.is_autocast_available": "device_type",
+    "torch.amp.autocast_mode.is_autocast_available": "device_type",
+}
+
+# Functions whose second argument is a device; name -> its keyword.
+DEVICE_SECOND = {"torch._pin_memory": "device"}
+
+# Functions that mean CUDA where no device type is given: the type is then put in front; the second are old names.
+AUTOCAST_STATE = ("torch.is_autocast_enabled", "torch.set_autocast_enabled")
+AUTOCAST_GPU = {
+    "torch.get_autocast_gpu_dtype": "torch.get_autocast_dtype",
+    "torch.set_autocast_gpu_dtype": "torch.set_autocast_dtype",
+}
+
+# Methods whose first argument after self is a device or a device type; name -> its keyword.
+METHOD_FIRST = {
+    "torch.amp.autocast_mode.autocast.__init__": "device_type",
+    "torch.amp.grad_scaler.GradScaler.__init__": "device",
+    "torch.UntypedStorage.to": "device",
+    "torch.TypedStorage.to": "device",
+}
+
+# Types written in C whose constructor takes a device; name -> its keyword.
+CONSTRUCTORS = {
+    "torch.device": "type",
+    "torch.Generator": "device",
+    "torch.Stream": "device",
+    "torch.Event": "device",
+}
+
+# ---- torch.cuda ----------------------------------------------------------------------------------------------
+# torch.cuda.<name> is the accelerator module's <name> where it has one. Submodules re-export these.
+CUDA_SUBMODULES = ("memory", "random", "streams")
+
+# Old names of others.
+CUDA_RENAMED = {
+    "memory_cached": "memory_reserved",
+    "max_memory_cached": "max_memory_reserved",
+    "reset_max_memory_cached": "reset_peak_memory_stats",
+    "reset_max_memory_allocated": "reset_peak_memory_stats",
+}
+
+# Names without a meaning on another accelerator: calling one raises one clear line.
+CUDA_GRAPHS = ("graph", "make_graphed_callables", "graph_pool_handle")
+CUDA_REFUSED = {
+    "CUDAPluggableAllocator": "the driver supplies the allocator",
+    "MemPool": "private memory pools belong to CUDA's allocator",
+    "use_mem_pool": "private memory pools belong to CUDA's allocator",
+    "change_current_allocator": "the driver supplies the allocator",
+    "caching_allocator_alloc": "use torch.empty",
+    "caching_allocator_delete": "use torch.empty",
+    "caching_allocator_enable": "the accelerator's allocator is always on",
+    "caching_allocator_disabled": "the accelerator's allocator is always on",
+    "host_memory_stats_as_nested_dict": "use torch.cuda.host_memory_stats",
+    "reset_accumulated_host_memory_stats": "pinned memory has no such counters",
+    "reset_peak_host_memory_stats": "pinned memory has no such counters",
+    "GreenContext": "green contexts exist on NVIDIA GPUs only",
+    "current_blas_handle": "there is no cuBLAS",
+    "current_solver_handle": "there is no cuSOLVER",
+    "list_gpu_processes": "it asks NVML; see `isthmus doctor`",
+    "utilization": "it asks NVML",
+    "temperature": "it asks NVML",
+    "power_draw": "it asks NVML",
+    "clock_rate": "it asks NVML",
+    "memory_usage": "it asks NVML; use torch.cuda.mem_get_info",
+    "memory_snapshot": "the accelerator records none",
+    "_sleep": "it launches a CUDA kernel",
+    "_compile_kernel": "it compiles CUDA C++",
+}
+
+MEMORY_HISTORY = ("_record_memory_history", "_snapshot", "_dump_snapshot")
+
+# NVTX ranges mark work for NVIDIA's profiler; elsewhere they do nothing.
+NVTX_NO_OPS = ("range_push", "range_pop", "range_start", "range_end", "mark")
+
+# What the shim answers where a script asks about the GPU. Documented in docs; each is a promise.
+CAPABILITY_WITH_BFLOAT16 = (8, 0)  # scripts ask `>= 8` to turn bfloat16 and flash attention on
+CAPABILITY_WITHOUT = (7, 0)
+CUDA_VERSION = "12.8"  # torch.version.cuda, as read in the user's own modules
+NCCL_VERSION = (2, 27, 0)  # scripts ask `>= (2, 10)` before they reduce bfloat16
+
+OUT_OF_MEMORY = "CUDA out of memory"  # what CUDA's allocator says, with which scripts compare
+
+# PyTorch's own modules hear that there is no CUDA, so that they do not call into it; these ask for the user.
+PYTORCH_FOR_USERS = ("torch.distributed.run", "torch.distributed.distributed_c10d")
+
+TENSOR_TYPES = {
+    "BFloat16Tensor": "bfloat16",
+    "BoolTensor": "bool",
+    "ByteTensor": "uint8",
+    "CharTensor": "int8",
+    "DoubleTensor": "float64",
+    "FloatTensor": "float32",
+    "HalfTensor": "float16",
+    "IntTensor": "int32",
+    "LongTensor": "int64",
+    "ShortTensor": "int16",
+}
+
+
+# ---- syntax: where a proxy cannot reach ----------------------------------------------------------------------
+class SyntaxRule(NamedTuple):
+    """A rewriting of the user's source.
+
+    Attributes:
+        name: identifier, stable.
+        before: what is rewritten, as a pattern for people.
+        after: what the shim makes of it.
+        reason: why a proxy cannot do it.
+    """
+
+    name: str
+    before: str
+    after: str
+    reason: str
+
+
+SYNTAX = (
+    SyntaxRule(
+        "device-type",
+        "<x>.type",
+        "'cuda' if <x> is a torch.device of the accelerator, else <x>.type",
+        "device.type == 'cuda' is how scripts ask whether they are on the GPU",
+    ),
+    SyntaxRule(
+        "mesh-device-type",
+        "<x>.device_type",
+        "'cuda' if it is the accelerator's and <x> is an object of PyTorch's, else <x>.device_type",
+        "a device mesh made for 'cuda' is asked whether it is on the GPU",
+    ),
+    SyntaxRule(
+        "is-cuda",
+        "<x>.is_cuda, getattr(<x>, 'is_cuda')",
+        "True for tensors and storages on the accelerator",
+        "the attribute is read by PyTorch's and other libraries' own CUDA code paths too",
+    ),
+    SyntaxRule(
+        "str-device",
+        "str(<x>)",
+        "'cuda:0' if <x> is a torch.device of the accelerator, else str(<x>)",
+        "'cuda' in str(device) is the same question; print and f-strings still show the real device",
+    ),
+    SyntaxRule(
+        "str-out-of-memory",
+        "str(<error>)",
+        f"'{OUT_OF_MEMORY}. ' and the text, if that says that the accelerator is out of memory",
+        "scripts that try a smaller batch know the error by CUDA's words",
+    ),
+    SyntaxRule(
+        "in-out-of-memory",
+        f"'{OUT_OF_MEMORY}' in <text>",
+        "also True if the text says that the accelerator is out of memory",
+        "the text may be error.args[0] or a traceback, which keep the accelerator's words",
+    ),
+    SyntaxRule(
+        "version-cuda",
+        "torch.version.cuda",
+        repr(CUDA_VERSION),
+        "scripts compare it; PyTorch and installed libraries keep reading the true value, None",
+    ),
+)

@@ -1,0 +1,186 @@
+"""The c10d backend "chip": two processes, rank r on chip:r, each collective against its expected values."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.driver.test_open import build
+from tests.helpers.children import output
+from tests.helpers.run_rank import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+# Those that need a group, or an end, of their own.
+APART = (
+    "default_backend",
+    "composite_backend",
+    "killed_peer",
+    "killed_peer_of_gloo",
+    "exit_without_destroying",
+)
+OF_GLOO = ("refusals_of_gloo", "collective_that_outlasts_its_profile_has_no_row")
+TOGETHER = tuple(name for name in CHECKS if name not in (*APART, *OF_GLOO))
+THROUGH_GLOO = tuple(name for name in CHECKS if name not in (*APART, "reductions_of_the_driver"))
+# Those in which a tensor that a driver cannot show the CPU takes another path.
+COPIED = (
+    "broadcast",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "send_and_receive",
+    "any_layout",
+)
+# A driver that cannot connect rank 1, as the host chip cannot connect ranks on several machines.
+REFUSED_BY_ONE = "table.comm_create = refuse_rank_1;"
+WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;"
+
+
+class Ranks:
+    """Two ranks that have run some checks: their exit statuses, and the error of each check by rank."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...], **environment: str) -> None:
+        processes = [start(rank, folder / "store", names, environment) for rank in range(2)]
+        try:
+            self.outputs = [process.communicate(timeout=120)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        self.status = [process.returncode for process in processes]
+        self.errors = [reports(output) for output in self.outputs]
+
+    def assert_passed(self, name: str, rank: int) -> None:
+        error = self.errors[rank].get(name, f"did not run:\n{self.outputs[rank]}")
+        assert error is None, f"rank {rank}: {error}"
+
+
+def start(
+    rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.helpers.run_rank", str(rank), str(store), *names]
+    settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **settings},
+    )
+
+
+def reports(output: str) -> dict[str, str | None]:
+    lines = (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+    return {line["check"]: line["error"] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(tmp_path_factory.mktemp("ranks"), TOGETHER)
+
+
+@pytest.fixture(scope="module")
+def ranks_through_gloo(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(tmp_path_factory.mktemp("gloo"), THROUGH_GLOO, ISTHMUS_COLLECTIVES="gloo")
+
+
+@pytest.fixture(scope="module")
+def ranks_with_copies(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    folder = tmp_path_factory.mktemp("copies")
+    return Ranks(folder, COPIED, ISTHMUS_DRIVER=build(folder, WITHOUT_WINDOW), ISTHMUS_COLLECTIVES="gloo")
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_two_ranks(ranks: Ranks, name: str) -> None:
+    for rank in range(2):
+        ranks.assert_passed(name, rank)
+
+
+@pytest.mark.parametrize("name", THROUGH_GLOO)
+def test_two_ranks_through_gloo(ranks_through_gloo: Ranks, name: str) -> None:
+    for rank in range(2):
+        ranks_through_gloo.assert_passed(name, rank)
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_two_ranks_without_a_host_window(ranks_with_copies: Ranks, name: str) -> None:
+    for rank in range(2):
+        ranks_with_copies.assert_passed(name, rank)
+
+
+def test_ranks_that_the_driver_cannot_connect_take_gloo(tmp_path: Path) -> None:
+    names = ("all_reduce", "refusals_of_gloo", "send_and_receive", "batched_point_to_point", "groups")
+    ranks = Ranks(tmp_path, names, ISTHMUS_DRIVER=build(tmp_path, REFUSED_BY_ONE))
+    for rank in range(2):
+        for name in names:
+            ranks.assert_passed(name, rank)
+
+
+def test_threads_are_ranks() -> None:
+    """Two ranks in one process, each on its own device."""
+    code = """
+    import threading, torch
+    from datetime import timedelta
+    from isthmus import _C
+    from isthmus.chip.distributed import _make_gloo
+    from torch.distributed import HashStore, AllreduceOptions
+    store, found, errors = HashStore(), [None, None], []
+    def run(rank):
+        try:
+            options = _C.ChipBackendOptions()
+            options._timeout, options.group_name = timedelta(seconds=30), "threads"
+            options.global_ranks_in_group = [0, 1]
+            backend = _C.ChipBackend(store, rank, 2, options, _make_gloo)
+            tensor = torch.full((100_000,), 1.0 + rank, device=f"chip:{rank}")
+            for _ in range(5):
+                backend.allreduce([tensor], AllreduceOptions()).wait()
+            found[rank] = tensor.unique().tolist()
+            backend.shutdown()
+        except Exception as error:
+            errors.append(repr(error))
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(found, errors)
+    """
+    assert output(code, ISTHMUS_HOST_DEVICES="2") == "[[48.0], [48.0]] []"
+
+
+@pytest.mark.parametrize("name", ["default_backend", "composite_backend"])
+def test_backend_of_a_group(tmp_path: Path, name: str) -> None:
+    ranks = Ranks(tmp_path, (name,))
+    for rank in range(2):
+        ranks.assert_passed(name, rank)
+
+
+@pytest.mark.parametrize(("name", "transport"), [("killed_peer", "driver"), ("killed_peer_of_gloo", "gloo")])
+def test_a_killed_peer_is_an_error(tmp_path: Path, name: str, transport: str) -> None:
+    ranks = Ranks(tmp_path, (name,), ISTHMUS_COLLECTIVES=transport)
+    assert ranks.status[1] == -signal.SIGKILL
+    ranks.assert_passed(name, 0)
+
+
+def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, ("exit_without_destroying",))
+    assert ranks.status == [0, 0], ranks.outputs
+
+
+def test_groups_that_are_made_anew(tmp_path: Path) -> None:
+    """The store still has what the groups before left under the same names."""
+    script = ROOT / "tests" / "scripts" / "groups_anew.py"
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+        str(script),
+    ]
+    environment = {**os.environ, "ISTHMUS_HOST_DEVICES": "2", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(done.stdout.split("\n")) == ["", "rank 0: done", "rank 1: done"]

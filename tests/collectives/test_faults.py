@@ -1,0 +1,217 @@
+"""What ranks are told when one of them dies, stops, is elsewhere or makes another call, and within what time."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 90.0  # seconds for a job: a hang fails the test
+# Runs a command that has a /dev/shm of its own, full.
+FULL_SHM = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o size=64k full /dev/shm && { cat /dev/zero > /dev/shm/full 2> /dev/null || exec "$0" "$@"; }',
+)
+
+
+def start(
+    rank: int, size: int, port: int, name: str, environment: dict[str, str], within: tuple[str, ...]
+) -> subprocess.Popen[str]:
+    module = ("-W", "ignore", "-m", "tests.helpers.fault_cases")
+    settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+    return subprocess.Popen(
+        [*within, sys.executable, *module, str(rank), str(size), str(port), name],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def run(
+    name: str, size: int = 3, port: int = 0, within: tuple[str, ...] = (), **environment: str
+) -> list[dict[str, Any]]:
+    """What each rank was told; nothing from one that was killed. Nothing may be left in /dev/shm."""
+    port = port or free_port()
+    processes = [start(rank, size, port, name, environment, within) for rank in range(size)]
+    told: list[dict[str, Any]] = [{} for _ in processes]
+    try:
+        for rank in (
+            *range(2, size),
+            1,
+            0,
+        ):  # rank 1 may have stopped; rank 0 has the store until its input ends
+            process = processes[rank]
+            if rank == 1 and name == "stopped":
+                process.send_signal(signal.SIGKILL)
+            output, errors = process.communicate(timeout=LIMIT)
+            lines = [line for line in output.splitlines() if line.startswith("{")]
+            assert lines or process.returncode == -signal.SIGKILL, errors
+            told[rank] = json.loads(lines[0]) if lines else {}
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    names = [path.name for path in Path("/dev/shm").iterdir()]  # of other jobs too
+    marks = ["isthmus", *(str(process.pid) for process in processes)]
+    assert not [name for name in names if any(mark in name for mark in marks)]
+    return told
+
+
+def test_a_killed_rank_is_named_at_once() -> None:
+    told = run("killed")
+    assert told[1] == {}
+    for found in (told[0], told[2]):
+        assert "all_reduce (operation 3) of Float [100000] failed" in found["error"], found
+        assert "rank 1 (process" in found["error"] and "has ended" in found["error"], found
+        assert found["again"] == found["error"]
+
+
+def test_a_stopped_rank_is_named_within_the_timeout() -> None:
+    told = run("stopped")
+    assert told[1] == {}
+    errors = [told[rank]["error"] for rank in (0, 2)]
+    # Who finds out first says it; the other repeats that, or has found out by itself.
+    for error in errors:
+        assert (
+            "timed out after 3000 ms; rank 1 did not arrive: its last is broadcast (operation 2)" in error
+        ), error
+
+
+@pytest.mark.parametrize("group", ["default", "new"])
+def test_a_rank_that_is_elsewhere_is_named(group: str, tmp_path: Path) -> None:
+    settings = {"FOLDER": str(tmp_path / "flight"), "STACKS": "1"}
+    environment = {f"ISTHMUS_FLIGHT_RECORDER_{name}": value for name, value in settings.items()}
+    told = run("late", FAULT_GROUP=group, **environment)
+    for rank in (0, 2):
+        assert "rank 1 did not arrive: its last is broadcast (operation 2)" in told[rank]["error"], told
+    assert "timed out after 3000 ms" in told[1]["error"], told  # it comes to a group that has failed
+    check_flight_records(tmp_path / "flight")
+
+
+def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
+    for found in run("healthy", FAULT_GROUP="default", FLIGHT_RECORDS=str(tmp_path)):
+        assert found["error"] == "", found
+    assert "Not all ranks" not in trace(tmp_path)
+    record = pickle.loads((tmp_path / "rank_1").read_bytes())  # our own
+    assert [group["ranks"] for group in record["pg_config"].values()] == ["[0, 1, 2]"]
+    assert {entry["state"] for entry in record["entries"]} == {"completed"}
+    last = record["entries"][-1]["collective_seq_id"]
+    for status in record["pg_status"].values():
+        assert set(status.values()) == {last}, status
+
+
+def test_a_rank_that_raises_has_all_write_their_records(tmp_path: Path) -> None:
+    told = run("raised", ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))
+    for rank in (0, 2):
+        assert "all_reduce (operation 3) of Float [100000] failed" in told[rank]["error"], told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]
+
+
+def test_the_operation_that_failed_is_named() -> None:
+    for found in run("differs_among_others"):
+        assert "(operation 8) of Float [100000] failed:" in found["error"], found
+        assert "operation 8 differs between ranks" in found["error"], found
+
+
+def trace(folder: Path) -> str:
+    """What PyTorch's reader says of the records."""
+    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout + result.stderr
+
+
+def check_flight_records(folder: Path) -> None:
+    """fr_trace reads them and finds the rank."""
+    assert sorted(path.name for path in folder.iterdir()) == ["rank_0", "rank_1", "rank_2"]
+    assert folder.stat().st_mode & 0o777 == 0o750
+    record = pickle.loads((folder / "rank_0").read_bytes())  # our own
+    names = [entry["profiling_name"] for entry in record["entries"]]
+    assert names[:3] == ["nccl:all_reduce", "nccl:broadcast", "nccl:all_reduce"]
+    assert [entry["state"] for entry in record["entries"]][:2] == ["completed", "completed"]
+    assert record["entries"][2]["input_sizes"] == [[100_000]]
+    frames = [(frame["name"], Path(frame["filename"]).name) for frame in record["entries"][2]["frames"]]
+    assert ("late", "fault_cases.py") in frames, frames
+    said = trace(folder)
+    assert "Not all ranks joining collective, sequence number: 3" in said, said
+    assert "collective: nccl:all_reduce" in said and "missing ranks: {1}" in said, said
+    assert "collective stack trace" in said and "late" in said.split("collective stack trace")[1], said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("skipped", ("differs between ranks", "broadcast of 100000 float32", "all_reduce of 100000 float32")),
+        ("other_shape", ("differs between ranks", "all_reduce of 5 float32", "all_reduce of 100000 float32")),
+    ],
+)
+def test_ranks_that_make_other_calls_are_named(name: str, words: tuple[str, ...]) -> None:
+    for found in run(name):
+        assert all(word in found["error"] for word in words), found
+        assert found["again"], found
+
+
+def test_a_message_that_is_not_sent() -> None:
+    told = run("unanswered")
+    assert "recv (message 1 from rank 1)" in told[0]["error"], told
+    assert "timed out after 3000 ms" in told[0]["error"], told
+
+
+def test_a_rank_that_does_not_come_to_the_first_operation() -> None:
+    told = run("absent")
+    for rank in (0, 2):
+        assert "these of 3 ranks did not come: 1" in told[rank]["error"], told
+
+
+def test_a_rank_that_does_not_come_to_the_first_barrier() -> None:
+    told = run("absent_from_the_first_barrier")
+    for rank in (0, 2):
+        assert "barrier failed: " in told[rank]["error"], told
+        assert "these of 3 ranks did not come: 1" in told[rank]["error"], told
+
+
+def test_abort_ends_what_is_outstanding() -> None:
+    told = run("aborted", size=2)
+    assert "was aborted" in told[0]["error"], told
+    assert "aborted" in told[1]["error"], told
+
+
+def test_a_full_shared_memory_does_not_matter() -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a /dev/shm of one's own takes root and the program unshare (package util-linux)")
+    for found in run("full_shared_memory", within=FULL_SHM):
+        assert found["error"] == "", found
+
+
+def test_a_dead_job_leaves_nothing_to_the_next() -> None:
+    """No segment, no id in the store, none of the devices' memory, of which it held more than half."""
+    port = free_port()
+    assert run("dies_with_its_job", port=port) == [{}, {}, {}]
+    for found in run("follows_a_dead_job", port=port):
+        assert found["error"] == "", found
+
+
+def test_debug_mode_names_the_shapes() -> None:
+    told = run("mismatch_in_debug_mode", size=2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    assert all("100000" in found["error"] and "5" in found["error"] for found in told), told

@@ -1,0 +1,54 @@
+"""Every operation of torch.distributed x dtype x ReduceOp x number of ranks on the chip, against the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.driver.test_open import build
+
+ROOT = Path(__file__).resolve().parents[2]
+# What a driver need not have: the core makes them of messages.
+WITHOUT_OPTIONAL = "table.gather = 0; table.scatter = 0; table.all_to_all = 0; table.all_to_all_v = 0;"
+
+
+def run(size: int, folder: Path, **environment: str) -> int:
+    """Run the matrix with so many ranks, and return how many cases each ran."""
+    settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+    processes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-W", "ignore", "-m", "tests.helpers.matrix_rank"),
+                *(str(rank), str(size), str(folder / "store")),
+            ],
+            cwd=ROOT,
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        outputs = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (output, errors) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, errors
+        assert json.loads(output.splitlines()[-1])["wrong"] == {}
+    return int(json.loads(outputs[0][0].splitlines()[-1])["ran"])
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_matrix(tmp_path: Path, size: int) -> None:
+    assert run(size, tmp_path) > 400
+
+
+def test_matrix_without_optional_functions(tmp_path: Path) -> None:
+    assert run(4, tmp_path, ISTHMUS_DRIVER=build(tmp_path, WITHOUT_OPTIONAL)) > 400

@@ -1,0 +1,103 @@
+"""The driver cases catch every broken driver, and accuse none that is right."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from isthmus.conformance.driver_cases import cases
+from isthmus.drivers import interface
+from tests.helpers.children import output
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
+SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
+DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+),", SOURCE.read_text(), re.MULTILINE))
+# What else has to change so that only the defect is seen.
+COMPANIONS = {
+    "allocate_unaligned": "table.memory_free = free_unaligned;",
+    "pinned_unaligned": "table.host_free = free_pinned_unaligned;",
+    "device_of_process": "table.device_get = get_device_of_process;",
+    "message_of_process": "table.memory_allocate = allocate_with_message_of_process;"
+    "table.last_error = last_message;",
+    "one_stream": "table.stream_destroy = destroy_nothing;",
+}
+# Runs the cases until one fails and prints it.
+JUDGE = """
+import os
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver_cases import cases
+from isthmus.drivers import Candidate
+device = Device.open(Candidate("mutant", os.environ["LIBRARY"], "test"))
+for case in cases():
+    try:
+        case.check(device)
+    except Exception as error:
+        print(case.name, "|", error, flush=True)
+        break
+os._exit(0)  # what a broken driver holds need not be given back
+"""
+
+
+def build(folder: Path, edit: str) -> Path:
+    library = folder / "libmutant.so"
+    flags = ["-shared", "-fPIC", "-w", f"-I{ROOT / 'csrc'}", f'-DHOST="{HOST}"', f"-DEDIT={edit}", "-ldl"]
+    subprocess.run(["cc", str(SOURCE), "-o", str(library), *flags], check=True)
+    return library
+
+
+def first_failure(library: Path, **variables: str) -> str:
+    variables = {
+        "ISTHMUS_HOST_DEVICES": "2",
+        "ISTHMUS_HOST_MEMORY": "256MiB",
+        "LIBRARY": str(library),
+    } | variables
+    return output(JUDGE, **variables)
+
+
+@pytest.mark.parametrize("strict", ["0", "1"])
+@pytest.mark.parametrize("delegate", ["0", "1"])
+def test_the_host_chip_passes(strict: str, delegate: str) -> None:
+    assert first_failure(HOST, ISTHMUS_HOST_STRICT=strict, ISTHMUS_HOST_DELEGATE=delegate) == ""
+
+
+def test_forwarding_alone_is_no_defect(tmp_path: Path) -> None:
+    assert first_failure(build(tmp_path, "")) == ""
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_broken_function_is_caught(defect: str, tmp_path: Path) -> None:
+    edit = f"table.{DEFECTS[defect]} = {defect}; {COMPANIONS.get(defect, '')}"
+    assert first_failure(build(tmp_path, edit)), f"no case noticed {defect}"
+
+
+WITHOUT_HOST_FUNCTIONS = (
+    "copy_async_default_stream fill_default_stream synchronize_nothing synchronize_default_stream wait_for_nothing "
+    "event_always_done event_synchronize_nothing stream_always_idle elapsed_in_microseconds elapsed_without_sign"
+).split()
+
+
+@pytest.mark.parametrize("defect", WITHOUT_HOST_FUNCTIONS)
+def test_a_broken_order_is_caught_without_host_functions(defect: str, tmp_path: Path) -> None:
+    edit = f"table.{DEFECTS[defect]} = {defect}; table.stream_host_function = 0;"
+    assert first_failure(build(tmp_path, edit)), f"no case noticed {defect}"
+
+
+def test_every_mandatory_function_has_a_case() -> None:
+    judged = {case.function for case in cases()}
+    text = (ROOT / "csrc/driver.h").read_text()
+    mandatory = set(re.findall(r"\[M\][^;]*?\(\*(\w+)\)", text))
+    # Judged by every other case: without them none of these runs.
+    implied = {"event_create", "finalize", "host_free"}
+    assert mandatory - judged - implied == set()
+    members = {name for name, _ in interface.structure("driver")._fields_}
+    assert judged <= members
+
+
+def test_names_are_unique_and_rules_are_told() -> None:
+    names = [case.name for case in cases()]
+    assert len(set(names)) == len(names)
+    assert all(case.text for case in cases())

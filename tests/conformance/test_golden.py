@@ -1,0 +1,195 @@
+"""Golden data: what is written is what is read, the same cases give the same bytes, damage is one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isthmus.conformance import cache
+from isthmus.conformance.golden import Case, Expected, GoldenError, Reader, Tensor, Tolerance, Writer
+from tests.helpers.conformance_data import EXACT, bfloat16, write_golden
+
+SCHEMA = "aten::neg(Tensor self) -> Tensor"
+
+
+def _one(folder: Path, case: Case) -> Case:
+    writer = Writer(folder, "opset", 3)
+    writer.operator(case.operator, SCHEMA, "pointwise", ["core"])
+    writer.family("pointwise", [case])
+    writer.close()
+    return Reader(folder).cases("pointwise")[0]
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        bfloat16(1.5, -2.0, float("nan"), 3.0, 4.0, 5.0, 6.0),
+        np.arange(7, dtype=np.float16),
+        np.array([1 + 2j, 3, 4, 5, 6, 7, 8], np.complex128),
+        np.array([1 + 2j, 3, 4, 5, 6, 7, 8], np.complex64),
+        np.array([True, False, True, True, False, True, True]),
+        np.arange(7, dtype=np.int64) - 2**62,
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_tensors_come_back_bit_by_bit(tmp_path: Path, storage: np.ndarray) -> None:
+    tensor = Tensor(storage, (2, 2), (3, 1), 1)
+    back = _one(tmp_path, Case("a", "aten::neg", "x", "strided", [tensor], [None], EXACT)).arguments[0]
+    assert isinstance(back, Tensor)
+    assert (back.shape, back.strides, back.offset) == ((2, 2), (3, 1), 1)
+    assert back.storage.dtype == storage.dtype
+    assert back.storage.tobytes() == storage.tobytes()
+    assert back.array.tobytes() == np.stack([storage[1:3], storage[4:6]]).tobytes()
+
+
+def test_every_kind_of_argument_and_result_comes_back(tmp_path: Path) -> None:
+    tensor = Tensor.contiguous(np.ones((), np.float32))
+    arguments = [tensor, [tensor, None], [None], [], [1, 2.5], float("-inf"), True, 3, 2.0, "tanh", None]
+    law = {"name": "normal", "mean": 0.0, "std": 1.0}
+    outputs = [
+        Expected("float32", (), np.array(2.0), np.array(3.0)),
+        [Expected("int64", (2,), law=law), None],
+    ]
+    written = {"self": Expected("bool", (1,), np.array([True]))}
+    case = Case("a", "aten::neg", "float32", "0-dim", arguments, outputs, Tolerance(1, 2, "why"), written)
+    back = _one(tmp_path, case)
+    assert list(back.arguments[3:]) == [[], [1, 2.5], float("-inf"), True, 3, 2.0, "tanh", None]
+    assert [type(value) for value in back.arguments[5:9]] == [float, bool, int, float]
+    assert isinstance(back.arguments[1], list)
+    assert back.arguments[1][1] is None
+    assert back.arguments[2] == [None]
+    first, second = back.outputs
+    assert isinstance(first, Expected)
+    assert (float(first.reference), float(first.magnitude), first.reference.shape) == (2.0, 3.0, ())
+    assert isinstance(second, list)
+    assert second[0].law == law
+    assert second[1] is None
+    assert back.written["self"].dtype == "bool"
+    assert back.tolerance == Tolerance(1, 2, "why")
+
+
+def test_equal_cases_give_equal_bytes_and_one_copy(tmp_path: Path) -> None:
+    first, second = write_golden(tmp_path / "a"), write_golden(tmp_path / "b")
+    names = sorted(file.name for file in first.iterdir())
+    assert names == sorted(file.name for file in second.iterdir())
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+    large = np.random.default_rng(0).normal(size=10000)
+    tensor = Tensor.contiguous(large)
+    _one(tmp_path / "c", Case("a", "aten::neg", "float64", "large", [tensor, [tensor]], [None], EXACT))
+    assert large.nbytes < (tmp_path / "c" / "pointwise.safetensors").stat().st_size < 1.1 * large.nbytes
+
+
+def test_files_are_not_for_everybody(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        folder = write_golden(tmp_path / "golden")
+    finally:
+        os.umask(old)
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o640}
+
+
+def test_a_case_twice_or_of_no_operator_is_refused(tmp_path: Path) -> None:
+    case = Case("a", "aten::neg", "float32", "0-dim", [], [None], EXACT)
+    writer = Writer(tmp_path, "opset", 0)
+    with pytest.raises(ValueError, match="not named"):
+        writer.family("pointwise", [case])
+    writer.operator("aten::neg", SCHEMA, "pointwise")
+    with pytest.raises(ValueError, match="twice"):
+        writer.family("pointwise", [case, case])
+
+
+def _cut(folder: Path) -> None:
+    file = folder / "pointwise.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+def _flip(folder: Path) -> None:
+    file = folder / "pointwise.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+
+
+def _edit(folder: Path) -> None:
+    file = folder / "pointwise.json"
+    file.write_text(file.read_text().replace('"ulp":0.5', '"ulp":5.5'))
+
+
+def _remove(folder: Path) -> None:
+    (folder / "pointwise.json").unlink()
+
+
+def _other_format(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+
+
+def _cut_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text((folder / "manifest.json").read_text()[:-200])
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "what"),
+    [
+        (_cut, "pointwise.safetensors", "altered or cut short"),
+        (_flip, "pointwise.safetensors", "altered or cut short"),
+        (_edit, "pointwise.json", "altered or cut short"),
+        (_remove, "pointwise.json", "missing"),
+        (_other_format, "manifest.json", "format 99"),
+        (_cut_manifest, "manifest.json", "not a manifest"),
+    ],
+)
+def test_damage_is_one_clear_line(
+    tmp_path: Path, damage: Callable[[Path], None], file: str, what: str
+) -> None:
+    folder = write_golden(tmp_path / "golden")
+    damage(folder)
+    with pytest.raises(GoldenError) as error:
+        Reader(folder).cases("pointwise")
+    text = str(error.value)
+    assert file in text
+    assert what in text
+    assert "isthmus conform generate" in text
+    assert "\n" not in text
+
+
+def test_a_folder_without_data_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(GoldenError, match="isthmus conform generate"):
+        Reader(tmp_path)
+
+
+def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
+    file = write_golden(tmp_path / "golden") / "manifest.json"
+    file.write_text(file.read_text().replace('"seed": 0', '"seed": 7'))
+    with pytest.raises(GoldenError, match=r"manifest\.json: altered"):
+        Reader(file.parent)
+
+
+def test_the_folders_above_are_not_for_everybody_either(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        write_golden(tmp_path / "a" / "b" / "golden")
+    finally:
+        os.umask(old)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/golden")} == {0o750}
+
+
+def test_the_cache_keeps_the_newest_sets_and_those_in_use(tmp_path: Path) -> None:
+    now = time.time()
+    hours = {"one": 1, "two": 20, "three": 30, "four": 40, "five": 50}
+    for name, age in hours.items():
+        write_golden(tmp_path / name)
+        os.utime(tmp_path / name, (now - age * 3600, now - age * 3600))
+    cache.prune(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {"one", "two", "three"}
+    for name in hours:
+        write_golden(tmp_path / name)
+    cache.prune(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == set(hours)

@@ -1,0 +1,275 @@
+"""``isthmus conform run``: a right library passes, every kind of wrong one fails, the reports say it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.helpers.conformance_jobs import chip_with, conform, known_entry
+from tests.helpers.conformance_libraries import WRONG, write_library
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory, golden: Path, right: Path) -> list[dict[str, Any]]:
+    """Results of one run over the right library and all wrong ones."""
+    folder = tmp_path_factory.mktemp("wrong")
+    paths = [right, *(write_library(folder, name, source) for name, (source, _) in WRONG.items())]
+    options = [option for path in paths for option in ("--library", path)]
+    done = conform("run", "--driver", "host", "--golden", golden, "--output", folder, "--jobs", 2, *options)
+    assert done.returncode == 1, done.stderr
+    return json.loads((folder / "report.json").read_text())["results"]
+
+
+def _of(judged: list[dict[str, Any]], library: str) -> list[dict[str, Any]]:
+    return [row for row in judged if row["library"] == library]
+
+
+def test_a_right_library_passes(judged: list[dict[str, Any]]) -> None:
+    rows = _of(judged, "right")
+    assert {row["operator"] for row in rows} == {
+        "aten::add.Tensor",
+        "aten::mul.Tensor",
+        "aten::copy_",
+        "aten::cat",
+        "aten::_foreach_add.Scalar",
+        "aten::uniform_",
+        "aten::sum.dim_IntList",
+    }
+    assert [row for row in rows if row["status"] not in ("passed", "not claimed")] == []
+    assert {row["dtype"] for row in rows if row["status"] == "not claimed"} == {"int64"}
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name != "crashes"])
+def test_a_wrong_library_is_caught(judged: list[dict[str, Any]], name: str) -> None:
+    failed = [row for row in _of(judged, name) if row["status"] == "failed"]
+    assert failed
+    assert any(WRONG[name][1] in row["message"] for row in failed), failed[0]["message"]
+
+
+def test_wrong_strides_fail_only_where_there_are_strides(judged: list[dict[str, Any]]) -> None:
+    failed = {row["layout"] for row in _of(judged, "strides_ignored") if row["status"] == "failed"}
+    assert failed == {"strided", "broadcast"}
+
+
+def test_a_crash_is_a_result_and_the_run_goes_on(judged: list[dict[str, Any]]) -> None:
+    crashed = [row for row in judged if row["status"] == "crashed"]
+    assert {row["case"] for row in crashed} == {"zero-size"}
+    assert {row["dtype"] for row in crashed} == {"float32", "bfloat16", "int64"}
+    assert all("SIGSEGV" in row["message"] for row in crashed)
+    others = Counter(row["status"] for row in _of(judged, "crashes") if row["case"] != "zero-size")
+    assert others == {"passed": 15}
+
+
+def test_exit_codes_summary_and_reports(tmp_path: Path, golden: Path, right: Path) -> None:
+    done = conform("run", "--driver", "host", "--golden", golden, "--library", right, "--output", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed: driver host" in done.stdout
+    assert "driver\t" in done.stdout
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert {row["family"] for row in data["results"]} == {
+        "driver",
+        "pointwise",
+        "shape",
+        "random",
+        "reduction",
+    }
+    assert data["environment"]["numpy"]
+    suites = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert sum(int(suite.get("tests", "")) for suite in suites) == len(data["results"])
+    assert sum(len(suite) for suite in suites) == len(data["results"])
+    page = (tmp_path / "report.html").read_text()
+    assert "aten::_foreach_add.Scalar" in page
+    assert not any(word in page for word in ("http:", "https:", "src=", "@import", "url(")) or page.count(
+        "http"
+    ) == page.count("http://www.w3.org/2000/svg")
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o640}
+
+
+def test_a_report_is_made_again_with_a_mutation_score(tmp_path: Path, golden: Path, right: Path) -> None:
+    options = ("--golden", golden, "--library", right, "--operators", "aten::cat", "--output", tmp_path)
+    assert conform("run", "--driver", "host", *options).returncode == 0
+    (tmp_path / "report.html").unlink()
+    (tmp_path / "mutation.json").write_text('{"score": 0.975}')
+    done = conform("report", tmp_path, "--mutation", tmp_path / "mutation.json")
+    assert done.returncode == 0, done.stderr
+    assert '"score":0.975' in (tmp_path / "report.html").read_text()
+    assert conform("report", tmp_path / "nowhere").returncode == 2
+
+
+def test_text_of_a_kernel_cannot_end_the_script_of_the_page(tmp_path: Path, golden: Path) -> None:
+    raises = 'def cat(*args):\n    raise ValueError("</script><b>\\x07")'
+    body = f'@library.operator("aten::cat", dtypes=NUMBERS)\n{raises}'
+    path = write_library(tmp_path, "hostile", body)
+    options = ("--golden", golden, "--library", path, "--operators", "aten::cat", "--output", tmp_path)
+    assert conform("run", "--driver", "host", *options).returncode == 1
+    assert (tmp_path / "report.html").read_text().count("</script>") == 2
+    ElementTree.parse(tmp_path / "junit.xml")
+
+
+def test_operators_and_tiers_narrow_the_run(tmp_path: Path, golden: Path, right: Path) -> None:
+    def operators(*options: str) -> set[str]:
+        base = ("--driver", "host", "--golden", golden, "--library", right, "--output", tmp_path)
+        assert conform("run", *base, *options).returncode == 0
+        return {row["operator"] for row in json.loads((tmp_path / "report.json").read_text())["results"]}
+
+    assert operators("--operators", "*add*") == {"aten::add.Tensor", "aten::_foreach_add.Scalar"}
+    assert operators("--operators", "mul", "--operators", "cat") == {"aten::mul.Tensor", "aten::cat"}
+    assert operators("--tier", "by hand") == {"aten::add.Tensor", "aten::mul.Tensor"}
+    assert operators("--operators", "driver::set_async") == {"driver::set_async"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--operators", "aten::ad.Tensor"], ["no such operator", "aten::add.Tensor"]),
+        (["--tier", "lama"], ["no such tier", "core"]),
+        (["--driver", "none"], ["no driver named 'none'", "host"]),
+        (["--library", "/nowhere.so"], ["/nowhere.so", "no such file"]),
+        (["--golden", "/nowhere"], ["/nowhere/manifest.json", "isthmus conform generate"]),
+        (["--through", "air"], ["air", "pytorch"]),
+        (["--through", "pytorch"], ["--library"]),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(
+    golden: Path, right: Path, options: list[str], words: list[str]
+) -> None:
+    done = conform("run", "--driver", "host", "--golden", golden, "--library", right, *options)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_library_that_cannot_be_used_is_one_line(tmp_path: Path, golden: Path) -> None:
+    path = write_library(
+        tmp_path, "odd", '@library.operator("aten::ad.Tensor", dtypes=NUMBERS)\ndef f(*args): ...'
+    )
+    done = conform("run", "--driver", "host", "--golden", golden, "--library", path)
+    assert done.returncode == 2
+    assert "aten::ad.Tensor" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+# ---- Known failures ------------------------------------------------------------------------------------
+
+
+def test_known_failures_do_not_fail_the_run(tmp_path: Path, golden: Path) -> None:
+    library = write_library(tmp_path, "truncates", WRONG["truncates"][0])
+    known = known_entry(operator="aten::add*", dtype="bfloat16", reason="the chip truncates")
+    chip = chip_with(tmp_path, library, known)
+    done = conform("run", "--driver", chip, "--golden", golden, "--output", tmp_path)
+    assert done.returncode == 0, done.stdout
+    rows = json.loads((tmp_path / "report.json").read_text())["results"]
+    known_rows = [row for row in rows if row["status"] == "known failure"]
+    assert {row["dtype"] for row in known_rows} == {"bfloat16"}
+    assert all(row["message"].startswith("the chip truncates (") for row in known_rows)
+
+
+@pytest.mark.parametrize("case", ["*", "no-such-case"])
+def test_stale_known_failures_fail_the_run(tmp_path: Path, golden: Path, right: Path, case: str) -> None:
+    chip = chip_with(tmp_path, right, known_entry(operator="aten::add.Tensor", case=case, reason="long gone"))
+    done = conform("run", "--driver", chip, "--golden", golden)
+    assert done.returncode == 1
+    assert "stale: " in done.stdout
+    assert "aten::add.Tensor" in done.stdout
+    # A run that leaves its cases out says nothing of it.
+    assert conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::cat").returncode == 0
+
+
+def test_entries_for_another_way_to_judge_are_left_out(tmp_path: Path, golden: Path, right: Path) -> None:
+    chip = chip_with(
+        tmp_path, right, known_entry(operator="aten::add.Tensor", through="pytorch", reason="of PyTorch")
+    )
+    assert conform("run", "--driver", chip, "--golden", golden).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (known_entry(operator="aten::add.Tensor"), ["failure 1", "no reason"]),
+        (known_entry(operator="aten::add.Tensor", reason=" "), ["no reason"]),
+        (
+            known_entry(operator="aten::ad.Tensor", reason="x"),
+            ["no operator 'aten::ad.Tensor'", "aten::add.Tensor"],
+        ),
+        (known_entry(reason="x"), ["'operator' is missing"]),
+        (known_entry(operator="aten::cat", dtpye="int8", reason="x"), ["no such key: dtpye"]),
+        (known_entry(operator="aten::cat", through="x", reason="x"), ["kernels or pytorch"]),
+        ("[[failure", ["known_failures.toml"]),
+        ("failures = 1", ["[[failure]]"]),
+    ],
+)
+def test_a_wrong_file_of_known_failures_is_one_line(
+    tmp_path: Path, golden: Path, right: Path, text: str, words: list[str]
+) -> None:
+    done = conform("run", "--driver", chip_with(tmp_path, right, text), "--golden", golden)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+# ---- Without PyTorch -----------------------------------------------------------------------------------
+
+_BLOCKED = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("torch is not installed here")
+sys.meta_path.insert(0, Blocker())
+sys.argv = ["isthmus", *sys.argv[1:]]
+from isthmus.cli import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules or sys.modules["torch"] is None, "torch was imported"
+"""
+
+
+def test_the_command_never_imports_torch(golden: Path, right: Path) -> None:
+    options = ("conform", "run", "--driver", "host", "--golden", golden, "--library", right)
+    command = [sys.executable, "-c", _BLOCKED, *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "passed: driver host" in done.stdout
+
+
+def test_without_torch_and_without_data_it_says_where_to_make_them(tmp_path: Path, right: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
+    options = ("conform", "run", "--driver", "host", "--library", right, "--operators", "aten::cat")
+    command = [sys.executable, "-c", code, *map(str, options)]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "isthmus conform generate --output DIR" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_known_failure_is_not_printed_as_a_failure(tmp_path: Path, golden: Path) -> None:
+    library = write_library(tmp_path, "truncates", WRONG["truncates"][0])
+    chip = chip_with(tmp_path, library, known_entry(operator="aten::add*", reason="it truncates"))
+    done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
+    assert done.returncode == 0, done.stdout
+    assert "FAILED" not in done.stderr + done.stdout
+    # Without the entry it is.
+    (tmp_path / "known_failures.toml").write_text("")
+    done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
+    assert done.returncode == 1
+    assert "FAILED aten::add.Tensor bfloat16 contiguous" in done.stderr
+
+
+def test_list_prints_what_is_claimed(right: Path) -> None:
+    done = conform("list", "--driver", "host", "--library", right)
+    assert done.returncode == 0, done.stderr
+    rows = {line.split("\t")[0]: line.split("\t") for line in done.stdout.splitlines()}
+    assert rows["aten::add.Tensor"][3:] == ["right", "int64,bfloat16,float32", "strided,in_place,host"]
+    assert rows["aten::sub.Tensor"][3:] == ["-", "-", "-"]
+    assert conform("list", "--driver", "host", "--tier", "lama").returncode == 2

@@ -1,0 +1,163 @@
+"""``isthmus conform``: what was asked for is what is judged, and what is not judged is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import isthmus.drivers
+from isthmus.conformance.selection import matching, nearest, split
+from tests.helpers.conformance_data import write_golden
+from tests.helpers.conformance_jobs import chip_with, conform, known_entry
+from tests.helpers.conformance_libraries import write_library
+
+NO_TORCH = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
+
+
+def _without_torch(*options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", NO_TORCH, *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_patterns_are_separated_by_commas_and_match_without_namespace() -> None:
+    assert split(["add, mul", "cat", ""]) == ("add", "mul", "cat")
+    names = ["aten::add.Tensor", "aten::add.Scalar", "aten::mul.Tensor"]
+    assert matching(split(["add"]), names) == set(names[:2])
+    assert nearest("aten::mul.Tensr", names) == nearest("mul", names) == "aten::mul.Tensor"
+
+
+def test_golden_data_of_another_opset_is_refused(tmp_path: Path, right: Path) -> None:
+    folder = write_golden(tmp_path / "golden")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("sha256")
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "opset": "0123456789abcdef"}))
+    for command in ("run", "bench"):
+        done = conform(command, "--driver", "host", "--golden", folder, "--library", right)
+        assert done.returncode == 2
+        assert "of another opset (0123456789ab, installed is " in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_run_says_that_the_data_is_a_part(golden: Path, right: Path) -> None:
+    done = conform(
+        "run", "--driver", "host", "--golden", golden, "--library", right, "--operators", "add,cat"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "golden data has 7 of " in done.stdout
+    assert ", 2 operators, " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--tier", "core"], ["--tier core: no data of aten::", "more of the tier", "golden data has 7 of "]),
+        (["--operators", "cos"], ["--operators cos: golden data has 7 of "]),
+        (["--operators", "driver::cpoy"], ["no such operator", "driver::copy", "isthmus conform list"]),
+        (["--mutation", "nofile.json"], ["nofile.json", "mutation.json"]),
+    ],
+)
+def test_what_the_data_lacks_is_one_line(
+    golden: Path, right: Path, options: list[str], words: list[str]
+) -> None:
+    done = conform("run", "--driver", "host", "--golden", golden, "--library", right, *options)
+    assert done.returncode == 2, done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_request_that_judges_nothing_fails(tmp_path: Path, golden: Path) -> None:
+    body = '@library.operator("aten::mul.Tensor", dtypes="uint8")\ndef mul(self, other, out): ...'
+    library = write_library(tmp_path, "little", body)
+    options = ("--driver", "host", "--golden", golden, "--library", library)
+    done = conform("run", *options, "--operators", "cat,mul")
+    assert done.returncode == 1
+    assert "--operators cat judged nothing: no library has a kernel" in done.stderr
+    assert "--operators mul judged nothing: the libraries claim none of its cases" in done.stderr
+    assert "FAILED: driver host, " in done.stdout
+
+
+def test_list_takes_patterns(right: Path) -> None:
+    done = conform("list", "--driver", "host", "--library", right, "--operators", "mul,cat")
+    names = {line.partition("\t")[0] for line in done.stdout.splitlines()[1:]}
+    assert {"aten::mul.Tensor", "aten::cat"} <= names
+    assert not any("add" in name for name in names)
+
+
+def test_generate_names_the_command_that_lists_operators(tmp_path: Path) -> None:
+    done = conform("generate", "--output", tmp_path / "a", "--operators", "nosuchthing")
+    assert done.returncode == 2
+    assert "`isthmus conform list`" in done.stderr
+
+
+def test_generate_takes_patterns_like_a_run(tmp_path: Path) -> None:
+    done = conform(
+        "generate", "--output", tmp_path / "a", "--operators", "neg,abs", "--operators", "aten::cos"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "a" / "manifest.json").read_text())["operators"]
+    assert set(found) == {"aten::neg", "aten::abs", "aten::cos"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"operator": "aten::pow.Tensr"}, ["did you mean aten::pow.Tensor_"]),
+        ({"operator": "aten::cat", "dtype": "flaot32"}, ["no dtype 'flaot32'", "float32"]),
+    ],
+)
+def test_a_slip_in_the_known_failures_is_one_line(
+    tmp_path: Path, golden: Path, right: Path, keys: dict[str, str], words: list[str]
+) -> None:
+    done = conform(
+        "run", "--driver", chip_with(tmp_path, right, known_entry(**keys, reason="x")), "--golden", golden
+    )
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_case_that_there_is_none_of_is_stale_in_a_run_of_its_operator(
+    tmp_path: Path, golden: Path, right: Path
+) -> None:
+    chip = chip_with(tmp_path, right, known_entry(operator="aten::add.Tensor", case="no-such", reason="gone"))
+    done = conform("run", "--driver", chip, "--golden", golden, "--operators", "add")
+    assert done.returncode == 1
+    assert "it matches no case" in done.stdout
+
+
+def test_the_report_has_the_description_of_driver_toml(tmp_path: Path, golden: Path, right: Path) -> None:
+    chip = chip_with(tmp_path, right, "")
+    chip.write_text(chip.read_text() + 'description = "the best chip"\n')
+    options = ("--golden", golden, "--operators", "cat", "--output", tmp_path / "a" / "b")
+    old = os.umask(0)
+    try:
+        assert conform("run", "--driver", chip, *options).returncode == 0
+    finally:
+        os.umask(old)
+    report = json.loads((tmp_path / "a" / "b" / "report.json").read_text())
+    assert (
+        report["description"] == isthmus.drivers.find(str(chip)).candidates[0].description == "the best chip"
+    )
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o750
+
+
+def test_without_torch_what_needs_it_says_how_to_get_it(tmp_path: Path, golden: Path) -> None:
+    for options in (
+        ("conform", "generate", "--output", tmp_path / "x"),
+        ("conform", "run", "--driver", "host", "--through", "pytorch", "--golden", golden),
+    ):
+        done = _without_torch(*options)
+        assert done.returncode == 2
+        assert "PyTorch is not installed; do `pip install" in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_doctor_looks_at_the_drivers_without_torch() -> None:
+    done = _without_torch("doctor")
+    assert done.returncode == 1
+    assert "PyTorch is not installed" in done.stdout
+    assert "driver       host: " in done.stdout

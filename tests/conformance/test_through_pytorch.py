@@ -1,0 +1,47 @@
+"""The same cases through PyTorch's operators on chip tensors: routes that are no kernels are judged too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from isthmus.conformance.generate import digest
+from isthmus.conformance.golden import Case, Expected, Reader, Tensor, Writer
+from isthmus.opset import schema_of
+from tests.helpers.conformance_data import HALF_ULP, write_golden
+from tests.helpers.conformance_jobs import conform
+
+
+def test_the_delegate_route_passes(tmp_path: Path) -> None:
+    golden = write_golden(tmp_path / "golden")
+    done = conform(
+        "run", "--driver", "host", "--through", "pytorch", "--golden", golden, "--output", tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    data = json.loads((tmp_path / "report.json").read_text())
+    judged = [row for row in data["results"] if row["family"] != "driver"]
+    assert {row["operator"] for row in judged} == set(Reader(golden).operators)
+    assert {(row["library"], row["status"]) for row in judged} == {("pytorch", "passed")}
+
+
+def test_what_is_not_the_reference_fails(tmp_path: Path) -> None:
+    golden = write_golden(tmp_path / "golden")
+    cases = [case for case in Reader(golden).cases("pointwise") if case.id == "contiguous"]
+    wrong = Writer(tmp_path / "wrong", digest(), 0)
+    wrong.operator("aten::mul.Tensor", schema_of("aten::mul.Tensor").text, "pointwise")
+    wrong.family("pointwise", [_altered(case) for case in cases if case.operator == "aten::mul.Tensor"])
+    wrong.close()
+    done = conform("run", "--driver", "host", "--through", "pytorch", "--golden", tmp_path / "wrong")
+    assert done.returncode == 1
+    assert "1 of 20 elements are wrong; [1, 1]" in done.stderr
+
+
+def _altered(case: Case) -> Case:
+    """The case with another reference in one element."""
+    (expected,) = case.outputs
+    assert isinstance(expected, Expected)
+    reference = expected.reference.copy()
+    reference[1, 1] += 3
+    arguments = [value for value in case.arguments if isinstance(value, Tensor)]
+    altered = Expected(expected.dtype, expected.shape, reference)
+    return Case(case.id, case.operator, case.dtype, case.layout, arguments, [altered], HALF_ULP)

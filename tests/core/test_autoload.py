@@ -1,0 +1,223 @@
+"""What `import torch` does to load the chip, and what it must not do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import isthmus
+from isthmus import drivers
+from tests.helpers.children import output, run
+
+HOST = drivers.FOLDER / "host" / "libisthmus_host.so"
+
+REPORT = """
+import json, sys, torch, isthmus
+status = isthmus.status()
+print(json.dumps([status.registered, status.reason, status.driver, torch.chip.is_available(),
+                  torch.chip.device_count()]))
+"""
+
+
+def report(**environment: str | None) -> tuple[bool, str, str, bool, int]:
+    registered, reason, driver, available, count = json.loads(output(REPORT, **environment))
+    return registered, reason, driver, available, count
+
+
+def test_registers_by_itself():
+    registered, reason, driver, available, count = report(ISTHMUS_DRIVER=None, ISTHMUS_HOST_DEVICES="3")
+    assert (registered, driver, available, count) == (True, "host", True, 3)
+    assert reason == "no other accelerator is here"
+
+
+@pytest.mark.parametrize("asked", ["host", str(HOST)])
+def test_driver_by_name_or_path(asked):
+    registered, reason, driver, available, _ = report(ISTHMUS_DRIVER=asked)
+    assert (registered, driver, available) == (True, "host", True)
+    assert reason == "ISTHMUS_DRIVER asks for it"
+
+
+def test_import_starts_nothing():
+    found = output(
+        """
+        import os, sys
+        import torch
+        import isthmus._C
+        threads = len(os.listdir("/proc/self/task"))
+        files = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                 if os.path.exists(f"/proc/self/fd/{fd}") or os.path.islink(f"/proc/self/fd/{fd}")]
+        print(threads, isthmus._C.is_initialized(), sum("memfd" in file for file in files))
+        """
+    )
+    without = output(
+        "import os, torch; print(len(os.listdir('/proc/self/task')))", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
+    )
+    assert found == f"{without} False 0"
+
+
+def test_import_brings_no_heavy_module():
+    code = "import torch, sys; print(*(name for name in sys.modules))"
+    without = set(output(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split())
+    added = set(output(code).split()) - without
+    light = ("isthmus", "torch", "importlib", "tomllib")
+    foreign = {name for name in added if name.split(".")[0] not in light}
+    assert not foreign
+    assert not {name for name in added if name.startswith(("torch._dynamo", "torch._inductor"))}
+    not_light = ("isthmus.cli", "isthmus.launch", "isthmus.migrate", "isthmus.megatron", "isthmus.ops")
+    assert not {name for name in added if name.startswith(not_light)}
+
+
+def test_import_of_the_package_does_not_import_torch():
+    assert output("import isthmus, sys; print('torch' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize("asked", ["none", "0"])
+def test_disabled(asked):
+    registered, reason, driver, available, count = report(ISTHMUS_DRIVER=asked)
+    assert (registered, driver, available, count) == (False, "", False, 0)
+    assert reason == f"ISTHMUS_DRIVER={asked} switches it off"
+
+
+def test_disabled_leaves_torch_accelerator_alone():
+    assert (
+        output("import torch; print(torch.accelerator.current_accelerator())", ISTHMUS_DRIVER="none")
+        == "None"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("nosuch", "there is no driver named 'nosuch'; there are: host"),
+        ("/nowhere/libisthmus_x.so", "/nowhere/libisthmus_x.so is not a file"),
+    ],
+)
+def test_wrong_driver_is_said_once_and_import_goes_on(asked, words):
+    result = run(REPORT, ISTHMUS_DRIVER=asked)
+    assert result.returncode == 0
+    registered, reason, _, available, count = json.loads(result.stdout)
+    assert (registered, available, count) == (False, False, 0)
+    assert words in reason
+    lines = [line for line in result.stderr.splitlines() if line.startswith("isthmus:")]
+    assert lines == [f"isthmus: ISTHMUS_DRIVER={asked} is not used: {reason}"]
+
+
+def test_library_that_is_no_driver(tmp_path: Path):
+    text = tmp_path / "libisthmus_text.so"
+    text.write_text("not a library")
+    result = run(REPORT, ISTHMUS_DRIVER=str(text))
+    registered, reason, *_ = json.loads(result.stdout)
+    assert not registered
+    assert str(text) in reason
+    assert len(reason.splitlines()) == 1
+
+
+def test_stub_refuses_by_name():
+    result = run("import torch; torch.chip.synchronize()", ISTHMUS_DRIVER="none")
+    assert result.returncode != 0
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith(
+        "AttributeError: torch.chip.synchronize: the chip is not registered: ISTHMUS_DRIVER=none"
+    )
+
+
+def test_other_torch_version_is_refused_before_a_library_is_opened():
+    found = output(
+        """
+        import sys, types
+        record = types.ModuleType("isthmus._build")
+        record.TORCH_VERSION = "1.0.0"
+        sys.modules["isthmus._build"] = record
+        import torch, isthmus
+        print("isthmus._C" in sys.modules, isthmus.status().registered, isthmus.status().reason)
+        """
+    )
+    assert found.startswith("False False the C++ core was built for torch 1.0.0, this is torch ")
+
+
+def test_unbuilt_core_is_a_reason_not_an_error():
+    found = output(
+        """
+        import sys
+        sys.modules["isthmus._build"] = None
+        import torch, isthmus
+        print(isthmus.status().reason)
+        """
+    )
+    assert found.startswith("the C++ core is not built")
+
+
+ANOTHER_PLUGIN = """
+import importlib.metadata as metadata
+real = metadata.entry_points
+fake = metadata.EntryPoint(name="torch_other", value="os:getcwd", group="torch.backends")
+
+def entry_points(**wanted):
+    found = real(**wanted)
+    if wanted.get("group") == "torch.backends":
+        return [*found, fake]
+    return metadata.EntryPoints([*(e for e in metadata.distribution("isthmus").entry_points), fake])
+
+metadata.entry_points = entry_points
+"""
+
+
+def test_another_plugin_comes_first_unless_asked():
+    registered, reason, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None))
+    assert not registered
+    assert (
+        reason == "plugin torch_other serves torch.accelerator here; ISTHMUS_DRIVER=host would take its place"
+    )
+    registered, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER="host"))
+    assert registered
+
+
+def test_renamed_privateuse1_is_left_alone():
+    found = output(
+        """
+        import torch, isthmus
+        from isthmus import autoload
+        torch.utils.rename_privateuse1_backend("other")
+        autoload.load()
+        print(isthmus.status().registered, isthmus.status().reason)
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+        ISTHMUS_DRIVER="host",
+    )
+    assert found == "False another plugin has registered PyTorch's PrivateUse1 device as 'other'"
+
+
+def test_second_load_does_nothing():
+    import torch  # noqa: F401 - the first load
+
+    before = isthmus.status()
+    isthmus._autoload()
+    assert isthmus.status() == before
+
+
+def test_find_by_folder():
+    search = drivers.find("host")
+    assert [candidate.path for candidate in search.candidates] == [str(HOST)]
+    assert search.candidates[0].origin == "folder"
+
+
+def test_entry_point_comes_before_the_embedded_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    library = tmp_path / "stranger.so"
+    shutil.copy(HOST, library)
+    (tmp_path / "stranger_driver.py").write_text(f"def library():\n    return {str(library)!r}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = drivers.EntryPoint(name="stranger", value="stranger_driver:library", group="isthmus.drivers")
+    monkeypatch.setattr(drivers, "installed", lambda group: [entry])
+    assert [candidate.name for candidate in drivers.find().candidates] == ["stranger", "host"]
+    assert [candidate.path for candidate in drivers.find("stranger").candidates] == [str(library)]
+
+
+def test_broken_entry_point_is_reported_and_passed_over(monkeypatch: pytest.MonkeyPatch):
+    entry = drivers.EntryPoint(name="broken", value="no_such_module:library", group="isthmus.drivers")
+    monkeypatch.setattr(drivers, "installed", lambda group: [entry])
+    search = drivers.find()
+    assert [candidate.name for candidate in search.candidates] == ["host"]
+    assert any("ModuleNotFoundError" in place for place in search.searched)

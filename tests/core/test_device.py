@@ -1,0 +1,224 @@
+"""Devices: counting, choosing, describing them, and what torch.accelerator says."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from isthmus import _C
+from tests.helpers.children import output
+
+
+def test_accelerator_is_the_chip():
+    assert torch.accelerator.current_accelerator() == torch.device("chip")
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.device_count() == torch.chip.device_count() == 2
+
+
+def test_get_device_module():
+    assert torch.get_device_module("chip") is torch.chip
+    assert torch.get_device_module() is torch.chip
+
+
+def test_current_device_is_set_and_restored():
+    assert torch.chip.current_device() == 0
+    with torch.chip.device(1):
+        assert torch.chip.current_device() == torch.accelerator.current_device_index() == 1
+        assert torch.empty(1, device="chip").device == torch.device("chip:1")
+        with torch.chip.device("chip:0"):
+            assert torch.chip.current_device() == 0
+        assert torch.chip.current_device() == 1
+    assert torch.chip.current_device() == 0
+
+
+@pytest.mark.parametrize("device", [None, -1])
+def test_device_context_that_changes_nothing(device):
+    with torch.chip.device(1), torch.chip.device(device):
+        assert torch.chip.current_device() == 1
+
+
+def test_set_device_is_per_thread():
+    seen = []
+
+    def in_thread():
+        seen.append(torch.chip.current_device())
+        torch.chip.set_device(1)
+        seen.append(torch.chip.current_device())
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join()
+    assert seen == [0, 1]
+    assert torch.chip.current_device() == 0
+
+
+@pytest.mark.parametrize("device", [1, "chip:1", torch.device("chip", 1)])
+def test_set_device_takes_every_form(device):
+    try:
+        torch.chip.set_device(device)
+        assert torch.chip.current_device() == 1
+    finally:
+        torch.chip.set_device(0)
+
+
+def test_device_of():
+    with torch.chip.device_of(torch.empty(1, device="chip:1")):
+        assert torch.chip.current_device() == 1
+    with torch.chip.device_of(torch.empty(1)):
+        assert torch.chip.current_device() == 0
+
+
+@pytest.mark.parametrize("device", [2, "chip:7", 99])
+def test_absent_device_is_named(device):
+    with pytest.raises(RuntimeError, match="does not exist: 2 devices are there"):
+        torch.chip.set_device(device)
+    assert torch.chip.current_device() == 0
+
+
+def test_one_device_is_no_plural(monkeypatch):
+    monkeypatch.setattr(torch.chip._utils._C, "device_count", lambda: 1)
+    with pytest.raises(RuntimeError, match="chip:1 does not exist: one device is there, chip:0"):
+        torch.chip.synchronize(1)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        torch.chip.current_stream,
+        torch.chip.default_stream,
+        torch.chip.get_device_properties,
+        torch.chip.get_rng_state,
+        torch.chip.mem_get_info,
+        torch.chip.memory_allocated,
+        torch.chip.memory_stats,
+        torch.chip.synchronize,
+        torch.chip.Stream,
+    ],
+)
+@pytest.mark.parametrize("device", [2, "chip:9"])
+def test_absent_device_is_named_by_every_function(ask, device):
+    with pytest.raises(RuntimeError, match=r"chip:\d does not exist: 2 devices are there"):
+        ask(device)
+
+
+def test_tensor_on_absent_device():
+    with pytest.raises(RuntimeError, match=r"chip:5"):
+        torch.empty(1, device="chip:5")
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("meta")])
+def test_device_of_another_type_is_refused(device):
+    with pytest.raises(ValueError, match="expected a device of the chip"):
+        torch.chip.set_device(device)
+
+
+def test_properties():
+    properties = torch.chip.get_device_properties("chip:1")
+    assert properties.total_memory == torch.chip.mem_get_info(1)[1] == 2 << 30
+    assert properties.memory_alignment & (properties.memory_alignment - 1) == 0
+    assert torch.chip.get_device_name() == properties.name != ""
+    assert torch.chip.get_device_capability() == (properties.major, properties.minor)
+    assert torch.chip.is_bf16_supported()
+
+
+def test_driver_describes_itself():
+    driver = torch.chip.driver()
+    assert driver["name"] == "host"
+    assert driver["delegate"] == "cpu"
+    assert driver["functions"]["host_window"]
+
+
+def test_access_between_devices():
+    assert not torch.chip.can_device_access_peer(0, 0)
+    assert torch.chip.can_device_access_peer(0, 1) == _C.driver()["functions"]["copy_peer_async"]
+    with pytest.raises(RuntimeError, match="chip:5 does not exist: 2 devices"):
+        torch.chip.can_device_access_peer(0, 5)
+
+
+def test_synchronize_every_form():
+    for device in (None, 1, "chip", torch.device("chip:1")):
+        torch.chip.synchronize(device)
+    torch.accelerator.synchronize()
+
+
+def test_generated_methods():
+    tensor = torch.ones(2, 3).chip(1)
+    assert tensor.is_chip
+    assert tensor.device == torch.device("chip:1")
+    assert not tensor.is_cpu
+    assert not torch.ones(1).is_chip
+    module = torch.nn.Linear(2, 2).chip()
+    assert all(parameter.is_chip for parameter in module.parameters())
+    assert torch.ones(3).untyped_storage().chip().device == torch.device("chip:0")
+
+
+def test_default_device():
+    with torch.device("chip:1"):
+        assert torch.ones(2).device == torch.device("chip:1")
+
+
+def test_typed_tensors():
+    assert torch.chip.FloatTensor([1, 2]).dtype == torch.float32
+    assert torch.chip.LongTensor(2, 3).shape == (2, 3)
+    half = torch.chip.HalfTensor([1.5])
+    assert half.device.type == "chip"
+    assert isinstance(half, torch.chip.HalfTensor)
+    assert not isinstance(half, torch.chip.FloatTensor)
+    assert not isinstance(torch.ones(1), torch.chip.FloatTensor)
+
+
+def test_every_public_name_has_a_docstring_and_exists():
+    for name in torch.chip.__all__:
+        value = getattr(torch.chip, name)
+        if callable(value) and not name.startswith("_"):
+            assert value.__doc__, name
+
+
+def test_lazy_initialisation():
+    found = output(
+        """
+        import torch
+        print(torch.chip.is_initialized(), torch.chip._is_in_bad_fork())
+        torch.chip.init()
+        print(torch.chip.is_initialized())
+        """
+    )
+    assert found.split() == ["False", "False", "True"]
+
+
+def test_forked_child_is_refused_and_says_so():
+    found = output(
+        """
+        import os, torch
+        torch.ones(1, device="chip")
+        read, write = os.pipe()
+        if os.fork() == 0:
+            try:
+                torch.ones(1, device="chip")
+                message = "no error"
+            except RuntimeError as error:
+                message = str(error).splitlines()[0]
+            os.write(write, f"{torch.chip._is_in_bad_fork()} {torch.chip.device_count()} {message}".encode())
+            os._exit(0)
+        os.wait()
+        print(os.read(read, 4096).decode())
+        """
+    )
+    assert found.startswith("True 0 the chip cannot be used in a process forked after its first use")
+
+
+def test_fork_before_first_use_works():
+    found = output(
+        """
+        import os, torch
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, str(torch.ones(3, device="chip").sum().item()).encode())
+            os._exit(0)
+        os.wait()
+        print(os.read(read, 100).decode())
+        """
+    )
+    assert found == "3.0"

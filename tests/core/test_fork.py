@@ -1,0 +1,77 @@
+"""Fork: a child may use the chip if its parent had not; else every way in says why not, in one line."""
+
+from __future__ import annotations
+
+from tests.helpers import children
+
+WAYS_IN = """
+    import os, sys, torch
+
+    {before}
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.dup2(write, 1)
+        ways = (
+            lambda: torch.ones(1, device="chip"),
+            lambda: torch.ones(1).to("chip"),
+            lambda: torch.chip.synchronize(),
+            lambda: torch.chip.Stream(),
+            lambda: torch.chip.Event().record(),
+            lambda: torch.chip.set_device(0),
+            lambda: torch.chip.get_device_name(),
+            lambda: torch.chip.mem_get_info(),
+            lambda: torch.chip.current_device(),
+            lambda: torch.chip.current_stream(),
+            lambda: torch.chip.default_stream(0),
+        )
+        for way in ways:
+            try:
+                way()
+                print("ok")
+            except RuntimeError as error:
+                print(str(error).splitlines()[0])
+        print("count", torch.chip.device_count())
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(write)
+    os.wait()
+    print(os.read(read, 1 << 16).decode(), end="")
+    {after}
+"""
+
+
+def test_after_first_use_it_is_refused() -> None:
+    lines = children.output(
+        WAYS_IN.format(
+            before='x = torch.ones(2, device="chip"); event = torch.chip.current_stream().record_event()',
+            after="print(x.sum().item())",
+        )
+    ).splitlines()
+    message = "the chip cannot be used in a process forked after its first use. Use the spawn start method."
+    assert lines == [message] * 11 + ["count 0", "2.0"]
+
+
+def test_before_first_use_it_works() -> None:
+    lines = children.output(WAYS_IN.format(before="torch.chip.device_count()", after="")).splitlines()
+    assert lines == ["ok"] * 11 + ["count 2"]
+
+
+def test_asking_for_devices_warns_once() -> None:
+    program = """
+        import os, torch
+
+        torch.ones(1, device="chip")
+        if os.fork() == 0:
+            print(torch.chip.is_available())
+            print(torch.chip.device_count())
+            print(torch.chip.is_available(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(torch.chip.is_available())
+    """
+    result = children.run(program)
+    assert result.stdout.split() == ["False", "0", "False", "True"]
+    assert result.stderr.splitlines() == [
+        "<string>:6: UserWarning: there is no chip in a process forked after its first use. "
+        "Use the spawn start method."
+    ]

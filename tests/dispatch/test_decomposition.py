@@ -1,0 +1,61 @@
+"""The routes of a chip without a delegate, whose arguments of every type reach decompositions written in Python."""
+
+from __future__ import annotations
+
+from tests.helpers import children
+
+WITHOUT_DELEGATE = {"ISTHMUS_HOST_DELEGATE": "0"}
+
+TRAINING = """
+import copy, warnings, torch
+from torch.nn import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, Linear, ReLU, Sequential
+from torch.nn.functional import cross_entropy
+from transformers import LlamaConfig, LlamaForCausalLM
+
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
+llama = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+cnn = Sequential(Conv2d(3, 8, 3), BatchNorm2d(8), ReLU(), AdaptiveAvgPool2d(1), Flatten(), Linear(8, 10))
+tokens, images, labels = torch.randint(64, (2, 16)), torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
+
+def train(model, loss_of, device):
+    model = copy.deepcopy(model).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = loss_of(model, device)
+        loss.backward()
+        optimizer.step()
+    return [loss.detach().cpu()] + [p.grad.cpu() for p in model.parameters()]
+
+def llama_loss(model, device):
+    logits = model(input_ids=tokens.to(device)).logits
+    return cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten().to(device))
+
+def cnn_loss(model, device):
+    return cross_entropy(model(images.to(device)), labels.to(device))
+
+for model, loss_of in ((llama, llama_loss), (cnn, cnn_loss)):
+    torch.testing.assert_close(train(model, loss_of, "chip"), train(model, loss_of, "cpu"))
+    print("equal")
+"""
+
+ARGUMENTS = """
+import warnings, torch
+warnings.simplefilter("ignore")
+value = torch.arange(6.0, device="chip").view(2, 3)
+grad, output = torch.ones(2, 3, device="chip"), torch.log_softmax(value, 1)
+aten = torch.ops.aten
+result = aten._log_softmax_backward_data(grad, output, 1, torch.float64)
+print(result.dtype)
+print(aten._softmax_backward_data(grad, torch.softmax(value, 1), 1, torch.float32).dtype)
+"""
+
+
+def test_llama_and_a_cnn_train_as_on_the_cpu() -> None:
+    assert children.output(TRAINING, **WITHOUT_DELEGATE).split() == ["equal", "equal"]
+
+
+def test_a_dtype_reaches_a_decomposition_as_one() -> None:
+    assert children.output(ARGUMENTS, **WITHOUT_DELEGATE).split() == ["torch.float64", "torch.float32"]

@@ -1,0 +1,143 @@
+"""The kernel route where it is easily wrong: the numpy chip, which has nothing but kernels, against the CPU."""
+
+from tests.helpers.children import output
+
+HEAD = """
+import torch
+def raises(kind, call, text):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"nothing was raised: {text}")
+def same(call, *tensors):
+    ours, theirs = call(*(t.to("chip") for t in tensors)), call(*tensors)
+    assert ours.dtype == theirs.dtype and ours.cpu().equal(theirs), (ours, theirs)
+"""
+
+
+def check(code: str) -> None:
+    assert output(HEAD + code + "\nprint('reached')", ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1") == "reached"
+
+
+def test_an_in_place_comparison_of_truth_values_with_numbers_keeps_its_result() -> None:
+    check(
+        """
+same(lambda a, b: a.clone().eq_(b), torch.tensor([True, False, True]), torch.tensor([1, 1, 0]))
+same(lambda a, b: a.clone().logical_and_(b), torch.tensor([True, False, True]), torch.tensor([0.0, 1.0, 2.0]))
+"""
+    )
+
+
+def test_operands_promote_among_themselves() -> None:
+    check(
+        """
+same(lambda a: torch.floor_divide(a, 2), torch.tensor([7, 5, 0], dtype=torch.uint8))
+raises(NotImplementedError, lambda: torch.tensor([3 + 4j], device="chip").abs(), "aten::abs")
+"""
+    )
+
+
+def test_the_default_dtype_is_not_remembered() -> None:
+    check(
+        """
+x = torch.arange(3, device="chip")
+assert torch.sin(x).dtype == torch.float32
+torch.set_default_dtype(torch.float64)
+assert torch.sin(x).dtype == torch.float64
+"""
+    )
+
+
+def test_a_cpu_scalar_is_an_operand_but_no_output() -> None:
+    check(
+        """
+x = torch.ones(3, device="chip")
+assert (x + torch.tensor(2.0)).tolist() == [3, 3, 3]
+raises(RuntimeError, lambda: torch.tensor(1.0).add_(x[0]), "same device")
+raises(RuntimeError, lambda: torch.sum(x, 0, out=torch.empty(())), "same device")
+"""
+    )
+
+
+def test_writing_to_a_lazy_clone_leaves_the_original() -> None:
+    check(
+        """
+x = torch.arange(3.0, device="chip")
+torch._lazy_clone(x).add_(1)
+assert x.tolist() == [0, 1, 2]
+"""
+    )
+
+
+def test_out_says_the_dtype_of_a_reduction_and_has_to_fit_elsewhere() -> None:
+    check(
+        """
+x = torch.full((4096,), 24.0, dtype=torch.half, device="chip")
+assert torch.sum(x, 0, out=torch.empty((), device="chip")).item() == 4096 * 24.0
+square = torch.ones(2, 2, device="chip")
+raises(RuntimeError, lambda: torch.mm(square, square, out=square.double()), "Expected out tensor to have dtype")
+"""
+    )
+
+
+def test_an_output_that_is_an_input_is_not_resized() -> None:
+    check(
+        """
+x = torch.arange(3.0, device="chip")
+raises(RuntimeError, lambda: torch.add(x, torch.ones(2, 3, device="chip"), out=x), "doesn't match")
+assert x.tolist() == [0, 1, 2]
+"""
+    )
+
+
+def test_decompositions_that_come_back_to_themselves_end() -> None:
+    check(
+        """
+x = torch.zeros(3).to(torch.uint16).to("chip")
+raises(NotImplementedError, lambda: torch.logical_not(x), "aten::logical_not has no route on driver numpy")
+"""
+    )
+
+
+def test_masks_and_indices_from_the_cpu() -> None:
+    check(
+        """
+mask = torch.tensor([[True, False], [False, True], [True, True]])
+same(lambda x: x[mask.to(x.device)], torch.arange(6.0).view(3, 2))
+same(lambda x: x[mask], torch.arange(6.0).view(3, 2))
+same(lambda x: x[:, torch.tensor([1, 0])], torch.arange(6.0).view(3, 2))
+same(lambda x: x.masked_fill(mask.to(x.device), 7.0), torch.arange(6.0).view(3, 2))
+def assign(x):
+    x = x.clone()
+    x[mask.to(x.device)] = -1.0
+    return x
+same(assign, torch.arange(6.0).view(3, 2))
+raises(IndexError, lambda: torch.ones(3, device="chip")[torch.ones(2, dtype=torch.bool)], "mask")
+assert "device='chip:0'" in repr(torch.randn(3).to("chip"))
+"""
+    )
+
+
+def test_a_kernel_that_returns_a_value_is_named(tmp_path) -> None:
+    library = tmp_path / "wrong.py"
+    library.write_text(
+        "from isthmus.opset.library import Library\n"
+        "library = Library('wrong')\n"
+        "@library.operator('aten::neg', dtypes=('float32',), raw=True, host=True)\n"
+        "def neg(context, x, out):\n"
+        "    return 'done'\n"
+    )
+    text = output(
+        """
+        import torch
+        try:
+            torch.ones(3, device="chip").neg()
+        except RuntimeError as error:
+            print(error)
+        """,
+        ISTHMUS_LIBRARIES=str(library),
+        ISTHMUS_ROUTE="aten::neg=kernel",
+    )
+    assert "aten::neg by library wrong" in text and "returned a value" in text

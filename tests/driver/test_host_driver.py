@@ -1,0 +1,292 @@
+"""The host chip: devices, memory, copies, addresses. No torch: the driver must stand alone."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import host_driver as hd
+import pytest
+
+from tests.helpers.host_driver import MIB, Driver, DriverError
+
+CAPACITY = 64 * MIB
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Two devices of 64 MiB. A copy of the library has its own state, whatever else this process opened."""
+    folder = tmp_path_factory.mktemp("host")
+    folder.chmod(0o700)
+    library = Path(shutil.copy(hd.LIBRARY, folder / "lib.so"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.setenv("ISTHMUS_HOST_DEVICES", "2")
+        patch.setenv("ISTHMUS_HOST_MEMORY", "64MiB")
+        patch.delenv("ISTHMUS_HOST_STRICT", raising=False)
+        patch.delenv("ISTHMUS_HOST_DELEGATE", raising=False)
+        driver = Driver(library)
+        driver.initialize()
+        driver.memory(0)
+        driver.memory(1)
+    yield driver
+    assert driver.memory(0)[0] == CAPACITY, "a test left memory allocated"
+    driver.finalize()
+
+
+def refused(driver: Driver, status: int, words: str, function: str, *arguments: object) -> None:
+    with pytest.raises(DriverError, match=words) as caught:
+        getattr(driver, function)(*arguments)
+    assert caught.value.status == status
+
+
+def test_library_stands_alone() -> None:
+    content = hd.LIBRARY.read_bytes()
+    assert b"isthmus_driver_get" in content
+    assert b"libtorch" not in content
+    assert b"libc10" not in content
+
+
+def test_table(driver: Driver) -> None:
+    table = driver.table
+    assert table.struct_size == ctypes.sizeof(hd.Table)
+    assert (table.version, table.name) == (hd.VERSION_1_1, b"host")
+    assert (table.delegate, table.dlpack_device) == (hd.DELEGATE_CPU, 1)
+    absent = {name for name in hd.FUNCTIONS if not getattr(table, name)}
+    mandatory = {
+        f"{group}_{name}"
+        for group, names in {
+            "device": "count properties set get synchronize memory",
+            "memory": "allocate free",
+            "host": "allocate free window",
+            "stream": "create destroy synchronize query wait_event",
+            "event": "create destroy record query synchronize elapsed",
+        }.items()
+        for name in names.split()
+    }
+    assert not absent & (
+        mandatory | {"initialize", "finalize", "last_error", "copy", "copy_async", "set_async"}
+    )
+
+
+def test_other_major_version_gets_no_table() -> None:
+    get = ctypes.CDLL(str(hd.LIBRARY)).isthmus_driver_get
+    get.restype = ctypes.c_void_p
+    assert get(2 << 16) is None
+
+
+def test_devices(driver: Driver) -> None:
+    count, index = ctypes.c_int32(), ctypes.c_int32()
+    driver.device_count(ctypes.byref(count))
+    assert count.value == 2
+    driver.device_set(1)
+    driver.device_get(ctypes.byref(index))
+    assert index.value == 1
+    refused(driver, hd.NO_DEVICE, "device 2 does not exist: there are 2", "device_set", 2)
+    refused(driver, hd.NO_DEVICE, "device -1 does not exist", "device_set", -1)
+
+
+def test_properties(driver: Driver) -> None:
+    found = [hd.Properties(), hd.Properties()]
+    for index, properties in enumerate(found):
+        driver.device_properties(index, ctypes.byref(properties))
+        assert properties.total_memory == CAPACITY
+        assert properties.memory_alignment == 512
+        assert properties.multi_processor_count >= 1
+    assert found[0].uuid == b"" or found[0].uuid != found[1].uuid
+
+
+@pytest.mark.parametrize("size", [1, 511, 4096, MIB - 1, MIB, 5 * MIB + 1])
+def test_allocation_is_aligned_and_counted(driver: Driver, size: int) -> None:
+    free, total = driver.memory()
+    address = driver.allocate(size)
+    assert address % 512 == 0
+    assert total == CAPACITY
+    assert size <= free - driver.memory()[0] < size + 2 * MIB
+    driver.memory_free(address)
+    assert driver.memory()[0] == free
+
+
+def test_out_of_memory_names_the_sizes_and_is_not_sticky(driver: Driver) -> None:
+    most = driver.allocate(60 * MIB)
+    words = r"chip 0 is out of memory: asked 8.0 MiB, 4.0 MiB free of 64.0 MiB.*ISTHMUS_HOST_MEMORY"
+    out = ctypes.c_void_p(42)
+    refused(driver, hd.OUT_OF_MEMORY, words, "memory_allocate", 8 * MIB, ctypes.byref(out))
+    refused(driver, hd.OUT_OF_MEMORY, "asked", "memory_allocate", 2**64 - 1, ctypes.byref(out))
+    assert out.value == 42
+    other = driver.allocate(8 * MIB, device=1)
+    driver.memory_free(most)
+    driver.memory_free(other)
+    driver.memory_free(driver.allocate(64 * MIB))
+
+
+def test_fragmentation_does_not_make_a_device_look_full(driver: Driver) -> None:
+    pieces = [driver.allocate(2 * MIB) for _ in range(32)]
+    for piece in pieces[::2]:
+        driver.memory_free(piece)
+    large = driver.allocate(32 * MIB)
+    for piece in [large, *pieces[1::2]]:
+        driver.memory_free(piece)
+
+
+def test_freed_memory_goes_back_to_the_system(driver: Driver) -> None:
+    address = driver.allocate(4 * MIB)
+    driver.write(address, b"\1" * (4 * MIB))
+    driver.memory_free(address)
+    again = driver.allocate(4 * MIB)
+    assert again == address
+    assert driver.read(again, 4 * MIB) == bytes(4 * MIB), "the old pages are still there"
+    driver.memory_free(again)
+
+
+def test_neighbours_survive_a_free(driver: Driver) -> None:
+    blocks = [driver.allocate(1000) for _ in range(9)]
+    for number, block in enumerate(blocks):
+        driver.write(block, bytes([number]) * 1000)
+    for block in blocks[1::2]:
+        driver.memory_free(block)
+    for number in range(0, 9, 2):
+        assert driver.read(blocks[number], 1000) == bytes([number]) * 1000
+        driver.memory_free(blocks[number])
+
+
+def test_free_refuses_what_it_did_not_give(driver: Driver) -> None:
+    address = driver.allocate(1024)
+    refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address + 512)
+    driver.memory_free(address)
+    refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address)
+    refused(driver, hd.INVALID_ARGUMENT, "not an address", "memory_free", 4096)
+    driver.memory_free(None)
+
+
+def test_pointer_attributes(driver: Driver) -> None:
+    device = driver.allocate(1000, device=1)
+    pinned = driver.made("host_allocate", 1000)
+    assert pinned % 64 == 0
+    assert driver.attributes(device + 999) == (hd.MEMORY_DEVICE, 1)
+    assert driver.attributes(device + 1000) == (hd.MEMORY_UNKNOWN, -1)
+    assert driver.attributes(pinned + 999) == (hd.MEMORY_PINNED, -1)
+    assert driver.attributes(4096) == (hd.MEMORY_UNKNOWN, -1)
+    driver.memory_free(device)
+    driver.host_free(pinned)
+    assert driver.attributes(device) == (hd.MEMORY_UNKNOWN, -1)
+    assert driver.attributes(pinned) == (hd.MEMORY_UNKNOWN, -1)
+    refused(driver, hd.INVALID_ARGUMENT, "not the start of pinned memory", "host_free", pinned)
+
+
+def test_host_window_is_where_the_bytes_are(driver: Driver) -> None:
+    address = driver.allocate(64)
+    window = driver.window()
+    assert window.device_base <= address < window.device_base + window.bytes
+    driver.write(address, b"isthmus")
+    assert ctypes.string_at(address - window.device_base + window.host_base, 7) == b"isthmus"
+    driver.memory_free(address)
+
+
+def test_copies_and_fill(driver: Driver) -> None:
+    data = bytes(range(256)) * 4096
+    source, target = driver.allocate(len(data)), driver.allocate(len(data))
+    peer = driver.allocate(len(data), device=1)
+    driver.write(source, data)
+    driver.copy(target, source, len(data), hd.DEVICE_TO_DEVICE)
+    assert driver.read(target, len(data)) == data
+    driver.device_set(0)
+    driver.copy_peer_async(peer, 1, target, 0, len(data), None)
+    driver.stream_synchronize(None)
+    assert driver.read(peer, len(data)) == data
+    driver.set_async(source, 7, 5, None)
+    driver.stream_synchronize(None)
+    assert driver.read(source, 7) == b"\7" * 5 + data[5:7]
+    for address in source, target, peer:
+        driver.memory_free(address)
+
+
+def test_copies_refuse_wrong_ranges_and_kinds(driver: Driver) -> None:
+    first, second = driver.allocate(1024), driver.allocate(1024, device=1)
+    driver.device_set(0)
+    host = ctypes.create_string_buffer(2048)
+    invalid = hd.INVALID_ARGUMENT
+    outside = rf"copy: the 1025 bytes at to={hex(first)} are not inside an allocation"
+    refused(driver, invalid, outside, "copy", first, host, 1025, hd.HOST_TO_DEVICE)
+    refused(driver, invalid, "at from=", "copy", host, first + 1000, 25, hd.DEVICE_TO_HOST)
+    refused(driver, invalid, "not inside", "copy", host, host, 8, hd.DEVICE_TO_HOST)
+    refused(driver, invalid, "memory of chip 0", "copy", first, first, 8, hd.HOST_TO_DEVICE)
+    refused(driver, invalid, "use copy_peer_async", "copy", first, second, 8, hd.DEVICE_TO_DEVICE)
+    refused(driver, invalid, "9 is not a copy kind", "copy", first, host, 8, 9)
+    refused(driver, invalid, "from is null", "copy", first, None, 8, hd.HOST_TO_DEVICE)
+    refused(driver, invalid, "use a stream of chip 1", "copy_async", second, host, 8, hd.HOST_TO_DEVICE, None)
+    refused(driver, invalid, "own devices", "copy_peer_async", first, 1, second, 0, 8, None)
+    refused(driver, invalid, "not inside", "set_async", first, 0, 1025, None)
+    driver.copy(None, None, 0, hd.HOST_TO_DEVICE)
+    driver.memory_free(first)
+    driver.memory_free(second)
+
+
+def test_null_outputs_and_zero_sizes(driver: Driver) -> None:
+    invalid = hd.INVALID_ARGUMENT
+    refused(driver, invalid, "device_count: count is null", "device_count", None)
+    refused(driver, invalid, "memory_allocate: pointer is null", "memory_allocate", 8, None)
+    refused(driver, invalid, "asked 0 bytes", "memory_allocate", 0, ctypes.byref(ctypes.c_void_p()))
+    refused(driver, invalid, "event is null", "event_record", None, None)
+
+
+def test_virtual_memory(driver: Driver) -> None:
+    granularity = ctypes.c_size_t()
+    driver.virtual_granularity(ctypes.byref(granularity))
+    unit = granularity.value
+    driver.device_set(0)
+    free = driver.memory()[0]
+    address = driver.made("virtual_reserve", 4 * unit)
+    handles = [driver.made("virtual_create", unit) for _ in range(2)]
+    assert free - driver.memory()[0] == 2 * unit
+    for number, handle in enumerate(handles):
+        driver.virtual_map(address + (1 + number) * unit, unit, handle, 3)
+    assert driver.attributes(address) == (hd.MEMORY_UNKNOWN, -1)
+    assert driver.attributes(address + unit) == (hd.MEMORY_DEVICE, 0)
+
+    across = address + 2 * unit - 3
+    driver.write(across, b"across")
+    assert driver.read(across, 6) == b"across"
+    refused(driver, hd.INVALID_ARGUMENT, "not inside", "set_async", address + 3 * unit - 1, 0, 2, None)
+    refused(driver, hd.INVALID_ARGUMENT, "already mapped", "virtual_map", address + unit, unit, handles[0], 3)
+    refused(driver, hd.INVALID_ARGUMENT, "still mapped", "virtual_release", address, 4 * unit)
+
+    driver.virtual_unmap(address + unit, 2 * unit)
+    driver.virtual_map(address, unit, handles[1], 3)
+    assert driver.read(address, 3) == b"oss", "the bytes belong to the memory, not to the address"
+    for handle in handles:
+        driver.virtual_destroy(handle)
+    assert free - driver.memory()[0] == unit, "mapped memory lives until it is unmapped"
+    driver.virtual_unmap(address, unit)
+    assert driver.memory()[0] == free
+    refused(driver, hd.INVALID_ARGUMENT, "not a memory handle", "virtual_destroy", handles[0])
+    driver.virtual_release(address, 4 * unit)
+
+
+def test_virtual_memory_counts_against_the_capacity(driver: Driver) -> None:
+    driver.device_set(0)
+    out = ctypes.c_void_p()
+    refused(driver, hd.OUT_OF_MEMORY, "physical memory", "virtual_create", 66 * MIB, ctypes.byref(out))
+    refused(driver, hd.INVALID_ARGUMENT, "multiple", "virtual_create", 1000, ctypes.byref(out))
+
+
+def test_telemetry(driver: Driver) -> None:
+    half = driver.allocate(CAPACITY // 2)
+    telemetry = hd.Telemetry(struct_size=ctypes.sizeof(hd.Telemetry), health=-1)
+    driver.telemetry(0, ctypes.byref(telemetry))
+    assert (telemetry.health, telemetry.memory_utilization, telemetry.temperature_c) == (0, 0.5, -1.0)
+    driver.memory_free(half)
+    older = hd.Telemetry(struct_size=hd.Telemetry.power_w.offset, power_w=123.0)
+    driver.telemetry(0, ctypes.byref(older))
+    assert (older.temperature_c, older.power_w) == (-1.0, 123.0), "it wrote past the caller's structure"
+
+
+def test_no_torch_was_needed() -> None:
+    done = hd.run_script(
+        "import sys; d = Driver(); d.initialize(); d.memory(); print('torch' in sys.modules)"
+    )
+    assert done.stdout == "False\n", done.stderr
+    assert sys.modules["host_driver"] is hd

@@ -1,0 +1,114 @@
+"""The numpy chip, whose operators are NumPy functions, and the chip that docs/chip-makers/bring-up.md builds step by step."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus.drivers import find
+from isthmus.drivers.libraries import load
+from isthmus.opset.tiers import tiers
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+ISTHMUS = (sys.executable, "-m", "isthmus")
+
+
+def run(*command: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=cwd
+    )
+
+
+def train(driver: str, output: Path, *flags: str) -> tuple[list[float], str]:
+    """Losses of the tiny LLaMA, iteration by iteration, and what was printed."""
+    example = str(ROOT / "examples" / "pretrain_llama.py")
+    script = (example, "--tiny", "--output", str(output), *flags)
+    result = run(*ISTHMUS, "run", "--driver", driver, *script, ISTHMUS_STRICT="1")
+    assert result.returncode == 0, result.stderr[-2000:]
+    records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if "loss" in record], result.stderr
+
+
+# ---- The shipped chip ----------------------------------------------------------------------------------
+
+
+def test_it_has_no_delegate_and_no_fallback() -> None:
+    candidate = find("numpy").candidates[0]
+    assert (candidate.delegate, candidate.fallback) == ("none", False)
+    assert [Path(path).name for path in candidate.operators] == ["operators.py"]
+
+
+@pytest.mark.parametrize("tier", sorted(tiers()))
+def test_it_has_a_kernel_for_every_operator_of_a_tier(tier: str) -> None:
+    claimed = load(find("numpy").candidates[0].operators[0]).operators
+    assert not set(tiers()[tier]) - set(claimed)
+
+
+def test_llama_trains_as_on_the_cpu(tmp_path: Path) -> None:
+    found, printed = train("numpy", tmp_path / "numpy", "--no-bf16")
+    expected, _ = train("host", tmp_path / "host", "--no-bf16")
+    assert len(found) == len(expected) == 20
+    assert found[-1] < found[0] - 0.5
+    assert all(math.isclose(a, b, abs_tol=1e-4) for a, b in zip(found[:10], expected[:10], strict=True)), (
+        found,
+        expected,
+    )
+    assert re.search(r"operators: 0 delegate, \d+ kernel, \d+ decomposed, 0 fallback", printed)
+
+
+def test_dropout_in_bfloat16_repeats_with_the_seed(tmp_path: Path) -> None:
+    flags = ("--dropout", "0.1", "--iterations", "4", "--warmup", "1")
+    first, again, other = (
+        train("numpy", tmp_path / name, *flags, "--seed", seed)[0]
+        for name, seed in (("first", "7"), ("again", "7"), ("other", "8"))
+    )
+    assert first == again
+    assert first != other
+
+
+def test_routes_are_native_kernel_decomposition_or_none() -> None:
+    result = run(*ISTHMUS, "ops", ISTHMUS_DRIVER="numpy")
+    assert result.returncode == 0, result.stderr
+    rows = [line.split("\t") for line in result.stdout.splitlines() if line.startswith("aten::")]
+    assert {row[1] for row in rows} == {"native", "kernel", "decomposition", "none"}
+
+
+# ---- The chip of the tutorial --------------------------------------------------------------------------
+
+
+def test_the_tutorial_builds_a_chip_that_trains(tmp_path: Path) -> None:
+    """Its blocks in their order: toml is driver.toml, python grows operators.py, console is run and compared."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    chip = tmp_path / "mychip"
+    for match in BLOCK.finditer((ROOT / "docs" / "chip-makers" / "bring-up.md").read_text()):
+        if match["language"] == "toml":
+            (chip / "driver.toml").write_text(match["body"])
+        elif match["language"] == "python":
+            with (chip / "operators.py").open("a") as file:
+                file.write(match["body"])
+        elif match["language"] == "console":
+            check_console(match["body"], tmp_path)
+    lines = [len((chip / name).read_text().splitlines()) for name in ("driver.toml", "operators.py")]
+    assert sum(lines) < 300
+
+
+def check_console(body: str, folder: Path) -> None:
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        result = run("bash", "-euo", "pipefail", "-c", f"({command}) 2>&1", cwd=folder)
+        printed = result.stdout.expandtabs()
+        assert (result.returncode == 0) == ("FAILED" not in expected), f"$ {command}\n{printed}"
+        if expected.strip():
+            matches = doctest.OutputChecker().check_output(expected.expandtabs(), printed, doctest.ELLIPSIS)
+            assert matches, f"$ {command}\nexpected:\n{expected}\nprinted:\n{printed[-3000:]}"

@@ -1,0 +1,116 @@
+"""Opening a driver: an outside one goes the host chip's way, and a wrong one is refused in one clear line."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.children import output, run
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
+
+# A library that hands on the host chip's table, changed by EDIT.
+SOURCE = r"""
+#define ISTHMUS_DRIVER_IMPLEMENTATION
+#include "driver.h"
+#include <dlfcn.h>
+#include <string.h>
+
+static isthmus_driver table;
+static isthmus_status fail_to_start(void) { return ISTHMUS_DEVICE_ERROR; }
+static isthmus_status cannot_count_yet(int32_t *count) { (void)count; return ISTHMUS_NOT_READY; }
+static isthmus_status (*create)(const isthmus_unique_id *, const isthmus_comm_options *, isthmus_comm *);
+static isthmus_status refuse_rank_1(const isthmus_unique_id *id, const isthmus_comm_options *options,
+                                    isthmus_comm *comm) {
+  return options->rank == 1 ? ISTHMUS_UNSUPPORTED : create(id, options, comm);
+}
+static const char *reason(void) { return "the board is not powered; switch it on"; }
+
+__attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(uint32_t version) {
+  void *host = dlopen(HOST, RTLD_NOW | RTLD_LOCAL);
+  isthmus_driver_get_fn get = (isthmus_driver_get_fn)dlsym(host, ISTHMUS_DRIVER_SYMBOL);
+  const isthmus_driver *original = get(version);
+  memcpy(&table, original, original->struct_size);
+  table.name = "outside";
+  (void)fail_to_start;
+  (void)cannot_count_yet;
+  (void)reason;
+  (void)refuse_rank_1;
+  create = original->comm_create;
+  EDIT
+  return &table;
+}
+"""
+
+
+def build(folder: Path, edit: str) -> str:
+    """Compile the library and return its path."""
+    source, library = folder / "driver.c", folder / "liboutside.so"
+    source.write_text(SOURCE.replace("EDIT", edit))
+    flags = ["-shared", "-fPIC", f"-I{ROOT / 'csrc'}", f'-DHOST="{HOST}"', "-ldl"]
+    subprocess.run(["cc", str(source), "-o", str(library), *flags], check=True)
+    return str(library)
+
+
+def test_an_outside_driver_runs(tmp_path: Path) -> None:
+    text = output(
+        "import torch, isthmus; print(torch.ones(3, device='chip').sum().item(), isthmus.status().path)",
+        ISTHMUS_DRIVER=build(tmp_path, ""),
+    )
+    assert text.split()[0] == "3.0" and text.endswith("liboutside.so")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("table.stream_create = 0;", "lacks the mandatory function stream_create"),
+        ("table.version = 2u << 16;", "implements interface version 2.0"),
+        ("table.struct_size = 64;", "lacks the mandatory function"),
+        ("table.virtual_map = 0;", 'has the group "virtual memory" in part: virtual_map'),
+        ("table.host_window = 0;", "declares a delegate but has no host_window"),
+        ("return 0;", "does not serve interface version 1"),
+    ],
+)
+def test_a_wrong_table_is_refused_by_name(tmp_path: Path, edit: str, message: str) -> None:
+    library = build(tmp_path, edit)
+    result = run("import torch; print(torch.chip.device_count())", ISTHMUS_DRIVER=library)
+    assert result.returncode == 0 and result.stdout.strip() == "0"
+    assert message in result.stderr and library in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_library_that_is_no_driver_is_refused(tmp_path: Path) -> None:
+    library = tmp_path / "libnothing.so"
+    subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(library)], check=True)
+    result = run("import torch; print(torch.chip.device_count())", ISTHMUS_DRIVER=str(library))
+    assert result.stdout.strip() == "0" and "does not export isthmus_driver_get" in result.stderr
+
+
+def test_a_driver_that_cannot_start_leaves_no_device(tmp_path: Path) -> None:
+    library = build(
+        tmp_path,
+        "table.initialize = fail_to_start; table.device_count = cannot_count_yet; table.last_error = reason;",
+    )
+    script = """
+import torch
+print(torch.chip.device_count(), torch.chip.is_available())
+try:
+    torch.ones(2, device="chip")
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+"""
+    text = output(script, ISTHMUS_DRIVER=library)
+    assert text.splitlines()[0] == "0 False"
+    assert "the board is not powered; switch it on" in text.splitlines()[1]
+
+
+def test_the_host_chip_knows_nothing_of_pytorch() -> None:
+    symbols = subprocess.run(["nm", "-D", str(HOST)], capture_output=True, text=True, check=True).stdout
+    defined = [line.split()[-1] for line in symbols.splitlines() if " T " in line]
+    assert "isthmus_driver_get" in defined
+    assert not [line for line in symbols.splitlines() if "torch" in line or "c10" in line]
+    needed = subprocess.run(["ldd", str(HOST)], capture_output=True, text=True, check=True).stdout
+    assert "torch" not in needed and "c10" not in needed
+    assert ctypes.CDLL(str(HOST)).isthmus_driver_get is not None

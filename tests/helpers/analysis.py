@@ -1,0 +1,37 @@
+"""What several tests of the analysis share."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from isthmus.migrate.analyse.engine import examine
+from isthmus.migrate.analyse.parse import parse
+from isthmus.migrate.source.files import Kind, Source
+from isthmus.migrate.source.findings import Finding
+
+
+def source(text: str, name: str = "train.py") -> Source:
+    kind = Kind.NOTEBOOK if name.endswith(".ipynb") else Kind.PYTHON
+    return Source(Path(name), name, kind, text.encode(), text, "utf-8")
+
+
+def findings(text: str, name: str = "train.py") -> list[Finding]:
+    """What the detectors of modules find in a text that parses."""
+    module, problems = parse(source(text, name))
+    assert module
+    assert not problems
+    return list(examine(module))
+
+
+def found(text: str) -> set[tuple[str, str, int]]:
+    """Code, subject and line."""
+    return {(finding.code, finding.subject, finding.line) for finding in findings(text)}
+
+
+def notebook(*cells: str | dict[str, Any]) -> str:
+    """Text of a notebook with these code cells."""
+    made = [
+        cell if isinstance(cell, dict) else {"cell_type": "code", "source": cell.splitlines(keepends=True)}
+        for cell in cells
+    ]
+    return json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})

@@ -1,0 +1,250 @@
+"""One rank of a job that goes wrong: ``python -m tests.helpers.fault_cases RANK SIZE PORT CASE``.
+
+Prints one line of JSON: what the rank was told and after how many seconds, and what the next operation said.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT = timedelta(seconds=3)
+SAY_HOW_FAR = ("stopped", "late")  # their rank 1 must have said what it did last
+HEALTHY = (
+    "full_shared_memory",
+    "dies_with_its_job",
+    "follows_a_dead_job",
+    "healthy",
+)  # nobody waits for the timeout
+CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
+Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
+
+
+class Uncaught(BaseException):
+    """Ends the process."""
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__] = function
+    return function
+
+
+@case
+def killed(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(tensor, group=group)
+    tensor.sum().item()
+
+
+@case
+def stopped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.all_reduce(tensor, group=group)
+    tensor.sum().item()
+
+
+@case
+def late(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 is elsewhere, alive."""
+    if rank == 1:
+        time.sleep(TIMEOUT.total_seconds() + 2)
+    dist.all_reduce(tensor, group=group, async_op=True).wait()
+    torch.chip.synchronize()
+
+
+@case
+def healthy(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    everything(rank, tensor, group)
+    folder = Path(os.environ["FLIGHT_RECORDS"])
+    (folder / f"rank_{rank}").write_bytes(torch.chip.dump_flight_recorder())
+
+
+@case
+def raised(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 ends of an exception, the others wait for it."""
+    if rank == 1:
+        print("{}", flush=True)
+        raise Uncaught
+    dist.all_reduce(tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def differs_among_others(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Operation 8 differs; 3 to 7 are most likely not known to have ended then, and 9 and 10 wait behind it."""
+    for operation in range(3, 11):
+        if operation == 8 and rank == 1:
+            dist.broadcast(tensor, 0, group=group)
+        else:
+            dist.all_reduce(tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def skipped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank != 1:
+        dist.broadcast(tensor, 0, group=group)
+    dist.all_reduce(tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def other_shape(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
+    tensor.sum().item()
+
+
+@case
+def unanswered(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """A message that rank 1 does not take."""
+    if rank == 0:
+        dist.recv(tensor, 1, group=group)
+        tensor.sum().item()
+    time.sleep(TIMEOUT.total_seconds() + 2)
+
+
+@case
+def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 does not come to the first operation of a group."""
+    group = dist.new_group(timeout=TIMEOUT)
+    if rank == 1:
+        time.sleep(TIMEOUT.total_seconds() + 2)
+    dist.all_reduce(tensor, group=group)
+
+
+@case
+def absent_from_the_first_barrier(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    group = dist.new_group(timeout=TIMEOUT)
+    if rank == 1:
+        time.sleep(TIMEOUT.total_seconds() + 2)
+    dist.barrier(group=group)
+
+
+@case
+def aborted(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    if rank == 0:
+        time.sleep(0.5)
+        group.abort()
+        dist.all_reduce(tensor, group=group)
+    work = dist.all_reduce(tensor, group=group, async_op=True)
+    work.wait()
+    tensor.sum().item()
+
+
+@case
+def full_shared_memory(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Every operation goes on, of chip tensors and of CPU tensors."""
+    try:
+        Path("/dev/shm/more").write_bytes(bytes(1 << 20))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    else:
+        raise AssertionError("/dev/shm is not full")
+    everything(rank, tensor, group)
+
+
+@case
+def dies_with_its_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """All ranks are killed, with collectives under way and a third of their device's memory in use."""
+    try:
+        kept = torch.ones(320 << 18, device=tensor.device)
+        dist.barrier(group=group)
+        dist.all_reduce(kept, group=group, async_op=True)
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@case
+def follows_a_dead_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """The same groups and as much memory as the job that died."""
+    kept = torch.ones(320 << 18, device=tensor.device)
+    everything(rank, tensor, group)
+    assert kept[:5].sum().item() == 5
+
+
+def everything(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    size = dist.get_world_size(group)
+    tensor.fill_(1)
+    for elements in (10, tensor.numel()):
+        part = tensor[:elements]
+        dist.all_reduce(part, group=group)
+        assert part.unique().tolist() == [size]
+        part.fill_(rank)
+        whole = part.new_empty(size * elements)
+        dist.all_gather_into_tensor(whole, part, group=group)
+        assert whole.unique().tolist() == list(range(size))
+        part.fill_(1)
+    cpu = torch.ones(1 << 20)
+    dist.all_reduce(cpu, group=group)
+    assert cpu.unique().tolist() == [size]
+
+
+@case
+def mismatch_in_debug_mode(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
+
+
+def said(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def await_boards(group: dist.ProcessGroup, size: int) -> None:
+    """Until every rank has said in the store that it has come to the second operation."""
+    _, parent = dist.distributed_c10d._world.pg_map[group]
+    assert parent is not None
+    members = "".join(f"{each}," for each in dist.get_process_group_ranks(group))
+    part = f"chip/{hashlib.sha1(members.encode()).hexdigest()}/1/group"
+    store = dist.PrefixStore(part, dist.PrefixStore("chip/", parent))
+    for key in (f"chip/at/{rank}" for rank in range(size)):
+        # A get() that waited would hold the store, through which this rank itself has to say it.
+        while not store.check([key]) or int(store.get(key).split()[0]) < 2:
+            time.sleep(0.02)
+
+
+def main() -> None:
+    rank, size, port, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+    torch.set_num_threads(1)
+    device = torch.device("chip", rank % 2)
+    torch.chip.set_device(device)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("chip", init_method=address, rank=rank, world_size=size)
+    tensor = torch.ones(100_000, device=device)
+    # Of a long timeout: ranks start late on a busy machine.
+    group = dist.group.WORLD if os.environ.get("FAULT_GROUP") == "default" else dist.new_group()
+    assert group is not None
+    dist.all_reduce(tensor, group=group)
+    dist.broadcast(tensor, 0, group=group)
+    torch.chip.synchronize()
+    if name not in HEALTHY:
+        group.set_timeout(TIMEOUT)
+    if name in SAY_HOW_FAR:
+        await_boards(group, size)
+    begin = time.monotonic()
+    error = said(lambda: CASES[name](rank, tensor, group))
+    seconds = time.monotonic() - begin
+    again = said(lambda: dist.all_reduce(tensor, group=group))
+    print(json.dumps({"error": error, "seconds": seconds, "again": again}), flush=True)
+    if rank == 0:
+        sys.stdin.read()  # until the others have ended: it has the store, which they ask what has happened
+    os._exit(0)  # as a job ends that has failed
+
+
+if __name__ == "__main__":
+    main()

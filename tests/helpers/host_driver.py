@@ -1,0 +1,93 @@
+"""The host chip's driver for its own tests: the package's :class:`Driver`, with a few helpers more."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isthmus.drivers import driver, interface
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(
+    os.environ.get("ISTHMUS_TEST_HOST_LIBRARY", ROOT / "isthmus" / "drivers" / "host" / "libisthmus_host.so")
+)
+
+OK, NOT_READY, INVALID_ARGUMENT, OUT_OF_MEMORY, NO_DEVICE, UNSUPPORTED = range(6)
+DEVICE_ERROR, INTERNAL = 9, 10
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+MEMORY_UNKNOWN, MEMORY_DEVICE, MEMORY_PINNED = range(3)
+DELEGATE_NONE, DELEGATE_CPU = 0, 1
+EVENT_TIMING = 1
+MIB = 1 << 20
+VERSION_1_1 = (1 << 16) | 1
+
+HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+Table = interface.structure("driver")
+Properties = interface.structure("device_properties")
+Attributes = interface.structure("pointer_attributes")
+Window = interface.structure("host_window")
+Telemetry = interface.structure("telemetry")
+DriverError = driver.DriverCallError
+FUNCTIONS = [name for name, type_ in Table._fields_ if hasattr(type_, "_argtypes_")]
+
+
+class Driver(driver.Driver):
+    """Calls of the table raise DriverError with the status and last_error(), unless they return OK."""
+
+    def __init__(self, library: Path = LIBRARY) -> None:
+        super().__init__(str(library))
+        self._host_functions: list[Any] = []
+
+    def made(self, function: str, *arguments: Any) -> int:
+        handle = super().made(function, *arguments)
+        assert handle
+        return handle
+
+    def allocate(self, size: int, device: int = 0) -> int:
+        self.device_set(device)
+        return self.made("memory_allocate", size)
+
+    def memory(self, device: int = 0) -> tuple[int, int]:
+        """(free, total) bytes."""
+        self.device_set(device)
+        return super().memory()
+
+    def window(self, device: int = 0) -> Any:
+        window = Window()
+        self.host_window(device, ctypes.byref(window))
+        return window
+
+    def enqueue(self, stream: int | None, body: Callable[[], object]) -> None:
+        """Enqueues body as a host function; its C entry lives as long as this object."""
+        entry = HostFunction(lambda _: body())
+        self._host_functions.append(entry)
+        self.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
+
+
+def start_script(code: str, **environment: str) -> subprocess.Popen[str]:
+    """A Python process that runs code, in which ``from tests.helpers.host_driver import *`` works."""
+    clean = {name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}
+    clean |= {"PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} | environment
+    return subprocess.Popen(
+        [sys.executable, "-c", "from tests.helpers.host_driver import *\n" + code],
+        env=clean,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_script(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs code to its end; a hang fails the test."""
+    process = start_script(code, **environment)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -1,0 +1,94 @@
+"""Mutation runs, each in an interpreter of its own: `Runner` forks, which a process with PyTorch's threads cannot.
+
+``python -m tests.helpers.mutation_jobs JOB GOLDEN`` prints what came of it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from isthmus.conformance.golden import Reader
+from tools.mutation import trial
+from tools.mutation.kernel import Invocation
+from tools.mutation.mutant import Mutant, Wrong
+from tools.mutation.run import MutationError, Runner, Selection
+from tools.mutation.score import summary
+
+
+def run(golden: Reader, pattern: str = "*", **options: Any) -> dict[str, Any]:
+    score = Runner(Selection(golden, pattern), lambda name: None, **options).run()
+    return {
+        "false_alarms": score.false_alarms,
+        "results": [asdict(result) for result in score.results],
+        "score": summary(score)["score"],
+    }
+
+
+def one_of_each(golden: Reader) -> dict[str, Any]:
+    return run(golden, one_of_each=True)
+
+
+def crash() -> Wrong:
+    return lambda right, call: os.abort()
+
+
+def raise_error() -> Wrong:
+    def wrong(right: Any, call: Invocation) -> None:
+        raise RuntimeError("a bug of the kernel")
+
+    return wrong
+
+
+def nothing() -> Wrong:
+    return lambda right, call: right(call)
+
+
+def crashes(golden: Reader) -> dict[str, Any]:
+    """Four mutants, of which the first and the last end their process."""
+    wrongs = {"abort": crash, "raise": raise_error, "nothing": nothing, "abort again": crash}
+
+    def mutants(self: trial.Bench, name: str) -> Iterator[Mutant]:
+        return (Mutant(name, mutation, "", wrong) for mutation, wrong in wrongs.items())
+
+    with (
+        mock.patch.object(trial.Bench, "mutants", mutants),
+        mock.patch.object(Runner, "_source_tasks", lambda self, reached: iter(())),
+    ):
+        return run(golden, "aten::mul.Tensor")
+
+
+def broken_bench(golden: Reader) -> dict[str, Any]:
+    def broken(self: trial.Bench, name: str) -> str:
+        raise KeyError("bench")
+
+    with mock.patch.object(trial.Bench, "false_alarm", broken):
+        return run(golden, "aten::mul.Tensor")
+
+
+def refusing_suite(golden: Reader) -> dict[str, Any]:
+    with mock.patch.object(trial.Bench, "false_alarm", lambda self, name: f"{name}: refused"):
+        return run(golden, "aten::cat")
+
+
+def with_pytorch(golden: Reader) -> dict[str, Any]:
+    import torch  # noqa: F401
+
+    return run(golden, "aten::cat")
+
+
+JOBS: dict[str, Callable[[Reader], dict[str, Any]]] = {
+    job.__name__: job for job in (one_of_each, crashes, broken_bench, refusing_suite, with_pytorch)
+}
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(JOBS[sys.argv[1]](Reader(Path(sys.argv[2])))))
+    except MutationError as error:
+        sys.exit(f"MutationError: {error}")

@@ -1,0 +1,95 @@
+"""Starts the ranks of a subject and collects what each check reports.
+
+``python -m tests.helpers.parallel.ranks SUBJECT SIZE`` prints the differences from one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.parallel.rank import checks
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Ranks:
+    """Ranks that have run the checks of a subject.
+
+    Attributes:
+        outputs: what each rank printed.
+        reports: for each rank, the line of each check that ran, by its name.
+    """
+
+    def __init__(self, subject: str, size: int, folder: Path, *names: str, **environment: str) -> None:
+        settings = {"ISTHMUS_HOST_DEVICES": str(size), "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+        store = Path(tempfile.mkdtemp(dir=folder)) / "store"  # not that of a former job
+        processes = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-W", "ignore", "-m", "tests.helpers.parallel.rank"),
+                    *(subject, str(number), str(size), str(folder), str(store), *names),
+                ],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, **settings},
+            )
+            for number in range(size)
+        ]
+        try:
+            self.outputs = [process.communicate(timeout=240)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        self.reports = [_reports(output) for output in self.outputs]
+
+    def assert_passed(self, check: str) -> None:
+        """Every rank ran it and found no more than its tolerance; the first to say why it did not, says it."""
+        errors = [report.get(check, {}).get("error") for report in self.reports]
+        missing = [number for number, report in enumerate(self.reports) if check not in report]
+        found = [f"rank {number}: {error}" for number, error in enumerate(errors) if error]
+        assert not found, "\n".join(found)
+        assert not missing, f"ranks {missing} did not run it:\n{self.outputs[missing[0]][-3000:]}"
+
+
+def checks_of(subject: str, size: int) -> tuple[Any, Any]:
+    """A fixture ``ranks`` that runs all checks of a subject once, and a test that looks at each of them."""
+
+    @pytest.fixture(scope="module")
+    def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+        return Ranks(subject, size, tmp_path_factory.mktemp(subject))
+
+    @pytest.mark.parametrize("name", list(checks(subject)))
+    def test_ranks(ranks: Ranks, name: str) -> None:
+        ranks.assert_passed(name)
+
+    return ranks, test_ranks
+
+
+def _reports(output: str) -> dict[str, dict]:
+    lines = (json.loads(line) for line in output.splitlines() if line.startswith('{"check"'))
+    return {line["check"]: line for line in lines}
+
+
+def main() -> None:
+    subject, size, *names = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Ranks(subject, int(size), Path(folder), *names)
+    for output in ranks.outputs:
+        print("".join(f"{line}\n" for line in output.splitlines() if not line.startswith('{"check"')), end="")
+    for number, report in enumerate(ranks.reports):
+        for check, line in report.items():
+            print(number, check, line["difference"], line["error"] or "")
+
+
+if __name__ == "__main__":
+    main()

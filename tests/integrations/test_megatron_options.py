@@ -1,0 +1,64 @@
+"""AscendSpeed's options: those that mean something here do it, the others say so, or end the job with a line."""
+
+import pytest
+
+from tests.helpers.children import run
+
+PARSE = """
+import argparse, warnings; warnings.simplefilter("ignore")
+import isthmus.megatron, torch
+from isthmus.megatron import options, recompute
+parser = argparse.ArgumentParser(prog="train.py", allow_abbrev=False)
+parser.add_argument("--use-flash-attn", action="store_true", help="the parser's own")
+parser.add_argument("--cp-comm-type", nargs="+", default=["p2p"])
+args = options.add_options(parser).parse_args({flags!r}.split())
+"""
+
+
+def parse(flags, then="", **environment):
+    return run(PARSE.format(flags=flags) + then, **environment)
+
+
+def test_options_that_do_something():
+    done = parse(
+        "--optimize-recomp-communication-level 2 --context-parallel-algo kvallgather_cp_algo --npu-deterministic "
+        "--use-flash-attn",
+        "print(recompute.level(), args.optimize_recomp_communication_level, args.cp_comm_type,\n"
+        "    args.context_parallel_algo, torch.are_deterministic_algorithms_enabled(), args.use_flash_attn)",
+    )
+    assert done.stdout == "2 2 ['all_gather'] kvallgather_cp_algo True True\n" and not done.stderr
+
+
+def test_options_without_effect_say_so_once():
+    flags = "--use-fused-rmsnorm --shape-order SBH --reuse-fp32-param --sparse-mode 2"
+    done = parse(
+        flags, "print(args.use_fused_rmsnorm, args.shape_order, args.reuse_fp32_param, args.use_ascend_mc2)"
+    )
+    assert done.stdout == "True SBH True False\n"
+    assert done.stderr.splitlines() == [
+        "isthmus: --use-fused-rmsnorm has no effect here: it is always so",
+        "isthmus: --shape-order SBH has no effect here: it is tuning of another chip",
+        "isthmus: --reuse-fp32-param has no effect here: the memory that it would save is not saved",
+        "isthmus: --sparse-mode 2 has no effect here: it is tuning of another chip",
+    ]
+    assert not parse(flags, RANK="1").stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            "--context-parallel-algo hybrid_cp_algo",
+            "--context-parallel-algo hybrid_cp_algo is not available: "
+            "take megatron_cp_algo, kvallgather_cp_algo, ulysses_cp_algo",
+        ),
+        ("--optimizer-selection fused_ema_adamw", "--optimizer-selection fused_ema_adamw is not available: "),
+        ("--noop-layers 0,5", "--noop-layers 0,5 is not available: give --pipeline-model-parallel-layout"),
+        ("--sparse-mode 4", "--sparse-mode 4 is not available: give a sliding window by --window-size"),
+        ("--use-unpad", "--use-unpad is not available: pack sequences in the data loader"),
+    ],
+)
+def test_options_that_are_not_available_end_the_job(flags, said):
+    done = parse(flags)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"isthmus: {said}")

@@ -1,0 +1,299 @@
+"""``isthmus run``: CUDA scripts run unchanged, and everything about the process is plain Python's."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus.launch.ranks import Ranks
+from isthmus.launch.run import SITE, Job, JobError, separate_program
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+START = r"isthmus: cuda -> chip:0 \(driver host, 1 device, 1\.0 GiB\)\n"
+END = (
+    r"isthmus: \d+ operators?: \d+ delegate, \d+ kernel, \d+ decomposed, \d+ fallback"
+    r" · peak \d+\.\d( MiB)? of 1\.0 GiB · set_device \d+\n"
+)
+
+
+def isthmus(*arguments, timeout=180, **environment):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
+    settings = {"ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "isthmus", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**kept, **settings},
+        check=False,
+    )
+
+
+def run(*arguments, **environment):
+    return isthmus("run", *arguments, **environment)
+
+
+def plain(*arguments):
+    """What plain Python does with the same arguments; the scripts need no GPU for this."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+# ---- programs ------------------------------------------------------------------------------------------------
+def test_an_unmodified_training_script(tmp_path):
+    done = run(SCRIPTS / "cuda_training.py", "--epochs", 2)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"trained from [\d.]+ to [\d.]+ on Isthmus host chip\n", done.stdout)
+    assert re.match(START, done.stderr) and re.search(END + r"\Z", done.stderr)
+    assert " 0 fallback" in done.stderr
+
+
+def test_children_inherit_the_shim():
+    done = run(SCRIPTS / "children.py")
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert lines["pool"] == "[(True, 3.0)]" and lines["spawn"] == "{0: (True, 0.0)}"
+    assert lines["command"] == "0"
+    facts = json.loads(lines["script"])
+    assert facts["cuda"] and facts["name"] == "__main__" and facts["argv"] == ["facts.py", "child"]
+    assert facts["unbuffered"], "the option -u of the child was lost"
+    assert done.stderr.count("isthmus: cuda ->") == 1, "only the job's own program prints the lines"
+
+
+def test_nproc_runs_ranks_through_torchrun():
+    done = run("--nproc", 2, SCRIPTS / "ddp_training.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "agreed [{'rank': 0}, {'rank': 1}]\n"
+    starts = re.findall(r"isthmus: cuda -> .*", done.stderr)
+    assert starts == ["isthmus: cuda -> chip:0 (driver host, 2 devices, 1.0 GiB each, world size 2)"]
+
+
+def test_torchrun_and_accelerate_as_commands():
+    done = run(
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node=gpu",
+        SCRIPTS / "ddp_training.py",
+        ISTHMUS_HOST_DEVICES="2",
+    )
+    assert done.returncode == 0 and done.stdout == "agreed [{'rank': 0}, {'rank': 1}]\n", done.stderr
+    done = run("accelerate", "launch", "--num_processes", 1, SCRIPTS / "facts.py", "--flag")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["cuda"] and facts["argv"] == ["facts.py", "--flag"]
+
+
+# ---- as plain Python -----------------------------------------------------------------------------------------
+def test_a_script_sees_what_plain_python_shows_it():
+    done = run(SCRIPTS / "facts.py", "--device", "x", "-m", "y")
+    facts = json.loads(done.stdout)
+    assert facts.pop("cuda") and not facts.pop("unbuffered")
+    assert facts == {
+        "name": "__main__",
+        "file": "facts.py",
+        "argv": ["facts.py", "--device", "x", "-m", "y"],
+        "path": str(SCRIPTS),
+        "spec": False,
+        "package": None,
+        "main": True,
+        "modules": [],
+    }
+
+
+def test_a_module(monkeypatch):
+    monkeypatch.chdir(SCRIPTS.parent)
+    facts = json.loads(run("-m", "scripts.facts", "--nproc", "3").stdout)
+    assert facts["argv"] == ["facts.py", "--nproc", "3"] and facts["package"] == "scripts" and facts["spec"]
+    assert facts["path"] == str(SCRIPTS.parent) and facts["cuda"] and facts["main"]
+
+
+def test_a_command():
+    done = run("-c", "import sys, torch; print(sys.argv, __name__, torch.ones(1).cuda().is_cuda)", "-x", "y")
+    assert done.stdout == "['-c', '-x', 'y'] __main__ True\n"
+
+
+def test_a_folder_with_main(tmp_path):
+    (tmp_path / "__main__.py").write_text("import sys, helper\nprint(helper.name, __name__, len(sys.argv))\n")
+    (tmp_path / "helper.py").write_text("name = 'helper'\n")
+    assert run(tmp_path, "a").stdout == "helper __main__ 2\n"
+
+
+def test_a_program_without_torch_prints_nothing_of_ours(tmp_path):
+    script = tmp_path / "s.py"
+    script.write_text("import sys\nprint('torch' in sys.modules)\n")
+    done = run(script)
+    assert (done.stdout, done.stderr, done.returncode) == ("False\n", "", 0)
+
+
+# ---- how it ends ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("how", "code"), [("exit", 7), ("error", 1), ("signal", -signal.SIGTERM), ("end", 0)]
+)
+def test_exit_codes(how, code):
+    done = run(SCRIPTS / "ends.py", how)
+    assert done.returncode == code
+    assert (re.search(END + r"\Z", done.stderr) is None) == (how == "signal")
+    if how == "error":
+        frames = re.findall(r'  File "(.+)", line (\d+), in (.+)', done.stderr)
+        script = str(SCRIPTS / "ends.py")
+        assert [frame[0] for frame in frames] == [script] * 3 and frames[0][2] == "<module>", done.stderr
+        assert "ValueError: the user's own mistake" in done.stderr
+
+
+def test_interrupts_and_hooks():
+    done = run(SCRIPTS / "ends.py", "interrupt")
+    assert done.returncode == -signal.SIGINT and done.stderr.count("KeyboardInterrupt") == 1
+    assert str(Path("isthmus") / "launch") not in done.stderr
+    done = run(SCRIPTS / "ends.py", "hook")
+    assert (
+        done.stdout == "my hook ValueError <module>\n"
+        and done.returncode == 1
+        and "Traceback" not in done.stderr
+    )
+
+
+def test_a_message_as_exit_status():
+    done = run(SCRIPTS / "ends.py", "message")
+    assert done.returncode == 1 and "a message\n" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_syntax_error_is_pythons(tmp_path):
+    script = tmp_path / "s.py"
+    script.write_text("x = torch.ones(1).type ==\n")
+    ours, theirs = run(script), plain(script)
+    assert (ours.stderr, ours.returncode) == (theirs.stderr, theirs.returncode)
+
+
+# ---- options -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("libraries", ["transformers", "transformers,torch"])
+def test_operators_under_a_library_that_is_imported_before_torch(libraries, tmp_path):
+    pytest.importorskip("transformers")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from transformers import LlamaForCausalLM\n"
+        "import isthmus._support.patches, torch\n"
+        "print(len(isthmus._support.patches.active('ops')) > 10, torch.zeros(1).cuda().device)\n"
+        "print(LlamaForCausalLM.__module__)\n"
+    )
+    done = run("--patch", libraries, script)
+    assert done.returncode == 0, done.stderr
+    for library in libraries.split(","):
+        assert re.search(
+            rf"^isthmus: {library}: [1-9]\d* of its functions by isthmus.ops$", done.stderr, re.M
+        )
+    assert done.stdout == "True chip:0\ntransformers.models.llama.modeling_llama\n"
+    assert "not patched" not in done.stderr
+
+
+def test_the_libraries_that_can_be_patched():
+    from isthmus.launch.run import PATCHABLE
+    from isthmus.ops.patching import LIBRARIES
+
+    assert PATCHABLE == LIBRARIES
+
+
+def test_device_and_quiet():
+    code = "import torch; print(torch.ones(1, device='cuda').device, torch.cuda.current_device())"
+    done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2")
+    assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("5", "there is 1 device, numbered from 0"),
+        ("-1", "not a device; give its number or, for example, chip:0"),
+        ("chip:", "not a device; give its number or, for example, chip:0"),
+        ("xpu", "the accelerator here is chip"),
+    ],
+)
+def test_a_device_that_cannot_be_had(device, message):
+    done = run("--device", device, "-c", "import torch")
+    assert done.returncode == 2
+    assert done.stderr == f"isthmus: --device {device} (or ISTHMUS_DEVICE): {message}\n"
+
+
+def test_a_small_device():
+    done = run("-c", "import torch; torch.ones(1).cuda()", ISTHMUS_HOST_MEMORY="64MiB")
+    assert "1 device, 64.0 MiB)" in done.stderr and re.search(r"peak \d+\.\d of 64\.0 MiB ", done.stderr)
+
+
+def test_no_accelerator_is_one_line():
+    done = run("--driver", "none", "-c", "import torch; print('not reached')")
+    assert done.returncode == 1 and done.stdout == ""
+    assert re.fullmatch(r"isthmus: no accelerator: [^\n]*`isthmus doctor` says why\n", done.stderr)
+    done = run("-c", "import torch", ISTHMUS_HOST_MEMORY="64Mb")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert 'ISTHMUS_HOST_MEMORY="64Mb" is not a device capacity; set it to' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no_such.py"], "cannot run no_such.py: no such file, and no such command on PATH"),
+        ([], "nothing to run; give a script"),
+        (["-m"], "-m needs a value"),
+        (["--nproc", 2, "-c", "pass"], "--nproc runs a script or a module"),
+        (["--nproc", 2, "no_such.py"], "no_such.py: no such script"),
+        (["--nproc", -1, __file__], "--nproc -1: give 1 or more, or auto"),
+        (
+            ["--patch", "flax", __file__],
+            "--patch flax: isthmus.ops has nothing for it, only for transformers, torch",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"isthmus: {message}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a.py --nproc 3", "-- a.py --nproc 3"),
+        ("--nproc 3 a.py -m b", "--nproc 3 -- a.py -m b"),
+        ("--nproc=3 --quiet -m b --help", "--nproc=3 --quiet -- -m b --help"),
+        ("-c x --device 1", "-- -c x --device 1"),
+        ("--explain", "--explain"),
+        ("--quiet -- --odd.py", "--quiet -- --odd.py"),
+    ],
+)
+def test_options_of_the_program_are_the_programs(given, expected):
+    assert separate_program(given.split()) == expected.split()
+
+
+def test_the_environment_of_a_job():
+    job = Job(
+        ["x.py"], device="1", driver="host", ranks=Ranks("2"), environ={"PYTHONPATH": f"{SITE}{os.pathsep}/a"}
+    )
+    environment = job.environment()
+    assert environment["PYTHONPATH"] == f"{SITE}{os.pathsep}/a"
+    assert (environment["ISTHMUS_DEVICE"], environment["ISTHMUS_DRIVER"]) == ("1", "host")
+    assert int(environment["OMP_NUM_THREADS"]) >= 1 and environment["ISTHMUS_SHIM"] == "1"
+    job = Job(["x.py"], ranks=Ranks("2"), environ={"OMP_NUM_THREADS": "5"})
+    assert job.environment()["OMP_NUM_THREADS"] == "5"
+    with pytest.raises(JobError):
+        Job([]).command()
+
+
+def test_another_sitecustomize_still_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = 'here'\n")
+    done = run(
+        "-c",
+        "import sys; print(theirs, [p for p in sys.path if p.endswith('launch/site')])",
+        PYTHONPATH=tmp_path,
+    )
+    assert done.stdout == "here []\n", done.stderr
+
+
+def test_a_syntax_error_in_an_imported_module_ends_at_the_import(tmp_path):
+    (tmp_path / "bad.py").write_text("x.type ==\n")
+    script = tmp_path / "s.py"
+    script.write_text("import bad\n")
+    ours, theirs = run(script), plain(script)
+    assert (ours.stderr, ours.returncode) == (theirs.stderr, theirs.returncode)

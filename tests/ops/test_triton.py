@@ -1,0 +1,62 @@
+"""The Triton kernels, by Triton's interpreter and by its compiler for a GPU that need not be there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.children import output
+from tests.helpers.triton_cases import CASES
+
+CODE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); from tests.helpers import triton_cases; "
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, str]:
+    """What went wrong for each operator, all in one process, as most of the time is PyTorch's import."""
+    return json.loads(output(CODE + "triton_cases.report(triton_cases.check)", TRITON_INTERPRET="1"))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    cache = str(tmp_path_factory.mktemp("triton"))
+    code = CODE + "triton_cases.report(triton_cases.compile_for_hopper)"
+    return json.loads(output(code, TRITON_INTERPRET=None, TRITON_CACHE_DIR=cache))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted_against_the_composite_in_float64(name, interpreted):
+    assert not interpreted[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiles_for_a_gpu(name, compiled):
+    assert not compiled[name]
+
+
+def test_triton_is_not_imported_before_a_call_takes_it():
+    code = "import sys; from isthmus import ops; print('triton' in sys.modules)"
+    assert output(code, TRITON_INTERPRET="1") == "False"
+
+
+def test_which_and_use_name_it():
+    code = """
+        import torch
+        from isthmus import ops
+        x = torch.randn(3, 8)
+        print(ops.implementations()["rms_norm"])
+        with ops.use("rms_norm", "triton"):
+            print(ops.which("rms_norm", x).implementation)
+            try:
+                ops.rms_norm(x.to(torch.float8_e5m2))
+            except ValueError as error:
+                print(error)
+    """
+    names, which, error = output(code, TRITON_INTERPRET="1").splitlines()
+    assert names == "['cpu', 'triton', 'composite']" and which == "triton"
+    assert "is to use 'triton', which does not serve this call: no kernel for torch.float8_e5m2" in error
+
+
+def test_not_offered_where_no_tensor_can_take_it():
+    code = "from isthmus import ops; print(ops.implementations()['rms_norm'])"
+    assert output(code, TRITON_INTERPRET=None) == "['cpu', 'composite']"

@@ -1,0 +1,242 @@
+"""The opset: generated files are current, samples cover what they should, references obey the rules."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isthmus import opset
+from isthmus.conformance import generate, golden
+from isthmus.opset import dtypes as dt
+from isthmus.opset import reference, rules
+from isthmus.opset.names import matches
+from isthmus.opset.operator import ROUNDED, op
+from isthmus.opset.outside import OUTSIDE, reason
+from isthmus.opset.sampling import Array, Case, Maker, place, quantize
+from tools.opset import generate as regenerate
+from tools.opset import torchgen_schemas
+
+NAMES = sorted(opset.operators())
+# A few of each sort for what takes long: an elementwise one, lists, written arguments, several outputs, random.
+SOME = (
+    "aten::mul.Tensor,aten::mm,aten::_foreach_norm.Scalar,aten::copy_,aten::native_layer_norm,aten::normal_"
+)
+SCALAR_ONLY = {"factory"}
+
+
+def arrays(value: object) -> list[Array]:
+    if isinstance(value, Array):
+        return [value]
+    return [each for item in value for each in arrays(item)] if isinstance(value, list) else []
+
+
+def tensors(case: Case) -> list[Array]:
+    return [each for value in case.arguments.values() for each in arrays(value)]
+
+
+def test_generated_files_are_current() -> None:
+    assert regenerate.main(["--check"]) == 0
+
+
+def test_every_core_and_traced_operator_is_covered_or_has_a_reason() -> None:
+    functions = torchgen_schemas.native_functions()
+    core = [name for name, f in functions.items() if "core" in f.tags]
+    traced = json.loads(regenerate.MODELS.read_text())
+    assert [n for n in (*core, *traced) if not opset.canonical(n) and not reason(n)] == []
+    assert [n for n in OUTSIDE if opset.canonical(f"aten::{n}")] == []
+
+
+def test_variants_are_served_by_one_operator() -> None:
+    assert opset.canonical("aten::add_.Tensor") == "aten::add.Tensor"
+    assert opset.canonical("aten::add.out") == "aten::add.Tensor"
+    assert opset.canonical("aten::_foreach_mul_.Scalar") == "aten::_foreach_mul.Scalar"
+    assert opset.canonical("aten::view") is None
+    served = [v for name, record in opset.records().items() for v in (name, *record["variants"])]
+    assert len(served) == len(set(served))
+
+
+def test_an_unknown_operator_is_named_with_its_neighbours() -> None:
+    with pytest.raises(opset.UnknownOperator, match=r"no operator 'aten::add.Tensr'.*aten::add.Tensor"):
+        opset.schema_of("aten::add.Tensr")
+    with pytest.raises(
+        opset.UnknownOperator, match=r"add_.Tensor is served by the kernel of aten::add.Tensor"
+    ):
+        opset.schema_of("aten::add_.Tensor")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
+    operator = opset.operators()[name]
+    for dtype in operator.dtypes:
+        cases = operator.cases(dtype)
+        assert cases, f"{name} has no case for {dtype}"
+        assert len({case.id for case in cases}) == len(cases)
+        kinds = {case.kind for case in cases}
+        if not any(tensors(case) for case in cases):
+            assert operator.family in SCALAR_ONLY or name == "aten::randperm"
+            continue
+        ranked = any(len(t.shape) > 0 for case in cases for t in tensors(case))
+        assert not ranked or kinds & {"contiguous", "large"}
+        for case in cases:
+            if case.kind == "zero-size":
+                assert any(0 in t.shape for t in tensors(case))
+        assert {t.dtype for case in cases for t in tensors(case)} & {dtype, "complex64", "complex128"}
+
+
+@pytest.mark.parametrize("family", [f for f in opset.FAMILIES if f not in ("factory", "random", "optimizer")])
+def test_every_family_has_strided_and_empty_samples(family: str) -> None:
+    operators = [o for o in opset.operators().values() if o.family == family]
+    without = [o.name for o in operators if not any(c.kind == "strided" for c in o.cases(o.dtypes[0]))]
+    assert set(without) <= {"aten::grid_sampler_2d", "aten::_pdist_forward", "aten::_fft_c2r"}
+
+
+def results(value: object) -> list[golden.Expected]:
+    if isinstance(value, golden.Expected):
+        return [value]
+    return [each for item in value for each in results(item)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("family", opset.FAMILIES)
+def test_references_obey_the_rules(family: str) -> None:
+    for operator in opset.operators().values():
+        if operator.family == family:
+            dtype = "bfloat16" if "bfloat16" in operator.dtypes else operator.dtypes[0]
+            for case in generate.golden_cases(operator, seed=1):
+                if case.dtype != dtype:
+                    continue
+                found = results([*case.outputs, *case.written.values()])
+                assert found, f"{case.operator} {case.id} expects nothing"
+                for each in found:
+                    assert each.law or (each.reference is not None and each.reference.shape == each.shape)
+                    assert each.magnitude is None or each.magnitude.shape == each.shape
+
+
+def test_a_wrong_rule_is_found() -> None:
+    mm = opset.operators()["aten::mm"]
+    wrong = op("mm", mm.dtypes, "(self.shape[0], mat2.shape[0])", "self.dtype", mm.samples, ROUNDED)
+    with pytest.raises(rules.RuleError, match=r"aten::mm/float32/0-contiguous: the shape rule .* says"):
+        reference.expected(wrong, wrong.cases("float32")[0])
+
+
+def test_every_accumulating_operator_has_a_magnitude_and_every_tolerance_a_reason() -> None:
+    for operator in opset.operators().values():
+        for dtype, limit in operator.tolerance.items():
+            assert limit.reason
+            assert not limit.accumulate or operator.magnitude, f"{operator.name} {dtype}"
+
+
+def test_generation_is_deterministic(tmp_path: Path) -> None:
+    manifests = []
+    for run in ("a", "b"):
+        count = generate.generate(tmp_path / run, SOME, seed=3)
+        manifests.append((tmp_path / run / golden.MANIFEST).read_bytes())
+    assert count > 100
+    assert manifests[0] == manifests[1]
+    generate.generate(tmp_path / "c", SOME, seed=4)
+    assert (
+        json.loads((tmp_path / "c" / golden.MANIFEST).read_bytes())["files"]
+        != json.loads(manifests[0])["files"]
+    )
+
+
+def test_golden_data_reads_back(tmp_path: Path) -> None:
+    generate.generate(tmp_path, "aten::mm", seed=0)
+    case = next(c for c in golden.Reader(tmp_path).cases("matmul") if c.dtype == "bfloat16")
+    left, right = (np.asarray(t.array, np.float64) for t in case.arguments if isinstance(t, golden.Tensor))
+    product = case.outputs[0]
+    assert isinstance(product, golden.Expected)
+    assert product.reference is not None
+    assert np.allclose(product.reference, left @ right, rtol=1e-14)
+
+
+def test_a_pattern_without_operators_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--operators aten::nothing: no such operator"):
+        generate.generate(tmp_path, "aten::nothing")
+
+
+def test_inputs_do_not_depend_on_other_cases() -> None:
+    maker = Maker("aten::mm", "float32")
+    maker.case("contiguous", maker.tensor(2, 2), maker.tensor(2, 2))
+    second = maker.tensor(3, 3).view.copy()
+    other = Maker("aten::mm", "float32")
+    other.case("contiguous", other.tensor(5, 7), other.tensor(7, 1))
+    assert (other.tensor(3, 3).view == second).all()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "heads", "channels_last"])
+def test_a_layout_keeps_the_values(layout: str) -> None:
+    values = np.arange(2 * 3 * 5 * 7, dtype=np.float32).reshape(2, 3, 5, 7)
+    placed = place(values, layout)
+    assert (placed.view == values).all()
+    assert (reference.to_torch(placed).numpy() == values).all()
+    assert (layout == "contiguous") == (placed.strides == (105, 35, 7, 1))
+
+
+def test_an_expanded_tensor_repeats_its_first_row() -> None:
+    placed = place(np.arange(6.0).reshape(2, 3), "expanded")
+    assert placed.strides == (0, 1)
+    assert (placed.view == [[0, 1, 2], [0, 1, 2]]).all()
+
+
+def test_halves_are_rounded_to_nearest_even() -> None:
+    assert quantize(np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8]), "bfloat16").astype(float).tolist() == [
+        1.0,
+        1.015625,
+    ]
+    assert quantize(np.array([1e39]), "bfloat16").astype(float).tolist() == [np.inf]
+
+
+def test_every_operator_gets_cases_that_its_samples_do_not_think_of() -> None:
+    operator = opset.operators()["aten::addcmul"]
+    own = len(list(operator.samples(Maker(operator.name, "float32", 0))))
+    strided, broadcast, nan, inf = operator.cases("float32")[own:]
+    assert all(t.strides[-1] == 2 and t.offset for t in tensors(strided))
+    assert [t.shape[-2:] for t in tensors(broadcast)] == [(17, 1), (1, 35), (17, 1)]
+    assert all(np.isnan(t.view).sum() == 1 and np.signbit(t.view[t.view == 0]).any() for t in tensors(nan))
+    assert all(np.isposinf(t.view).sum() == 1 for t in tensors(inf))
+    beyond = opset.operators()["aten::add.Tensor"].cases("int64")[-1]
+    assert all((t.view > 1 << 53).any() for t in tensors(beyond))
+
+
+def test_operators_may_leave_strides_and_special_values_open() -> None:
+    own = {"aten::native_group_norm": "strided", "aten::convolution_backward": "special"}
+    for name, kind in own.items():
+        operator = opset.operators()[name]
+        made = len(list(operator.samples(Maker(name, "float32", 0))))
+        assert kind not in {case.kind for case in operator.cases("float32")[made:]}
+
+
+def test_special_values_are_tried_for_every_elementwise_float_operator() -> None:
+    for name in ("aten::exp", "aten::add.Tensor", "aten::maximum", "aten::eq.Tensor", "aten::where.self"):
+        for dtype in dt.FLOATS:
+            special = [
+                t for c in opset.operators()[name].cases(dtype) if c.kind == "special" for t in tensors(c)
+            ]
+            values = np.concatenate([t.view.astype(np.float64).reshape(-1) for t in special])
+            assert np.isnan(values).any()
+            assert np.isinf(values).any()
+            assert (np.signbit(values) & (values == 0)).any()
+
+
+def test_no_pytorch_is_needed_to_read_the_opset() -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from isthmus import opset\n"
+        "print(sum(len(o.cases(d)) for o in opset.operators().values() for d in o.dtypes))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 10_000
+
+
+@pytest.mark.parametrize(
+    "pattern", ["aten::add.Tensor", "aten::add", "add.Tensor", "add", "a?d", "*::add.T*"]
+)
+def test_a_pattern_may_leave_out_namespace_and_overload(pattern: str) -> None:
+    assert matches("aten::add.Tensor", pattern) and matches("aten::add.Tensor", "mm", pattern)
+    assert not matches("aten::addmm", pattern)
+    assert not matches("aten::add_.Tensor", "add", "Tensor", "aten") and not matches("aten::add.Tensor")

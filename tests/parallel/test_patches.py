@@ -1,0 +1,44 @@
+"""What is patched for parallelism: listed, in force once PyTorch's module is imported, and taken back."""
+
+from __future__ import annotations
+
+from tests.helpers.children import output
+
+
+def test_patches_are_in_force_and_are_undone():
+    code = """
+    import torch
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._random import OffsetBasedRNGTracker
+    from torch.distributed.tensor.experimental._context_parallel._attention import custom_ops
+    from torch.nn.parallel import DistributedDataParallel
+    from isthmus import patches, restarts
+    from isthmus.chip import context_parallel, distributed, dtensor_attention, dtensor_random
+
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+    def state():
+        functions = (
+            DynamicRendezvousHandler.next_rendezvous,
+            OffsetBasedRNGTracker._distribute_region,
+            DistributedDataParallel._check_comm_hook,
+        )
+        ours = [function.__globals__["__name__"].startswith("isthmus.") for function in functions]
+        rules = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
+        return [*ours, attention in custom_ops, attention in rules]
+
+    print(state(), len(patches.active("distributed")))
+    for module in (restarts, context_parallel, dtensor_attention, dtensor_random):
+        module.uninstall()
+    distributed.unregister_default()
+    print(state(), patches.active("distributed"))
+    """
+    before, after = output(code).splitlines()
+    assert before == f"{[True] * 5} 7"
+    assert after == f"{[False] * 5} []"
+
+
+def test_import_of_torch_does_not_import_what_is_patched_later():
+    code = "import sys, torch; print([m for m in sys.modules if m.startswith('torch.distributed.tensor')])"
+    assert output(code) == "[]"

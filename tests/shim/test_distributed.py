@@ -1,0 +1,41 @@
+"""A distributed CUDA script on two ranks: NCCL's names, data parallel, sharding, meshes, pipelines, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.reports import report
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_ranks.py"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What the ranks found."""
+    return report("-m", "isthmus", "run", "--nproc", 2, SCRIPT, tmp_path_factory.mktemp("checkpoint"))
+
+
+def test_names_of_the_backend(found):
+    assert found["backends"] == [True] * 7 + [False]
+    assert found["collectives"] == [[2.0, 2.0], [{"rank": 0}]]
+
+
+@pytest.mark.parametrize("wrapper", ["ddp", "fsdp", "fully_shard"])
+def test_wrappers_take_every_form_of_a_device(found, wrapper):
+    assert found[wrapper] == pytest.approx([found["expected"]] * len(found[wrapper]), rel=1e-6)
+    assert found["scaler"] is True
+
+
+def test_meshes(found):
+    assert found["meshes"] == ["cuda"] * 3
+    assert found["tensor"] == [True, "cuda", [0.0, 1.0, 2.0, 3.0]]
+
+
+def test_pipeline_stages(found):
+    assert found["pipeline"] == [True] * 3
+
+
+def test_distributed_checkpoints(found):
+    assert found["checkpoint"] == [[0.0, 1.0, 2.0, 3.0], [[7.0] * 4]]

@@ -1,0 +1,91 @@
+"""Libraries that look for CUDA themselves, under `isthmus run`: they find it, and compute what they should."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.children import run
+from tests.helpers.reports import report
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+def found_by(name: str, folder: Path, *needs: str, devices: int = 1) -> dict[str, Any]:
+    """What the script finds; skips the test where it lacks a library."""
+    for library in needs:
+        if not find_spec(library):
+            pytest.skip(f"no {library}")
+    return report(
+        "-m", "isthmus", "run", SCRIPTS / f"shim_{name}.py", folder, ISTHMUS_HOST_DEVICES=str(devices)
+    )
+
+
+def test_device_maps(tmp_path):
+    found = found_by("device_map", tmp_path, "transformers", "accelerate", devices=2)
+    assert found["asked"] == [True] * 4
+    assert found["maps"] == [True] * 7 and found["dispatched"] and found["offloaded"]
+    assert found["max_memory"] == [0, "cpu"] and found["devices"] == [0, 1]
+    assert found["generated"] == [1, 10] and found["device"] == "cuda"
+
+
+@pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
+def test_a_smaller_batch_is_tried_where_memory_is_full():
+    code = """
+        import torch
+        from isthmus import shim
+        with shim.enter():
+            from accelerate.utils import find_executable_batch_size
+
+            tried = []
+
+            @find_executable_batch_size(starting_batch_size=64, reduce_batch_size_fn=lambda: 64 >> len(tried))
+            def train(batch_size):
+                tried.append(batch_size)
+                if batch_size > 16:
+                    torch.empty(1 << 60, dtype=torch.int8, device="cuda")
+
+            train()
+            print(tried)
+    """
+    done = run(code)
+    assert done.stdout.strip() == "[64, 32, 16]", done.stderr
+
+
+def test_peft(tmp_path):
+    found = found_by("peft", tmp_path, "peft", "transformers")
+    assert found["losses"][0] > found["losses"][1] > found["losses"][2]
+    assert found["same"] and found["merged"] and found["device"] == "cuda"
+
+
+def test_trl(tmp_path):
+    found = found_by("trl", tmp_path, "trl", "datasets")
+    assert found["device"] == "cuda"
+    for precision in ("bf16", "fp16", "no"):
+        assert found[precision][0] > found[precision][-1]
+        assert found[precision] == pytest.approx(found["no"], rel=0.05)
+
+
+def test_diffusers(tmp_path):
+    found = found_by("diffusers", tmp_path, "diffusers")
+    assert found["losses"][0] > found["losses"][-1]
+    assert found["offloaded"] < 1e-6 and found["half"] < 0.05 and found["device"] == "cuda"
+
+
+@pytest.mark.skipif(not find_spec("deepspeed"), reason="no deepspeed")
+def test_the_shim_after_deepspeed_has_chosen():
+    code = """
+        from deepspeed.accelerator import get_accelerator
+        get_accelerator()
+        import torch
+        from isthmus import shim
+        for _ in range(2):
+            with shim.enter():
+                print(torch.ones(1, device="cuda").device.type, get_accelerator()._name)
+    """
+    done = run(code, DS_ACCELERATOR=None)
+    assert done.stdout.splitlines().count("chip cpu") == 2, done.stderr
+    assert "UserWarning: DeepSpeed has chosen the accelerator 'cpu' already" in done.stderr

@@ -1,0 +1,59 @@
+"""Modes of what Isthmus makes, and files that are whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus._support.files import make_file, make_folder, write_file
+
+
+@pytest.fixture(params=[0o000, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_modes_whatever_the_umask(tmp_path: Path, umask: None) -> None:
+    folder = tmp_path / "a" / "b"
+    make_folder(folder)
+    make_file(folder / "empty")
+    write_file(folder / "full", b"text")
+    assert [mode(each) for each in (folder.parent, folder)] == [0o750, 0o750]
+    assert [mode(each) for each in sorted(folder.iterdir())] == [0o640, 0o640]
+
+
+def test_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    make_folder(tmp_path)
+    assert mode(tmp_path) == 0o700
+
+
+def test_the_digest_of_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for data in (b"abc", [b"a", memoryview(b"bc")]):
+        assert write_file(path, data) == hashlib.sha256(b"abc").hexdigest()
+        assert path.read_bytes() == b"abc"
+
+
+def test_a_failure_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"half"
+        raise ValueError("no more")
+
+    path = tmp_path / "file"
+    write_file(path, b"old")
+    with pytest.raises(ValueError, match="no more"):
+        write_file(path, chunks())
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

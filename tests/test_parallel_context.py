@@ -1,7 +1,0 @@
-"""Context parallelism on chip."""
-
-from __future__ import annotations
-
-from tests.parallel.ranks import checks_of
-
-ranks, test_ranks = checks_of("context", 4)

@@ -1,7 +1,0 @@
-"""DeviceMesh on chip."""
-
-from __future__ import annotations
-
-from tests.parallel.ranks import checks_of
-
-ranks, test_ranks = checks_of("mesh", 4)

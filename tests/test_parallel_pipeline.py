@@ -1,7 +1,0 @@
-"""torch.distributed.pipelining on chip."""
-
-from __future__ import annotations
-
-from tests.parallel.ranks import checks_of
-
-ranks, test_ranks = checks_of("pipeline", 4)

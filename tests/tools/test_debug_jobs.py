@@ -1,0 +1,173 @@
+"""Live debugging of whole jobs: ISTHMUS_DEBUG, exit codes, `isthmus debug`, `isthmus replay`, `isthmus bisect`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.children import run
+
+ISTHMUS = str(Path(sys.executable).with_name("isthmus"))
+
+WRONG_LIBRARY = """
+import numpy as np
+from isthmus.opset.library import Library
+
+library = Library("wrong", "silu with a wrong last element")
+
+
+@library.operator("aten::silu", dtypes=("float32",))
+def silu(self, out):
+    out[...] = self / (1 + np.exp(-self))
+    out.reshape(-1)[-1] = VALUE
+"""
+
+TRAINING = """
+import torch
+
+torch.manual_seed(0)
+weight = torch.randn(6, 4).cuda().requires_grad_()
+for _ in range(2):
+    loss = torch.nn.functional.silu(weight @ weight.t()).mean()
+    loss.backward()
+    weight.data -= 0.1 * weight.grad
+    print("loss:", loss.item())
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Environment of a job whose silu is wrong; the program is train.py in the current folder."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    library = tmp_path / "wrong.py"
+    library.write_text(WRONG_LIBRARY.replace("VALUE", "0.5"))
+    yield {
+        "ISTHMUS_LIBRARIES": str(library),
+        "ISTHMUS_ROUTE": "aten::silu=kernel",
+        "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug"),
+        "ISTHMUS_QUIET": "1",
+    }
+
+
+def isthmus(*words: str, cwd: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **changes}
+    command = [ISTHMUS, *words]
+    return subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_wrong_kernel_is_named_and_the_job_fails(tmp_path: Path, job: dict[str, str]) -> None:
+    done = isthmus(
+        "run", "train.py", cwd=tmp_path, ISTHMUS_DEBUG="compare:*,overflow:*,capture:aten::silu", **job
+    )
+    assert done.returncode == 3 and done.stdout.count("loss:") == 2
+    assert "compare: aten::silu (float32[6, 6]) at train.py:7: output 0[5, 5] is 0.5" in done.stderr
+    assert "2 failed (aten::silu 2)" in done.stderr and "overflow: " in done.stderr
+    rows = [
+        json.loads(line) for line in next((tmp_path / "debug").glob("compare-*")).read_text().splitlines()
+    ]
+    assert {row["operator"] for row in rows if row["verdict"] == "fail"} == {"aten::silu"}
+    again = isthmus("replay", "debug/capture", "--device", "cpu", "--compare", cwd=tmp_path)
+    assert again.returncode == 3 and "WRONG aten::silu" in again.stdout and "2 calls: 2 wrong" in again.stdout
+    again = isthmus("replay", "debug/capture", "--times", "2", cwd=tmp_path, **job)
+    assert again.returncode == 0 and "bit-equal" in again.stdout  # as wrong as it was
+
+
+def test_a_kernel_that_makes_nan_is_named(tmp_path: Path, job: dict[str, str]) -> None:
+    Path(job["ISTHMUS_LIBRARIES"]).write_text(WRONG_LIBRARY.replace("VALUE", "np.nan"))
+    done = isthmus("run", "train.py", cwd=tmp_path, ISTHMUS_DEBUG="overflow:*", **job)
+    assert done.returncode == 3
+    assert "overflow: first producer: aten::silu at train.py:7: 1 NaN of 36 elements" in done.stderr
+
+
+def test_a_right_job_ends_as_it_would(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    changes = {"ISTHMUS_DEBUG": "compare:*", "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug")}
+    done = isthmus("run", "train.py", cwd=tmp_path, **changes)
+    assert done.returncode == 0, done.stderr
+    assert "0 failed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("compare", "'compare' is not tool:pattern"),
+        ("compare:nosuch", "nosuch: no operator with a kernel on the chip matches"),
+        ("look:*", "look: no such tool; there are compare, capture"),
+        ("fallback:@/nowhere", "/nowhere: cannot be read"),
+    ],
+)
+def test_a_wrong_request_ends_in_one_line(text: str, message: str) -> None:
+    done = run("import torch", ISTHMUS_DEBUG=text)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and message in done.stderr
+
+
+def test_replay_refuses_in_one_line(tmp_path: Path) -> None:
+    done = isthmus("replay", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    done = isthmus("replay", str(tmp_path), "--device", "cuda", cwd=tmp_path)
+    assert done.returncode == 2 and "give chip or cpu" in done.stderr
+
+
+# ---- from outside
+
+LOOP = """
+import time, torch
+value = torch.ones(8, 8).cuda()
+print("started", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    value @ value
+"""
+
+
+def test_tools_are_switched_from_outside(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    changes = {"XDG_RUNTIME_DIR": str(runtime), "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug")}
+    command = [ISTHMUS, "run", "--quiet", "loop.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, **changes}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "started\n"
+
+            def ask(*words: str) -> str:
+                done = isthmus("debug", *words, cwd=tmp_path, **changes)
+                assert done.returncode == 0, done.stderr
+                return done.stdout.strip()
+
+            pid = str(process.pid)
+            assert pid in ask() and "loop.py" in ask()
+            assert ask(pid) == "everything is off"
+            assert ask(pid, "compare", "aten::mm").startswith("compare aten::mm: on for")
+            assert ask(pid, "time", "aten::mm").startswith("time aten::mm: on for")
+            time.sleep(0.5)
+            assert "compare aten::mm" in ask(pid, "status")
+            assert "0 failed" in ask(pid, "off")
+            assert ask(pid) == "everything is off"
+            done = isthmus("debug", pid, "look", cwd=tmp_path, **changes)
+            assert done.returncode == 1 and "look: no such tool" in done.stderr
+            assert (runtime / "isthmus").stat().st_mode & 0o777 == 0o750
+        finally:
+            process.kill()
+    done = isthmus("debug", pid, "status", cwd=tmp_path, **changes)
+    assert done.returncode == 1 and f"process {pid} does not listen" in done.stderr
+
+
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "isthmus"
+    place.mkdir()
+    place.chmod(0o777)
+    done = isthmus("debug", cwd=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
+    assert done.returncode == 1 and "not a folder that only user" in done.stderr

@@ -1,0 +1,185 @@
+"""``python -m tools.megatron.unit_tests CHECKOUT``: Megatron-LM's own unit tests on host devices.
+
+Every file runs on 1, 2 and 4 ranks. Results are appended to a file as they come, so that a run goes on where it was
+interrupted; docs/results/megatron-unit-tests.md is written from it. Failures
+decide nothing: most tests ask for eight GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from . import megatron_unit_page as page
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "results" / "megatron-unit-tests.md"
+RESULTS = HERE.parents[1] / "build" / "megatron-unit-tests.jsonl"
+# What only the tests ask for is installed here, beside the environment.
+PACKAGES = HERE.parents[1] / "build" / "megatron-tests"
+PARTS = (
+    "test_parallel_state.py",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "distributed",
+    "optimizer",
+    "dist_checkpointing",
+    "transformer",
+)
+RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron"]
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+Row = dict[str, Any]
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.megatron.unit_tests", description=__doc__)
+    add = parser.add_argument
+    add("checkout", type=Path, nargs="?", help="a checkout of Megatron-LM")
+    add("files", nargs="*", help="files or folders under tests/unit_tests; without any, those of the page")
+    add("--ranks", type=int, nargs="+", default=[1, 2, 4], help="default: 1 2 4")
+    add("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
+    add("--anew", action="store_true", help="forget the results that are there")
+    add("--report", action="store_true", help="run nothing: write the page from the results that are there")
+    add("--test-seconds", type=float, default=60, help="limit for one test")
+    add("--file-seconds", type=float, default=600, help="limit for one file")
+    return parser.parse_args()
+
+
+def test_files(checkout: Path, parts: list[str]) -> list[str]:
+    """Paths of test files from the checkout on.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+    """
+    found = []
+    for part in parts:
+        path = checkout / page.ROOT / part
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist; give names under {page.ROOT} of the checkout")
+        paths = sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
+        found += [str(each.relative_to(checkout)) for each in paths]
+    return found
+
+
+def environment(ranks: int, temporary: str) -> dict[str, str]:
+    """What the tests run under; folders that they share are of one run only, and go with it."""
+    paths = [str(PACKAGES), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    changes = {"ISTHMUS_HOST_DEVICES": str(ranks), "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, **SETTINGS, **changes, "PYTEST_DEBUG_TEMPROOT": temporary}
+
+
+def run(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row]:
+    """Results of files on so many ranks, as they come; ends early where the process that runs them does."""
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    read, write = os.pipe()
+    limits = [str(asked.test_seconds), str(asked.file_seconds)]
+    runner = str(HERE / "unit_ranks.py")
+    process = subprocess.Popen(
+        [*RUN, runner, str(asked.checkout), str(ranks), f"/dev/fd/{write}", *limits],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[write],
+        env=environment(ranks, temporary.name),
+        text=True,
+    )
+    os.close(write)
+    assert process.stdin is not None
+    try:
+        process.stdin.write("".join(f"{file}\n" for file in files))
+        process.stdin.close()
+        with os.fdopen(read) as results:
+            yield from map(json.loads, results)
+    finally:
+        process.kill()
+        process.wait()
+        temporary.cleanup()
+
+
+def run_all(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row]:
+    """Results of all files: one that takes the process along is marked, and the others go on in a new one."""
+    while files:
+        for row in run(asked, ranks, files):
+            files = [file for file in files if file != row["file"]]
+            yield row
+        if files:
+            lost, *files = files
+            tests = {lost: ("crashed", "the process that runs the files ended")}
+            yield {"ranks": ranks, "file": lost, "seconds": 0, "tests": tests}
+
+
+def kept(results: Path) -> list[Row]:
+    """Results of an earlier run; a line that was cut off is left out."""
+    rows = []
+    for line in results.read_text().splitlines() if results.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows
+
+
+def version(checkout: Path) -> str:
+    """Megatron's version, and the commit where the checkout knows it."""
+    text = (checkout / "megatron" / "core" / "package_info.py").read_text()
+    numbers = [re.search(rf"^{each} = (\d+)", text, re.MULTILINE) for each in ("MAJOR", "MINOR", "PATCH")]
+    name = ".".join(found[1] for found in numbers if found)
+    commit = subprocess.run(
+        ["git", "-C", str(checkout), "log", "-1", "--format=%h", "--", "megatron"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return f"{name} ({commit})" if commit else name
+
+
+def show(row: Row) -> None:
+    found = ", ".join(f"{number} {outcome}" for outcome, number in page.counts([row]).items())
+    name = row["file"].removeprefix(page.ROOT)
+    print(f"{row['ranks']} ranks {row['seconds']:4d} s  {name}: {found or 'no tests'}", flush=True)
+
+
+def main(asked: argparse.Namespace) -> None:
+    if asked.checkout is None or not (asked.checkout / page.ROOT).is_dir():
+        sys.exit(
+            "make megatron-tests: MEGATRON has to be a checkout of Megatron-LM: make megatron-tests MEGATRON=path"
+        )
+    asked.checkout = asked.checkout.resolve()
+    files = test_files(asked.checkout, asked.files or list(PARTS))
+    asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    if asked.anew:
+        asked.results.unlink(missing_ok=True)
+    rows = kept(asked.results)
+    done = {(row["ranks"], row["file"]) for row in rows}
+    if rows:
+        print(f"{len(done)} results of {asked.results} are kept; --anew forgets them", flush=True)
+    with os.fdopen(os.open(asked.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
+        os.fchmod(log.fileno(), 0o640)
+        for ranks in [] if asked.report else asked.ranks:
+            for row in run_all(asked, ranks, [file for file in files if (ranks, file) not in done]):
+                log.write(json.dumps(row) + "\n")
+                log.flush()
+                rows.append(row)
+                show(row)
+    chosen = [row for ranks in asked.ranks for file in files for row in rows
+              if (row["ranks"], row["file"]) == (ranks, file)]  # fmt: skip
+    print("\n".join(page.totals(chosen)))
+    if not asked.files:
+        limits = f"One test has {asked.test_seconds:.0f} s, one file {asked.file_seconds:.0f} s."
+        PAGE.write_text(page.page(chosen, files, asked.ranks, version(asked.checkout), limits))
+        print(f"written: {PAGE.relative_to(Path.cwd())}")
+
+
+if __name__ == "__main__":
+    try:
+        main(options())
+    except FileNotFoundError as error:
+        sys.exit(f"megatron_unit_tests: {error}")

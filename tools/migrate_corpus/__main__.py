@@ -1,0 +1,188 @@
+"""``python -m tools.migrate_corpus MIRRORS``: public CUDA training scripts through analyse, convert and verify.
+
+MIRRORS is a folder of git repositories, ``MIRRORS/pytorch+examples/repo`` or ``MIRRORS/pytorch/examples``; the
+scripts are those of migrate_corpus_scripts.py. Results are appended to a file as they come, so that a run goes on
+where it was interrupted; docs/results/migrate-corpus.md is written from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from isthmus.migrate.analyse.engine import analyse
+from isthmus.migrate.verify.session import Session, Task, Verdict
+
+from . import migrate_corpus_page as page
+from .migrate_corpus_scripts import SCRIPTS, Script
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "results" / "migrate-corpus.md"
+RESULTS = HERE.parents[1] / "build" / "migrate-corpus.jsonl"
+# What only the scripts ask for is installed here, beside the environment: torchvision and six.
+PACKAGES = HERE.parents[1] / "build" / "migrate-corpus"
+ADAPTERS = HERE / "site"
+SOURCES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".sh")
+Row = dict[str, Any]
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.migrate_corpus", description=__doc__)
+    add = parser.add_argument
+    add("mirrors", type=Path, nargs="?", help="a folder of git repositories")
+    add("--only", nargs="+", default=[], metavar="WORD", help="scripts whose name has one of these in it")
+    add(
+        "--packages",
+        type=Path,
+        default=PACKAGES,
+        help="folder that torchvision is installed in (default: %(default)s)",
+    )
+    add("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
+    add("--anew", action="store_true", help="run also what there is a result of")
+    add("--report", action="store_true", help="run nothing: write the page from the results that are there")
+    add("--timeout", type=float, default=300, help="seconds for one run of a script")
+    return parser.parse_args()
+
+
+def name(script: Script) -> str:
+    """What tells a script with its arguments from the others."""
+    ranks = f" ({script.ranks} ranks)" if script.ranks > 1 else ""
+    model = " (Transformer)" if "--model Transformer" in script.arguments else ""
+    return f"{script.repository}/{script.file}{model}{ranks}"
+
+
+def extract(mirrors: Path, script: Script, to: Path) -> None:
+    """Write the sources of the script's part of the repository, at its revision, into a folder.
+
+    Raises:
+        FileNotFoundError: there is no such repository.
+    """
+    places = (mirrors / script.repository.replace("/", "+") / "repo", mirrors / script.repository)
+    repository = next((place for place in places if place.is_dir()), None)
+    if repository is None:
+        raise FileNotFoundError(f"{places[0]} does not exist; clone {script.repository} there")
+    git = ["git", "-C", str(repository)]
+    listed = subprocess.run(
+        [*git, "ls-tree", "-r", "--name-only", script.revision, "--", *script.parts],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for file in map(Path, listed.splitlines()):
+        if file.suffix in SOURCES:
+            (to / file).parent.mkdir(parents=True, exist_ok=True)
+            blob = subprocess.run(
+                [*git, "show", f"{script.revision}:{file}"], capture_output=True, check=True
+            )
+            (to / file).write_bytes(blob.stdout)
+    if script.prepare:
+        script.prepare((to / script.file).parent)
+
+
+def examine(mirrors: Path, script: Script, timeout: float) -> Row:
+    """Everything about one script, as the page shows it."""
+    row: Row = {"name": name(script), **script._asdict()}
+    row.pop("prepare")
+    with tempfile.TemporaryDirectory(prefix="migrate-corpus-", ignore_cleanup_errors=True) as temporary:
+        root, copies = Path(temporary).resolve() / "program", Path(temporary).resolve() / "copies"
+        root.mkdir()
+        extract(mirrors, script, root)
+        found = analyse(root / script.file, probe=False).findings
+        row["findings"] = dict(Counter(each.severity.value for each in found))
+        row["parses"] = not any(each.code == "IM001" for each in found)
+        row["conversion"] = conversion(root / script.file)
+        if not script.needs:
+            row["verdicts"] = verdicts(script, root, copies, timeout)
+    return row
+
+
+def conversion(path: Path) -> Row:
+    """How many changes the script itself gets, and whether the result compiles."""
+    from isthmus.migrate.convert.engine import convert_source
+
+    result = convert_source(path.read_text(), path.name)
+    if result.changes:
+        compile(result.text, str(path), "exec", dont_inherit=True)
+    again = convert_source(result.text, path.name)
+    return {
+        "changes": len(result.changes),
+        "left": [f"{each.line}: {each.message}" for each in result.findings],
+        "idempotent": again.text == result.text,
+    }
+
+
+def verdicts(script: Script, root: Path, copies: Path, timeout: float) -> Row:
+    """The converted script beside the original, on each device."""
+    place = root / script.file
+    task = Task(place, script.arguments.split(), root, script.steps, ranks=script.ranks, timeout=timeout)
+    without = task._replace(arguments=[each for each in task.arguments if each != "--cuda"])
+    with contextlib.chdir(place.parent):
+        return {
+            "chip": shown(Session(task, copies / "chip").verify()),
+            "cpu": shown(Session(without, copies / "cpu").verify("cpu")),
+        }
+
+
+def shown(verdict: Verdict) -> Row:
+    """A verdict as it is kept."""
+    losses = next((each for each in verdict.comparisons if each.subject == "losses"), None)
+    records = verdict.original.records
+    return {
+        "same": verdict.same,
+        "problem": verdict.problem,
+        "repeats": verdict.repeats,
+        "steps": sum(record.steps for record in records),
+        "losses": losses.compared if losses else 0,
+        "loss_difference": losses.difference if losses else None,
+        "low_precision": any(record.low_precision for record in records),
+        "differing": [f"{each.subject}: {each.detail}" for each in verdict.comparisons if not each.same],
+        "left": verdict.conversion.left if verdict.conversion else [],
+        "residuals": [f"{path}:{line}: {subject}" for path, line, subject in verdict.residuals],
+        "errors": verdict.other.errors if verdict.other and verdict.problem else verdict.original.errors,
+        "seconds": round(verdict.original.seconds + (verdict.other.seconds if verdict.other else 0)),
+    }
+
+
+def kept(results: Path) -> dict[str, Row]:
+    """Results of earlier runs, the last of each script."""
+    lines = results.read_text().splitlines() if results.is_file() else []
+    return {row["name"]: row for row in map(json.loads, lines)}
+
+
+def show(row: Row) -> None:
+    print(f"{row['name']}: {page.outcome(row)}", flush=True)
+
+
+def main(asked: argparse.Namespace) -> None:
+    rows = kept(asked.results)
+    if not asked.report:
+        if asked.mirrors is None:
+            sys.exit("migrate_corpus: give a folder of git repositories, or --report")
+        paths = [str(ADAPTERS), str(asked.packages.resolve()), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        for script in SCRIPTS:
+            named = not asked.only or any(word in name(script) for word in asked.only)
+            if not named or (name(script) in rows and not asked.anew):
+                continue
+            row = rows[name(script)] = examine(asked.mirrors.resolve(), script, asked.timeout)
+            with os.fdopen(os.open(asked.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
+                log.write(json.dumps(row) + "\n")
+            show(row)
+    PAGE.write_text(page.page([rows[name(script)] for script in SCRIPTS if name(script) in rows]))
+    print(f"written: {PAGE}")
+
+
+if __name__ == "__main__":
+    try:
+        main(options())
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        sys.exit(f"migrate_corpus: {error}")

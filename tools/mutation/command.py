@@ -1,0 +1,83 @@
+"""Trying mutants as a command does: what people see, the JSON file, the exit code."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from isthmus._support.files import write_file
+from isthmus.conformance import cache
+from isthmus.conformance.golden import Reader
+from isthmus.conformance.progress import Bar, say
+from tools.mutation.run import Runner, Selection
+from tools.mutation.score import summary
+
+THRESHOLD = 0.95
+
+
+def mutate(
+    pattern: str = "*",
+    family: str = "",
+    golden: Path | None = None,
+    output: Path | None = None,
+    jobs: int = 2,
+    one_of_each: bool = False,
+) -> int:
+    """Try the mutants, print the score, write it.
+
+    Args:
+        pattern: of operator names.
+        family: only this family; "" is all.
+        golden: folder of golden data; None is the cache, where it is made if absent.
+        output: JSON file, for ``isthmus conform report --mutation``.
+        jobs: processes at a time.
+        one_of_each: only one mutant of each mutation operator.
+
+    Returns:
+        Exit code: 0, or 1 if the score is below 95 % or a right kernel was refused.
+
+    Raises:
+        ValueError: there is no such operator or family.
+        GoldenError: the golden data cannot be used.
+        MutationError: a mutant could not be tried.
+    """
+    found = cache.golden(golden, say)
+    reader = found if isinstance(found, Reader) else found()
+    start = time.perf_counter()
+    with Bar("mutants") as bar:
+        score = Runner(Selection(reader, pattern, family), bar.advance, jobs, one_of_each).run()
+    row = {
+        **summary(score),
+        "opset": reader.manifest["opset"],
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+    if output:
+        write_file(output, [json.dumps(row, indent=1).encode(), b"\n"])
+    _print(row)
+    return 0 if not row["false_alarms"] and (row["score"] or 0) >= THRESHOLD else 1
+
+
+def _print(row: dict[str, Any]) -> None:
+    for title, table in (("family", row["families"]), ("mutation", row["mutations"])):
+        print(f"{title:<36}{'mutants':>9}{'caught':>8}{'survived':>10}{'equivalent':>12}{'score':>9}")
+        for name, counts in table.items():
+            _print_row(name, counts)
+    for each in row["survivors"]:
+        print(f"survived: {each['operator']}: {each['mutation']} ({each['detail']}): {each['message']}")
+    for line in row["unused_proofs"]:
+        print(f"unused proof of equivalence: {line}")
+    for line in row["untried"]:
+        print(f"not tried: {line} (complex tensors cannot be handed to functions in Python)")
+    for line in row["false_alarms"]:
+        print(f"false alarm: {line}")
+    _print_row("all", row)
+
+
+def _print_row(name: str, counts: dict[str, Any]) -> None:
+    share = "-" if counts["score"] is None else f"{100 * counts['score']:.1f} %"
+    print(
+        f"{name:<36}{counts['mutants']:>9}{counts['caught']:>8}{counts['survived']:>10}{counts['equivalent']:>12}"
+        f"{share:>9}"
+    )

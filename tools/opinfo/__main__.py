@@ -1,0 +1,102 @@
+"""`python -m tools.opinfo`: all of op_db on the chip; writes docs/results/opinfo.md.
+
+Exits with 1 if something fails that xfail.toml does not list, or if something passes that it lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
+
+import torch
+
+from . import table
+from .data import expected, expected_failures
+from .pool import Job, Pool, operators
+from .runner import JUDGED_DTYPES, dtypes_of, short_name
+from .verdict import Verdict
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "opinfo.md"
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.opinfo", description=__doc__)
+    add = parser.add_argument
+    add("operators", nargs="*", help="full names, with wildcards; without any, all, and the page is written")
+    add("--dtypes", default=",".join(map(short_name, JUDGED_DTYPES)), help="default: %(default)s")
+    add("--cap", type=int, default=0, help="samples per operator and dtype, spread evenly (default 0: all)")
+    add("--reference", action="store_true", help="OpInfo's reference inputs in place of its samples")
+    add("--workers", type=int, default=2, help="processes (default %(default)s)")
+    add("--threads", type=int, default=1, help="intra-op threads of each (default %(default)s)")
+    add("--seconds", type=float, default=300, help="limit for one operator with one dtype")
+    return parser.parse_args()
+
+
+def jobs_of(known: list[Any], asked: argparse.Namespace) -> list[Job]:
+    """(position, dtype) of everything that is asked for."""
+    wanted = [getattr(torch, name) for name in asked.dtypes.split(",")]
+    return [
+        (position, dtype)
+        for position, op in enumerate(known)
+        if not asked.operators or any(fnmatchcase(op.full_name, pattern) for pattern in asked.operators)
+        for dtype in dtypes_of(op, wanted)
+    ]
+
+
+def stale(verdicts: list[Verdict]) -> list[str]:
+    """Entries of xfail.toml that nothing failed under."""
+    used = {expected(verdict.op, verdict.dtype, part) for verdict in verdicts for part in verdict.failures}
+    return [f"{entry.op}: {entry.reason}" for entry in expected_failures() if entry not in used]
+
+
+def show(verdict: Verdict, done: int, total: int) -> None:
+    """One line per failure, and where the run is."""
+    for part, message in table.unexpected(verdict).items():
+        print(f"FAIL {verdict.op} {verdict.dtype} {part}: {message}", flush=True)
+    if done % 100 == 0 or done == total:
+        print(f"opinfo: {done} of {total}", flush=True)
+
+
+def settings_of(asked: argparse.Namespace, known: list[Any]) -> str:
+    """What the run covered, in a sentence."""
+    samples = f"at most {asked.cap} samples, spread evenly" if asked.cap else "all samples"
+    without = [op.full_name for op in known if not dtypes_of(op)]
+    return (
+        f"\nOf torch {torch.__version__}: {asked.dtypes.replace(',', ', ')} where the CPU has them, {samples}."
+        f" op_db has {len(known)} entries; no dtype on CPU have: {', '.join(without) or 'none'}."
+    )
+
+
+def main() -> int:
+    asked = options()
+    known = operators()
+    jobs = jobs_of(known, asked)
+    start = time.monotonic()
+    verdicts: list[Verdict] = []
+    pool = Pool([op.full_name for op in known], asked)
+    for verdict in pool.run(jobs):
+        verdicts.append(verdict)
+        show(verdict, len(verdicts), len(jobs))
+    failed = [v for v in verdicts if table.unexpected(v)]
+    unused = stale(verdicts) if not asked.operators else []
+    if not asked.operators:
+        table.write(PAGE, table.page(verdicts, settings_of(asked, known)))
+    for line in table.counts(verdicts):
+        print(line)
+    for line in unused:
+        print(f"opinfo: passes, though xfail.toml expects a failure: {line}")
+    print(
+        f"opinfo: {len(jobs)} judged in {time.monotonic() - start:.0f} s, {len(failed)} failed unexpectedly"
+    )
+    return 1 if failed or unused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

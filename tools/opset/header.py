@@ -1,0 +1,237 @@
+"""The text of ``csrc/isthmus_ops.h``, what the makers of operators in C and C++ include.
+
+For each operator: its schema, a typed prototype, the function that unpacks a call's arguments into that prototype,
+and the name under which a library's table lists it. ``add.Tensor`` of ``aten`` is ``aten_add_Tensor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from isthmus.opset import operators, schema_of
+from isthmus.opset.operator import Operator, Tolerance
+from isthmus.opset.schema import Argument, Schema
+
+HEADER = Path(__file__).resolve().parents[2] / "csrc" / "isthmus_ops.h"
+WIDTH = 110
+
+_OPENING = """\
+/* Isthmus operators: generated from the opset by `python -m tools.opset.generate`. Do not edit.
+ *
+ * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
+ *
+ *   static isthmus_status my_relu(isthmus_context* context, const DLTensor* self, DLTensor* out) { ... }
+ *   static const isthmus_operator operators[] = {
+ *       ISTHMUS_OPERATOR(aten_relu, my_relu, ISTHMUS_DTYPE(FLOAT32), ISTHMUS_OPERATOR_IN_PLACE),
+ *   };
+ *
+ * Tensors that are written are DLTensor*, the others const. An absent optional tensor, number or output is a null
+ * pointer, an absent optional list has size -1. C11 or C++17. No exception may leave a kernel.
+ */
+#ifndef ISTHMUS_OPS_H_
+#define ISTHMUS_OPS_H_
+
+#include "operator_arguments.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+"""
+
+_CLOSING = """
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ISTHMUS_OPS_H_ */
+"""
+
+# Words that cannot name a parameter: of C and C++, and those that the unpackers use themselves.
+_RESERVED = frozenset(
+    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else "
+    "enum explicit export extern false float for friend goto if inline int long mutable namespace new not operator "
+    "or private protected public register restrict return short signed sizeof static struct switch template this "
+    "throw true try typedef typeid typename union unsigned using virtual void volatile while xor "
+    "context function items count result a".split()
+)
+
+# Type of a parameter by the schema's, and how an argument is read.
+_NUMBERS = {
+    "Scalar": ("isthmus_scalar", "scalar"),
+    "int": ("int64_t", "int"),
+    "float": ("double", "float"),
+    "bool": ("bool", "bool"),
+    "str": ("const char*", "str"),
+}
+
+
+def identifier(name: str) -> str:
+    """The operator's name in C: ``aten::add.Tensor`` is ``aten_add_Tensor``."""
+    return name.replace("::", "_").replace(".", "_")
+
+
+def render(schemas: Iterable[Schema], notes: dict[str, list[str]] | None = None) -> str:
+    """The header.
+
+    Args:
+        schemas: of the operators, in the order in which they are listed.
+        notes: lines for people about an operator, by its name: dtypes, shape rule, tolerance.
+    """
+    notes = notes or {}
+    parts = [_OPENING, *(_operator(schema, notes.get(schema.name, [])) for schema in schemas), _CLOSING]
+    return "".join(parts)
+
+
+def _operator(schema: Schema, notes: list[str]) -> str:
+    name = identifier(schema.name)
+    return "\n".join(
+        [
+            "",
+            *_comment([schema.text, *notes]),
+            f'#define ISTHMUS_NAME_{name} "{schema.name}"',
+            *_wrapped(
+                f"typedef isthmus_status (*isthmus_{name}_fn)(",
+                ["isthmus_context* context", *(_declaration(p) for p in _parameters(schema))],
+                ");",
+            ),
+            *_unpacker(schema, name),
+            "",
+        ]
+    )
+
+
+class _Parameter:
+    """A parameter of a kernel."""
+
+    def __init__(self, argument: Argument, name: str, written: bool, optional: bool) -> None:
+        self.argument, self.written, self.optional = argument, written, optional
+        self.name = f"{name}_" if name in _RESERVED else name
+
+    @property
+    def type(self) -> str:
+        """Its C type."""
+        argument = self.argument
+        if argument.is_list:
+            return "isthmus_list"
+        if argument.is_tensor:
+            return "DLTensor*" if self.written else "const DLTensor*"
+        value = _NUMBERS[argument.base][0]
+        return f"const {value}*" if self.optional and not value.endswith("*") else value
+
+    def reading(self) -> list[str]:
+        """Statements that take it from the arguments."""
+        prefix = "optional_" if self.optional else ""
+        left = f'{self.name} = isthmus_take_{prefix}{{}}(&a, "{self.argument.name}");'
+        if self.argument.is_list or self.argument.is_tensor:
+            return [f"{self.type} {left.format('list' if self.argument.is_list else 'tensor')}"]
+        value, kind = _NUMBERS[self.argument.base]
+        if not self.optional:
+            return [f"{value} {left.format(kind)}"]
+        taken = f'isthmus_take_{kind}(&a, "{self.argument.name}")'
+        if value.endswith("*"):
+            return [f"{value} {self.name} = isthmus_present(&a) ? {taken} : ({value})0;"]
+        return [
+            f"{value} {self.name}_value;",
+            f"const {value}* {self.name} = (const {value}*)0;",
+            f"if (isthmus_present(&a)) {self.name}_value = {taken}, {self.name} = &{self.name}_value;",
+        ]
+
+
+def _parameters(schema: Schema) -> list[_Parameter]:
+    # Outputs that a mask of the schema switches off are absent.
+    masked = any(a.base == "bool" and a.is_list and a.name.endswith("mask") for a in schema.inputs)
+    taken = {a.name for a in schema.inputs}
+    outputs = [(a, f"{a.name}_out" if a.name in taken else a.name) for a in schema.outputs]
+    return [
+        *(_Parameter(a, a.name, a.written, a.optional) for a in schema.inputs),
+        *(_Parameter(a, name, True, masked and not a.is_list) for a, name in outputs),
+    ]
+
+
+def _declaration(parameter: _Parameter) -> str:
+    return f"{parameter.type} {parameter.name}"
+
+
+def _unpacker(schema: Schema, name: str) -> list[str]:
+    parameters = _parameters(schema)
+    call = _wrapped(
+        f"    status = ISTHMUS_KERNEL_OF(isthmus_{name}_fn, function)(",
+        ["a.context", *(p.name for p in parameters)],
+        ");",
+    )
+    braces = len(call) > 1
+    return [
+        *_wrapped(
+            f"static inline int isthmus_call_{name}(",
+            ["void* function", "const TVMFFIAny* items", "int32_t count", "TVMFFIAny* result"],
+            ") {",
+        ),
+        "  isthmus_arguments a = isthmus_arguments_of(items, count);",
+        "  isthmus_status status = ISTHMUS_INVALID_ARGUMENT;",
+        *(f"  {line}" for p in parameters for line in p.reading()),
+        f"  if (isthmus_arguments_ready(&a, function)){' {' if braces else ''}",
+        *call,
+        *(["  }"] if braces else []),
+        "  return isthmus_arguments_end(&a, result, status);",
+        "}",
+    ]
+
+
+def _wrapped(head: str, items: list[str], tail: str) -> list[str]:
+    """Items behind a head, separated by commas, in as few lines as fit."""
+    lines, line = [], head
+    for i, item in enumerate(items):
+        piece = item + (tail if i == len(items) - 1 else ",")
+        if line not in {head, "        "} and len(line) + 1 + len(piece) > WIDTH:
+            lines.append(line)
+            line = "        "
+        line += piece if line in {head, "        "} else f" {piece}"
+    return [*lines, line]
+
+
+def _comment(lines: list[str]) -> list[str]:
+    words = [piece for line in lines for piece in _folded(line)]
+    if len(words) == 1 and len(words[0]) + 6 <= WIDTH:
+        return [f"/* {words[0]} */"]
+    return [f"/* {words[0]}", *(f" * {word}" for word in words[1:-1]), f" * {words[-1]} */"]
+
+
+def _folded(text: str) -> list[str]:
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > WIDTH - 6:
+            lines.append(line)
+            line = "    "
+        line += word if line in {"", "    "} else f" {word}"
+    return [*lines, line]
+
+
+def opset() -> str:
+    """The header of the opset."""
+    found = operators()
+    return render((schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()})
+
+
+def _notes(operator: Operator) -> list[str]:
+    tolerances: dict[Tolerance, list[str]] = {}
+    for dtype, tolerance in operator.tolerance.items():
+        tolerances.setdefault(tolerance, []).append(dtype)
+    shown = [
+        _tolerance(t) if len(tolerances) == 1 else f"{_tolerance(t)} ({', '.join(d)})"
+        for t, d in tolerances.items()
+    ]
+    return [
+        f"dtypes: {', '.join(operator.dtypes)}",
+        f"shape: {operator.shape}; dtype: {operator.dtype}",
+        "random: its properties are judged"
+        if schema_of(operator.name).random
+        else f"within {', '.join(shown)}",
+    ]
+
+
+def _tolerance(tolerance: Tolerance) -> str:
+    if not tolerance.ulp and not tolerance.accumulate:
+        return "0 ulp"
+    sums = f" + {tolerance.accumulate:g} roundings of the sum" if tolerance.accumulate else ""
+    return f"{tolerance.ulp:g} ulp{sums}"

@@ -1,0 +1,133 @@
+"""Builds the fuzzers with each sanitizer and runs them: every allocator, every collective: ``make sanitize``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.utils.cpp_extension import include_paths, library_paths
+
+from tests.helpers.native import operator_interface
+
+ROOT = Path(__file__).parents[2]
+# Undefined behaviour is looked for together with bad addresses.
+SANITIZERS = {"none": "", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
+PROGRAMS = (
+    ("planned", ""),
+    ("torch", ""),
+    ("torch", "expandable_segments:True"),
+    ("torch", "max_split_size_mb:20,roundup_power2_divisions:4,garbage_collection_threshold:0.7"),
+    ("bf", ""),
+    ("bs", ""),
+    ("raw", ""),
+    ("lifetime", ""),
+)
+ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
+# What a device's memory needs of the core; the rest of it is PyTorch's business.
+CORE = "runtime stream stream_trace event profiler profiler_events".split()
+NOT_OF_A_POLICY = {
+    *("bindings", "history_bindings", "sharing_bindings", "device_allocator", "host_allocator", "router")
+}
+
+
+def sources() -> list[Path]:
+    memory = [path for path in (ROOT / "csrc/memory").rglob("*.cpp") if path.stem not in NOT_OF_A_POLICY]
+    core = [ROOT / f"csrc/core/{name}.cpp" for name in CORE]
+    return [*memory, *core, *(ROOT / "csrc/loader").glob("*.cpp"), ROOT / "tools/sanitize/allocator_fuzz.cpp"]
+
+
+def build(sanitizer: str) -> tuple[Path, Path, Path]:
+    """The fuzzers of allocators and of collectives and the host chip, made by ninja where they are out of date."""
+    folder = ROOT / "build" / "sanitize" / sanitizer
+    folder.mkdir(parents=True, exist_ok=True)
+    driver = folder / "libisthmus_host.so"
+    program, collectives = folder / "allocator_fuzz", folder / "collective_fuzz"
+    system = " ".join(f"-isystem {path}" for path in (*include_paths(), operator_interface()))
+    libraries = " ".join(f"-L{path} -Wl,-rpath,{path}" for path in library_paths())
+    lines = [
+        f"flags = -std=c++20 -O1 -g -fno-omit-frame-pointer {SANITIZERS[sanitizer]} -I{ROOT}/csrc",
+        "rule compile",
+        f" command = {os.environ.get('CXX', 'c++')} $flags $more -MD -MF $out.d -c $in -o $out",
+        " depfile = $out.d",
+        " description = $in",
+        "rule link",
+        f" command = {os.environ.get('CXX', 'c++')} $flags $in -o $out $more",
+    ]
+    exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/host/exports.map -lpthread -ldl"
+    groups = (
+        (driver, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports),
+        (program, sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl"),
+        (collectives, [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl"),
+    )
+    for target, files, compile_more, link_more in groups:
+        objects = [f"{target.stem}.d/{path.relative_to(ROOT).with_suffix('.o')}" for path in files]
+        for path, item in zip(files, objects, strict=True):
+            lines += [f"build {item}: compile {path}", f" more = {compile_more}"]
+        lines += [f"build {target.name}: link {' '.join(objects)}", f" more = {link_more}"]
+    (folder / "build.ninja").write_text("\n".join(lines) + "\n")
+    subprocess.run([sys.executable, "-m", "ninja", "-C", str(folder), "--quiet"], check=True)
+    return program, collectives, driver
+
+
+def run(program: Path, *arguments: str, **environment: str) -> int:
+    """The exit status of a fuzzer that a sanitizer watches."""
+    environment |= {
+        "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tools/sanitize/thread.supp'}",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "ASAN_OPTIONS": "detect_leaks=0",  # device memory lives as long as the process, on purpose
+    }
+    command = [str(program), *arguments]
+    return subprocess.run(command, env=os.environ | environment, check=False, timeout=900).returncode
+
+
+def run_allocators(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Each allocator, and how its run ended."""
+    # Small enough that threads run out of it.
+    environment = {"ISTHMUS_HOST_MEMORY": "192MiB", "ISTHMUS_HOST_DEVICES": "1"}
+    for policy, options in PROGRAMS:
+        arguments = (str(driver), policy, options, str(seed), str(rounds))
+        yield f"{policy} '{options}'", run(program, *arguments, **environment)
+
+
+def run_collectives(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Each algorithm of all-reduce, and how its run ended; strict mode delays streams."""
+    for algorithm in ALGORITHMS:
+        environment = {
+            "ISTHMUS_HOST_DEVICES": "2",
+            "ISTHMUS_HOST_COLLECTIVE": algorithm,
+            "ISTHMUS_HOST_STRICT": str(seed % 2),
+        }
+        found = run(program, str(driver), str(seed), str(rounds * 10), **environment)
+        yield f"collectives '{algorithm}'", found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
+    parser.add_argument("--sanitizer", choices=SANITIZERS, action="append", help="default: address, thread")
+    parser.add_argument("--seeds", type=int, default=3, help="programs of each (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="of 8 x 400 operations each (default: 5)")
+    given = parser.parse_args()
+    failed = 0
+    for sanitizer in given.sanitizer or ["address", "thread"]:
+        print(f"{sanitizer}: building (torch {torch.__version__})", flush=True)
+        allocators, collectives, driver = build(sanitizer)
+        for seed in range(1, given.seeds + 1):
+            given_all = (driver, seed, given.rounds)
+            for what, code in (
+                *run_allocators(allocators, *given_all),
+                *run_collectives(collectives, *given_all),
+            ):
+                if code != 0:
+                    failed += 1
+                    print(f"{sanitizer}: {what} seed {seed} ended with {code}", flush=True)
+    print(f"sanitize: {failed} of the runs failed" if failed else "sanitize: every run passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
