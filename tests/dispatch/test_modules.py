@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from opinfo.modules import difference_on, judge_module
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
+
+from tools.opinfo.modules import difference_on, judge_module
 
 
 @functools.cache

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
-from opinfo.data import expected, expected_failures, fast_subset
-from opinfo.runner import dtypes_of, evenly, judge
-from opinfo.twin import Copier
+
+from tools.opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
+from tools.opinfo.data import expected, expected_failures, fast_subset
+from tools.opinfo.runner import dtypes_of, evenly, judge
+from tools.opinfo.twin import Copier
 
 SAMPLES = 8
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import host_driver as hd
 import pytest
 
+from tests.helpers import host_driver as hd
 from tests.helpers.host_driver import MIB, Driver, DriverError
 
 CAPACITY = 64 * MIB

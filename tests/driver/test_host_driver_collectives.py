@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import host_driver as hd
 import pytest
 
 from isthmus.drivers.interface import Status
+from tests.helpers import host_driver as hd
 from tests.helpers.host_driver import Driver, DriverError
 from tests.helpers.host_fault_jobs import LARGE, SMALL
 from tests.helpers.host_rank_jobs import Rank, descriptors, new_id

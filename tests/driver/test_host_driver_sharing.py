@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import host_driver as hd
 import pytest
 
 from isthmus.drivers import interface
+from tests.helpers import host_driver as hd
 from tests.helpers.host_driver import MIB, Driver, DriverError
 
 PEER_LOST = 8

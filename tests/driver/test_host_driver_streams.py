@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import host_driver as hd
 import pytest
 
+from tests.helpers import host_driver as hd
 from tests.helpers.host_driver import MIB, Driver, DriverError
 
 

@@ -1,6 +1,6 @@
 """One rank of a subject: ``python -m tests.helpers.parallel.rank SUBJECT RANK SIZE FOLDER STORE [CHECK...]``.
 
-Runs the checks of ``tests/parallel/<subject>.py``, or those named, in order, and prints one line of JSON for each:
+Runs the checks of ``tests/helpers/parallel/<subject>.py``, or those named, in order, and prints one line of JSON for each:
 ``{"check": name, "difference": from one process, "error": traceback or null}``. The first error ends the run, for
 the ranks are then no longer at the same collective.
 """
@@ -58,7 +58,7 @@ def within(tolerance: float) -> Callable[[Check], Check]:
 
 def checks(subject: str) -> dict[str, Check]:
     """Those of a module, in their order."""
-    module: ModuleType = importlib.import_module(f"tests.parallel.{subject}")
+    module: ModuleType = importlib.import_module(f"tests.helpers.parallel.{subject}")
     marked = (value for value in vars(module).values() if hasattr(value, "tolerance"))
     return {function.__name__: function for function in marked}
 
