@@ -1,8 +1,8 @@
 """``isthmus doctor``: what is here, what works, and what to do about the rest.
 
 One file for each subject. Nothing here imports PyTorch or another library into this process: what has to be
-imported to be judged is imported by a child process (:mod:`isthmus._support.children`), so that nothing that is broken, not even a
-driver that crashes, breaks the report.
+imported to be judged is imported by a child process (:mod:`isthmus._support.children`), so that
+nothing broken, not even a driver that crashes, breaks the report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The numpy chip, whose operators are NumPy functions, and the chip that docs/chip-makers/bring-up.md builds step by step."""
+"""The numpy chip, whose operators are NumPy functions, and the chip that bring-up.md builds step by step."""
 
 from __future__ import annotations
 

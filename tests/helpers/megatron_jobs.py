@@ -1,8 +1,8 @@
 """One rank of a job that trains a tiny GPT of megatron-core in several parallelisms, one after the other.
 
-``python -m tests.helpers.megatron_jobs FLAGS...``, each a quoted command line of
-examples/pretrain_gpt_core.py; the last rank prints a line of JSON for each: ``{"flags": ..., "losses": [...], "norms": [...], "collectives": {...}}``, the
-latter within the tensor-parallel group by name; ``overlapped`` are all-gathers that others began and ended under.
+``python -m tests.helpers.megatron_jobs FLAGS...``, each a quoted command line of examples/pretrain_gpt_core.py; the
+last rank prints a line of JSON for each, ``{"flags": ..., "losses": [...], "norms": [...], "collectives": {...}}``:
+the latter within the tensor-parallel group by name; ``overlapped`` are all-gathers that others began and ended under.
 """
 
 import collections

@@ -1,6 +1,7 @@
 """The operators of the numpy chip: a kernel is a function over NumPy arrays that returns its results.
 
-docs/chip-makers/bring-up.md walks through this file. What holds for all of it is in :func:`operator`: half precision comes in
+docs/chip-makers/bring-up.md walks through
+this file. What holds for all of it is in :func:`operator`: half precision comes in
 as float32 and results are rounded once, when they are stored. Sums and transcendental functions use float64,
 because NumPy sums pairwise only along the fastest axis and its float32 functions err by several ulp.
 """

@@ -1,6 +1,6 @@
 """One rank of a subject: ``python -m tests.helpers.parallel.rank SUBJECT RANK SIZE FOLDER STORE [CHECK...]``.
 
-Runs the checks of ``tests/helpers/parallel/<subject>.py``, or those named, in order, and prints one line of JSON for each:
+Runs the checks of ``<subject>.py`` beside this file, or those named, in order, and prints one line of JSON for each:
 ``{"check": name, "difference": from one process, "error": traceback or null}``. The first error ends the run, for
 the ranks are then no longer at the same collective.
 """
