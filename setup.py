@@ -17,7 +17,17 @@ LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
 KERNELS = "isthmus.ops.libisthmus_kernels"
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
-CORE_FOLDERS = ("core", "memory", "memory/policies", "dispatch", "collectives", "loader")
+CORE_FOLDERS = (
+    "core",
+    "memory",
+    "memory/policies",
+    "dispatch",
+    "collectives",
+    "collectives/driver",
+    "collectives/gloo",
+    "collectives/diagnostics",
+    "loader",
+)
 
 WARNINGS = ["-Wall", "-Wextra"]
 OPTIMIZATION = ["-O0", "-g"] if os.environ.get("ISTHMUS_BUILD_DEBUG") == "1" else ["-g0"]

@@ -8,8 +8,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "collectives/elements.h"
-#include "collectives/transport_barrier.h"
-#include "collectives/work.h"
+#include "collectives/gloo/barrier.h"
+#include "collectives/gloo/work.h"
 #include "core/stream.h"
 
 namespace isthmus {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "collectives/driver_collectives.h"
-#include "collectives/host_views.h"
+#include "collectives/driver/transport.h"
+#include "collectives/gloo/host_views.h"
 
 namespace isthmus {
 

@@ -4,8 +4,8 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "collectives/backend.h"
-#include "collectives/recorder.h"
-#include "collectives/watchdog.h"
+#include "collectives/diagnostics/flight_recorder.h"
+#include "collectives/diagnostics/watchdog.h"
 
 namespace py = pybind11;
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "collectives/recorder.h"
+#include "collectives/diagnostics/flight_recorder.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
 

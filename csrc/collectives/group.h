@@ -13,9 +13,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "collectives/board.h"
-#include "collectives/communicator.h"
-#include "collectives/message_queue.h"
+#include "collectives/diagnostics/board.h"
+#include "collectives/driver/communicator.h"
+#include "collectives/driver/message_queue.h"
 
 namespace isthmus {
 

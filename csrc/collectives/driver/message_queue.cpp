@@ -1,4 +1,4 @@
-#include "collectives/message_queue.h"
+#include "collectives/driver/message_queue.h"
 
 #include <deque>
 #include <map>

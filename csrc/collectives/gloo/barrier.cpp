@@ -1,4 +1,4 @@
-#include "collectives/transport_barrier.h"
+#include "collectives/gloo/barrier.h"
 
 #include <utility>
 

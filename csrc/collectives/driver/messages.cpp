@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "collectives/collective_checks.h"
-#include "collectives/driver_collectives.h"
+#include "collectives/driver/checks.h"
+#include "collectives/driver/transport.h"
 #include "core/stream.h"
 
 namespace isthmus {

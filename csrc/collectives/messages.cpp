@@ -3,7 +3,7 @@
 
 #include "collectives/backend.h"
 #include "collectives/elements.h"
-#include "collectives/work.h"
+#include "collectives/gloo/work.h"
 #include "core/stream.h"
 
 namespace isthmus {

@@ -1,4 +1,4 @@
-#include "collectives/host_views.h"
+#include "collectives/gloo/host_views.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>

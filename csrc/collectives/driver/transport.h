@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/launch.h"
+#include "collectives/driver/launch.h"
 
 namespace isthmus {
 

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "collectives/host_views.h"
+#include "collectives/gloo/host_views.h"
 
 namespace isthmus {
 

@@ -1,9 +1,9 @@
-#include "collectives/launch.h"
+#include "collectives/driver/launch.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
-#include "collectives/watchdog.h"
+#include "collectives/diagnostics/watchdog.h"
 #include "core/stream.h"
 
 namespace isthmus {

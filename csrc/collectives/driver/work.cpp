@@ -1,4 +1,4 @@
-#include "collectives/driver_work.h"
+#include "collectives/driver/work.h"
 
 #include <c10/core/StreamGuard.h>
 
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <thread>
 
-#include "collectives/recorder.h"
-#include "collectives/watchdog.h"
+#include "collectives/diagnostics/flight_recorder.h"
+#include "collectives/diagnostics/watchdog.h"
 #include "core/event.h"
 #include "core/stream.h"
 

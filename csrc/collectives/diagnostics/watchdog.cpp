@@ -1,4 +1,4 @@
-#include "collectives/watchdog.h"
+#include "collectives/diagnostics/watchdog.h"
 
 #include <algorithm>
 #include <cctype>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/driver_work.h"
+#include "collectives/driver/work.h"
 
 namespace isthmus::watchdog {
 namespace {

@@ -1,4 +1,4 @@
-#include "collectives/communicator.h"
+#include "collectives/driver/communicator.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/watchdog.h"
+#include "collectives/diagnostics/watchdog.h"
 #include "core/stream.h"
 
 namespace isthmus {

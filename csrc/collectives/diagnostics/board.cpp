@@ -1,4 +1,4 @@
-#include "collectives/board.h"
+#include "collectives/diagnostics/board.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/recorder.h"
+#include "collectives/diagnostics/flight_recorder.h"
 #include "core/runtime.h"
 
 namespace isthmus {

@@ -1,8 +1,8 @@
-#include "collectives/driver_collectives.h"
+#include "collectives/driver/transport.h"
 
 #include <utility>
 
-#include "collectives/collective_checks.h"
+#include "collectives/driver/checks.h"
 
 namespace isthmus {
 

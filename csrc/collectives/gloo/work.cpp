@@ -1,4 +1,4 @@
-#include "collectives/work.h"
+#include "collectives/gloo/work.h"
 
 #include <ATen/core/ivalue.h>
 

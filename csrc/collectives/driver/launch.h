@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/driver_work.h"
+#include "collectives/driver/work.h"
 #include "collectives/elements.h"
 
 namespace isthmus {

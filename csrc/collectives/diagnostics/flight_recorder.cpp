@@ -1,5 +1,5 @@
 #define FMT_HEADER_ONLY  // the wheel has the headers of fmt, which PyTorch's include, and not its library
-#include "collectives/recorder.h"
+#include "collectives/diagnostics/flight_recorder.h"
 
 #include <c10/util/thread_name.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@
 #include <mutex>
 #include <vector>
 
-#include "collectives/driver_work.h"
-#include "collectives/watchdog.h"
+#include "collectives/driver/work.h"
+#include "collectives/diagnostics/watchdog.h"
 #include "core/profiler.h"
 
 namespace isthmus::recorder {
