@@ -16,7 +16,6 @@ from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
 from isthmus.launch import cli as launch
 from isthmus.launch.run import separate_program
-from isthmus.megatron.cli import app as megatron_app
 from isthmus.memory.cli import app as memory
 from isthmus.migrate.cli import app as migrate
 from isthmus.profile.cli import app as profile
@@ -34,8 +33,9 @@ app.add_typer(conform, name="conform")
 app.add_typer(memory, name="memory")
 app.add_typer(migrate, name="migrate")
 app.add_typer(profile, name="profile")
-app.add_typer(megatron_app, name="megatron")
-
+# Here, because the import of isthmus.megatron adapts Megatron and needs PyTorch.
+megatron = typer.Typer(help="The adaptor for Megatron.", no_args_is_help=True)
+app.add_typer(megatron, name="megatron")
 
 launch.add_to(app)
 debug_cli.add_to(app)
@@ -150,6 +150,30 @@ def _routes(pattern: str, route: str) -> dict[str, tuple[str, str]]:
         for name, entry in sorted(routes.items())
         if (not route or entry[0] == route) and matches(name, pattern)
     }
+
+
+@megatron.callback()
+def _megatron() -> None:
+    pass
+
+
+@megatron.command("explain")
+def explain_megatron() -> None:
+    """Print every patch with its reason; exit with 1 where one does not fit the Megatron that is installed."""
+    try:
+        from isthmus.megatron.explain import explanation
+
+        text, fits = explanation()
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "megatron":
+            raise fail(f"megatron.core cannot be imported: {error}") from None
+        remedy = "pip install 'isthmus[megatron]', or put a checkout of Megatron-LM on PYTHONPATH"
+        raise fail(f"Megatron is not installed ({error}); {remedy}") from None
+    except RuntimeError as error:
+        raise fail(error) from None
+    print(text)
+    if not fits:
+        raise typer.Exit(1)
 
 
 def _print_table(head: list[str], rows: list[list[str]]) -> None:
