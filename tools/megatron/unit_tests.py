@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import megatron_unit_page as page
+from tools.megatron import unit_page as page
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "results" / "megatron-unit-tests.md"

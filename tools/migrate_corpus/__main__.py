@@ -20,9 +20,8 @@ from typing import Any
 
 from isthmus.migrate.analyse.engine import analyse
 from isthmus.migrate.verify.session import Session, Task, Verdict
-
-from . import migrate_corpus_page as page
-from .migrate_corpus_scripts import SCRIPTS, Script
+from tools.migrate_corpus import page
+from tools.migrate_corpus.scripts import SCRIPTS, Script
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "results" / "migrate-corpus.md"
