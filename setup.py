@@ -22,10 +22,12 @@ CORE_FOLDERS = (
     "memory",
     "memory/policies",
     "dispatch",
+    "dispatch/operators",
     "collectives",
     "collectives/driver",
     "collectives/gloo",
     "collectives/diagnostics",
+    "bindings",
     "loader",
 )
 

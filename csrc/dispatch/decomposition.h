@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "dispatch/overload.h"
+#include "dispatch/routes.h"
 
 namespace isthmus {
 
@@ -14,7 +14,7 @@ namespace isthmus {
 Decomposition composite_of(const c10::OperatorHandle& op);
 
 // A function that replaces the arguments of an overload on the stack: one of PyTorch's registered
-// decompositions, which are written in Python (python_decomposition.cpp).
+// decompositions, which are written in Python (bindings/python_decomposition.cpp).
 using PythonDecompositions = std::map<std::string, Decomposition>;
 
 // An in-place or out= overload by its functional one, whose result is copied. Null if op has no functional

@@ -1,17 +1,9 @@
 #include "dispatch/host_alias.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/TensorImpl.h>
-#include <pybind11/stl.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
-#include "core/profiler.h"
-#include "core/stream.h"
 #include "memory/memory.h"
-
-namespace py = pybind11;
 
 namespace isthmus {
 namespace {
@@ -65,75 +57,6 @@ void check_strided(const at::Tensor& tensor) {
       "leave the operators on them out of torch.compile.");
 }
 
-at::Tensor as_host(const at::Tensor& tensor) { return HostAliases().alias(tensor); }
-
-// The inputs on the CPU, in place in the list; the caller's references go, so that the callee holds the last.
-void map_inputs(py::list& inputs, c10::DeviceIndex device) {
-  HostAliases aliases;
-  const auto count = static_cast<Py_ssize_t>(inputs.size());
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* const item = PyList_GET_ITEM(inputs.ptr(), i);
-    if (!THPVariable_Check(item)) continue;
-    const at::Tensor& tensor = THPVariable_Unpack(item);
-    if (!tensor.is_privateuseone()) continue;
-    TORCH_CHECK(tensor.device().index() == device, "compiled code of chip:", static_cast<int>(device),
-                " was given a tensor on ", tensor.device(), "; move it there or compile for that device.");
-    PyList_SetItem(inputs.ptr(), i, THPVariable_Wrap(aliases.alias(tensor)));
-  }
-}
-
-// An output that is an input, unless the compiled code chose to return another layout of it.
-struct Returned {
-  size_t output;
-  at::Tensor original;
-  at::Tensor alias;
-};
-
-py::list map_results(const py::sequence& results, const std::vector<Returned>& returned,
-                     c10::DeviceIndex device) {
-  py::list mapped(results.size());
-  auto next = returned.begin();
-  for (size_t i = 0; i < results.size(); ++i) {
-    py::object item = results[i];
-    if (THPVariable_Check(item.ptr())) {
-      const at::Tensor& result = THPVariable_Unpack(item.ptr());
-      while (next != returned.end() && next->output < i) ++next;
-      const bool same = next != returned.end() && next->output == i && next->alias.is_same(result);
-      const at::Tensor chip = same ? next->original : chip_tensor(result, device);
-      item = py::reinterpret_steal<py::object>(THPVariable_Wrap(chip));
-    }
-    mapped[i] = std::move(item);
-  }
-  return mapped;
-}
-
-at::Tensor tensor_at(const py::list& list, size_t index) {
-  PyObject* const item = PyList_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(index));
-  return THPVariable_Check(item) ? THPVariable_Unpack(item) : at::Tensor();
-}
-
-py::list call_on_host(const py::object& function, py::list inputs, int device,
-                      const std::vector<std::pair<size_t, size_t>>& same) {
-  const auto index = static_cast<c10::DeviceIndex>(device);
-  driver();
-  memory::install_router();
-  keep_backward_in_thread();
-  const c10::Stream stream = current_stream(index);
-  drain(stream);
-  std::vector<Returned> returned;
-  returned.reserve(same.size());
-  for (const auto& [output, input] : same) returned.push_back({output, tensor_at(inputs, input), {}});
-  map_inputs(inputs, index);
-  for (size_t i = 0; i < same.size(); ++i) returned[i].alias = tensor_at(inputs, same[i].second);
-  py::object results;
-  {
-    const profiler::Work work(profiler::Kind::kKernel, "compiled graph", stream);
-    const memory::PoolScope pool(stream);
-    results = function(std::move(inputs));
-  }
-  return map_results(results, returned, index);
-}
-
 }  // namespace
 
 c10::Storage HostAliases::storage_of(const c10::Storage& original) {
@@ -163,15 +86,6 @@ at::Tensor chip_tensor(const at::Tensor& host, c10::DeviceIndex device) {
   if (c10::Storage chip = adopt(storage))
     return with_storage(host, std::move(chip), c10::DispatchKey::PrivateUse1);
   return host.to(c10::Device(kChip, device));
-}
-
-void bind_host_alias(py::module_& m) {
-  m.def("call_on_host", &call_on_host, py::arg("function"), py::arg("inputs"), py::arg("device"),
-        py::arg("same"));
-  m.def("as_host", &as_host);
-  m.def("as_chip", [](const at::Tensor& host, int device) {
-    return chip_tensor(host, static_cast<c10::DeviceIndex>(device));
-  });
 }
 
 }  // namespace isthmus

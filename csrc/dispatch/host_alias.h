@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
-#include <pybind11/pybind11.h>
 
 namespace isthmus {
 
@@ -25,8 +24,5 @@ class HostAliases {
 // The chip tensor with the bytes of a CPU tensor: of its original if it is an alias; in place if the bytes
 // are the chip's (PoolScope), whose CPU tensors become aliases; else a copy on the device.
 at::Tensor chip_tensor(const at::Tensor& host, c10::DeviceIndex device);
-
-// call_on_host, as_host and as_chip in isthmus._C.
-void bind_host_alias(pybind11::module_& m);
 
 }  // namespace isthmus

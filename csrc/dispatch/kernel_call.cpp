@@ -13,7 +13,7 @@
 #include "core/generator.h"
 #include "core/stream.h"
 #include "dispatch/mapping.h"
-#include "dispatch/routes.h"
+#include "dispatch/statistics.h"
 
 namespace isthmus {
 namespace {

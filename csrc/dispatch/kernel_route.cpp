@@ -8,7 +8,8 @@
 #include <unordered_set>
 
 #include "dispatch/kernel_call.h"
-#include "dispatch/routes.h"
+#include "dispatch/modes.h"
+#include "dispatch/statistics.h"
 
 namespace isthmus {
 namespace {

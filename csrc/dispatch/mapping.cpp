@@ -8,7 +8,7 @@
 
 #include "core/profiler.h"
 #include "core/stream.h"
-#include "dispatch/routes.h"
+#include "dispatch/statistics.h"
 #include "memory/memory.h"
 
 namespace isthmus {

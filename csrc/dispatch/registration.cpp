@@ -8,19 +8,38 @@
 #include <unordered_set>
 
 #include "core/runtime.h"
-#include "dispatch/decomposition.h"
-#include "dispatch/histogram.h"
+#include "dispatch/forced_routes.h"
 #include "dispatch/operator_library.h"
+#include "dispatch/preferences.h"
 
 namespace isthmus {
 namespace {
 
 using torch::jit::Stack;
 
-// Written once, before the first overload is registered.
-Preferences& stored_preferences() noexcept {
-  static Preferences instance;
-  return instance;
+std::unordered_map<std::string, PartialDelegate>& partial_delegates() {
+  static auto& delegates = *new std::unordered_map<std::string, PartialDelegate>;
+  return delegates;
+}
+
+torch::Library& library_of(const std::string& space) {
+  static auto& libraries = *new std::map<std::string, std::unique_ptr<torch::Library>>;
+  auto& library = libraries[space];
+  if (!library)
+    library = std::make_unique<torch::Library>(torch::Library::IMPL, space, c10::DispatchKey::PrivateUse1,
+                                               __FILE__, __LINE__);
+  return *library;
+}
+
+// Registers an overload for the chip.
+void register_overload(const c10::OperatorHandle& op, Overload::Routes routes) {
+  auto overload = std::make_unique<Overload>(op, std::move(routes));
+  list_overload(*overload);
+  const std::string& name = overload->name();
+  const size_t space = name.find("::");
+  const std::string bare = name.substr(space + 2);
+  library_of(name.substr(0, space))
+      .impl(bare.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(overload)));
 }
 
 // The routes by CPU's kernel.
@@ -146,9 +165,9 @@ class Registration {
     if (!routes.delegate || !routes.cpu) {
       routes.decomposition = composite ? composite : decomposition(op, name);
       if (!routes.kernel && routes.decomposition) routes.reason = "in terms of other operators";
-    } else if (name == "aten::histc") {
-      routes.decomposition = histogram_of_integers();
-      routes.delegate_takes = &is_histogram_of_floats;
+    } else if (const auto partial = partial_delegates().find(name); partial != partial_delegates().end()) {
+      routes.decomposition = partial->second.otherwise;
+      routes.delegate_takes = partial->second.takes;
     } else {
       routes.decomposition = composite;
     }
@@ -172,18 +191,16 @@ class Registration {
 
 }  // namespace
 
-const Preferences& preferences() noexcept { return stored_preferences(); }
+void set_partial_delegate(const std::string& name, PartialDelegate delegate) {
+  partial_delegates()[name] = std::move(delegate);
+}
 
 bool serve_extension(const std::string& name) {
   const auto op = c10::Dispatcher::singleton().findSchema(operator_name(name));
   return op && register_extension(*op, name);
 }
 
-void register_routes(const Preferences& chosen, PythonDecompositions decompositions) {
-  stored_preferences() = chosen;
-  register_overrideable();
-  register_attention();
-  register_philox();
+void register_routes(PythonDecompositions decompositions) {
   Registration(std::move(decompositions)).run();
   force_routes_of_environment();
 }

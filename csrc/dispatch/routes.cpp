@@ -1,146 +1,123 @@
 #include "dispatch/routes.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/ScopeExit.h>
 
-#include <cstdlib>
-#include <mutex>
+#include <algorithm>
+#include <cstdio>
 
-#include "dispatch/operator_library.h"
+#include "dispatch/kernel_arguments.h"
+#include "dispatch/modes.h"
+#include "dispatch/route_table.h"
+#include "dispatch/sync_debug.h"
 
 namespace isthmus {
-namespace {
+Overload::Overload(const c10::OperatorHandle& op, Routes routes)
+    : name_(full_name(op.operator_name())), reads_data_(reads_data(op)), routes_(std::move(routes)) {
+  if (routes_.cpu) cpu_ = std::make_unique<CpuRoute>(op);
+  order_ = {Route::kKernel, Route::kDelegate, Route::kDecomposition, Route::kFallback};
+  if (routes_.prefer_delegate) std::swap(order_[0], order_[1]);
+  std::erase_if(order_, [this](Route route) { return !has(route); });
+  note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
+}
 
-struct State {
-  std::mutex mutex;
-  std::map<std::pair<std::string, Route>, OperatorCalls*> operators;
-  std::map<std::string, std::pair<Route, std::string>> notes;  // by note_route()
-  std::atomic<int64_t> fallback_bytes{0};
-  std::atomic<int64_t> adopted_copy_bytes{0};
-  std::atomic<int64_t> kernel_copy_bytes{0};
-  std::atomic<bool> strict{switched_on("ISTHMUS_STRICT")};
-  std::atomic<bool> tracing{switched_on("ISTHMUS_TRACE")};
-
-  static bool switched_on(const char* variable) {
-    const char* value = std::getenv(variable);
-    return value != nullptr && std::string(value) == "1";
+void Overload::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  if (C10_UNLIKELY(reads_data_)) waits(name_, *stack);
+  const Route forced = forced_.load(std::memory_order_relaxed);
+  if (C10_LIKELY(forced == Route::kNone)) {
+    for (const Route route : order_)
+      if (take(route, op, stack)) return;
+    refuse(std::nullopt);
   }
-};
-
-State& state() {
-  static State& instance = *new State;
-  return instance;
+  if (!take(forced, op, stack)) refuse(forced);
 }
 
-bool has_composite(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-}
-
-// For an overload that no kernel of ours serves.
-std::pair<Route, std::string> unregistered_route(const c10::OperatorHandle& op) {
-  if (has_composite(op)) return {Route::kDecomposition, "composite of PyTorch"};
-  for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::CPU, c10::DispatchKey::SparseCPU,
-                         c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::QuantizedCPU,
-                         c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::MkldnnCPU})
-    if (op.hasKernelForDispatchKey(key)) return {Route::kNone, std::string("only for ") + c10::toString(key)};
-  return {Route::kNone, "no kernel that a chip can use"};
-}
-
-}  // namespace
-
-const char* route_name(Route route) noexcept {
+bool Overload::has(Route route) const {
   switch (route) {
-    case Route::kNative:
-      return "native";
     case Route::kKernel:
-      return "kernel";
+      return routes_.kernel != nullptr;
     case Route::kDelegate:
-      return "delegate";
+      return routes_.cpu && routes_.delegate;
     case Route::kDecomposition:
-      return "decomposition";
+      return static_cast<bool>(routes_.decomposition);
     case Route::kFallback:
-      return "fallback";
-    case Route::kNone:
-      return "none";
+      return routes_.cpu && routes_.fallback;
+    default:
+      return false;
   }
-  return "none";
 }
 
-OperatorCalls& operator_calls(const std::string& name, Route route) {
-  State& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  OperatorCalls*& entry = s.operators[{name, route}];
-  if (entry == nullptr) {
-    entry = new OperatorCalls;
-    entry->name = name;
-    entry->route = route;
+bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  switch (route) {
+    case Route::kDelegate:
+      if (C10_UNLIKELY(routes_.delegate_takes != nullptr) &&
+          !routes_.delegate_takes(torch::jit::last(*stack, op.schema().arguments().size())))
+        return false;
+      count(route);
+      cpu_->call(op, stack, Mapping::Kind::kAlias);
+      return true;
+    case Route::kKernel:
+      keep_backward_in_thread();
+      if (!routes_.kernel->call(stack)) return false;
+      count(route);
+      return true;
+    case Route::kDecomposition:
+      return decompose(op, stack);
+    case Route::kFallback:
+      count(route);
+      cpu_->call(op, stack, Mapping::Kind::kCopy);
+      return true;
+    default:
+      return false;
   }
-  return *entry;
 }
 
-void add_fallback_bytes(int64_t bytes) noexcept {
-  state().fallback_bytes.fetch_add(bytes, std::memory_order_relaxed);
+// One that comes back to itself, over whatever other overloads, would never end.
+bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static thread_local std::vector<const Overload*> inside;
+  if (std::find(inside.begin(), inside.end(), this) != inside.end()) return false;
+  inside.push_back(this);
+  const auto leave = c10::make_scope_exit([] { inside.pop_back(); });
+  routes_.decomposition(op, stack);
+  count(Route::kDecomposition);
+  return true;
 }
 
-void add_adopted_copy_bytes(int64_t bytes) noexcept {
-  state().adopted_copy_bytes.fetch_add(bytes, std::memory_order_relaxed);
-}
-
-void add_kernel_copy_bytes(int64_t bytes) noexcept {
-  state().kernel_copy_bytes.fetch_add(bytes, std::memory_order_relaxed);
-}
-
-DispatchStats dispatch_stats() {
-  State& s = state();
-  DispatchStats stats{{}, s.fallback_bytes.load(), s.adopted_copy_bytes.load(), s.kernel_copy_bytes.load()};
-  std::lock_guard<std::mutex> lock(s.mutex);
-  for (const auto& [key, entry] : s.operators)
-    if (const int64_t calls = entry->calls.load(std::memory_order_relaxed); calls > 0)
-      stats.operators[key.first][key.second] = calls;
-  return stats;
-}
-
-void reset_dispatch_stats() {
-  State& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  for (auto& [name, entry] : s.operators) entry->calls.store(0, std::memory_order_relaxed);
-  s.fallback_bytes = 0;
-  s.adopted_copy_bytes = 0;
-  s.kernel_copy_bytes = 0;
-}
-
-bool strict() noexcept { return state().strict.load(std::memory_order_relaxed); }
-
-void set_strict(bool value) noexcept { state().strict.store(value, std::memory_order_relaxed); }
-
-bool tracing() noexcept { return state().tracing.load(std::memory_order_relaxed); }
-
-void set_tracing(bool value) noexcept { state().tracing.store(value, std::memory_order_relaxed); }
-
-void note_route(const std::string& name, Route route, const std::string& reason) {
-  State& s = state();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  s.notes[name] = {route, reason};
-}
-
-std::map<std::string, std::pair<Route, std::string>> all_routes() {
-  std::map<std::string, std::pair<Route, std::string>> ours;
-  {
-    State& s = state();
-    std::lock_guard<std::mutex> lock(s.mutex);
-    for (const auto& [key, entry] : s.operators)
-      ours.emplace(key.first, std::make_pair(key.second, "registered"));
-    for (const auto& [name, note] : s.notes) ours[name] = note;
+void Overload::count(Route route) {
+  auto& slot = calls_[static_cast<size_t>(route)];
+  OperatorCalls* calls = slot.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(calls == nullptr)) {
+    calls = &operator_calls(name_, route);
+    slot.store(calls, std::memory_order_release);
+    if (tracing() && route != Route::kKernel)
+      std::fprintf(stderr, "isthmus: %s -> %s\n", name_.c_str(), route_name(route));
   }
-  std::map<std::string, std::pair<Route, std::string>> routes;
-  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    const auto known = ours.find(full_name(name));
-    if (known == ours.end() && name.name.rfind("aten::", 0) != 0) continue;
-    const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (op) routes[full_name(name)] = known != ours.end() ? known->second : unregistered_route(*op);
+  calls->count();
+}
+
+void Overload::note(Route route, const std::string& reason) const { note_route(name_, route, reason); }
+
+bool Overload::force(std::optional<Route> route) {
+  if (!route) {
+    forced_.store(Route::kNone, std::memory_order_relaxed);
+    note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
+    return true;
   }
-  return routes;
+  // A forced fallback is the user's word, whatever the driver allows by itself.
+  if (!has(*route) && !(*route == Route::kFallback && routes_.cpu)) return false;
+  forced_.store(*route, std::memory_order_relaxed);
+  note(*route, "forced");
+  return true;
+}
+
+void Overload::refuse(std::optional<Route> forced) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(!forced, name_, ": the forced route ", route_name(*forced),
+                              " does not serve these arguments.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, name_, " has no route on driver ", driver_table()->name, " for these arguments: ",
+      routes_.kernel ? "no kernel of " + routes_.kernel->libraries() + " takes their dtypes"
+                     : "there is no kernel",
+      routes_.cpu && !routes_.fallback ? ", and the driver allows no fallback to CPU." : ".",
+      " `isthmus ops` prints the routes.");
 }
 
 }  // namespace isthmus

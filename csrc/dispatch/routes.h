@@ -1,73 +1,65 @@
-// Where each ATen call goes, and how often it went there.
+// What is registered for an overload that may take more than one route: which one, call by call.
 #pragma once
 
-#include <ATen/core/operator_name.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
-#include <algorithm>
+#include <array>
 #include <atomic>
-#include <cstdint>
-#include <map>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
-#include <utility>
+#include <vector>
+
+#include "dispatch/cpu_route.h"
+#include "dispatch/kernel_route.h"
+#include "dispatch/statistics.h"
 
 namespace isthmus {
 
-enum class Route { kNative, kKernel, kDelegate, kDecomposition, kFallback, kNone };
+// Replaces the arguments on the stack by the results.
+using Decomposition = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
-const char* route_name(Route route) noexcept;
+class Overload final : public c10::OperatorKernel {
+ public:
+  // The routes that the overload has; absent ones are null.
+  struct Routes {
+    std::unique_ptr<KernelRoute> kernel;
+    Decomposition decomposition;
+    bool cpu = false;       // it has a CPU kernel
+    bool delegate = false;  // which may run on the chip's memory
+    bool (*delegate_takes)(c10::ArrayRef<c10::IValue> arguments) = nullptr;  // null: any arguments
+    bool fallback = false;                                                   // or on copies of it
+    bool prefer_delegate = false;
+    std::string reason;  // of the first route, for people
+  };
 
-// Calls of one overload by one route. Lives for ever.
-struct OperatorCalls {
-  std::string name;
-  Route route;
-  std::atomic<int64_t> calls{0};
+  Overload(const c10::OperatorHandle& op, Routes routes);
 
-  void count() noexcept { calls.fetch_add(1, std::memory_order_relaxed); }
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  // Takes one route alone; nothing goes back to the order of preference. False if it does not have it.
+  bool force(std::optional<Route> route);
+  const KernelRoute* kernel() const { return routes_.kernel.get(); }
+  const std::string& name() const { return name_; }
+
+ private:
+  bool has(Route route) const;
+  bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void count(Route route);
+  void note(Route route, const std::string& reason) const;
+  [[noreturn]] void refuse(std::optional<Route> forced) const;
+
+  static constexpr size_t kRoutes = static_cast<size_t>(Route::kNone) + 1;
+
+  const std::string name_;
+  const bool reads_data_;
+  Routes routes_;
+  std::unique_ptr<CpuRoute> cpu_;
+  std::vector<Route> order_;
+  std::atomic<Route> forced_{Route::kNone};
+  std::array<std::atomic<OperatorCalls*>, kRoutes> calls_{};
 };
-
-// The counter of an overload ("aten::add.Tensor"); made on first use.
-OperatorCalls& operator_calls(const std::string& name, Route route);
-
-// Counts the call of a kernel that is registered by hand: ISTHMUS_COUNT("aten::view", Route::kNative). The
-// counter is made when the library is loaded, so that all_routes() knows it before the first call.
-template <size_t N>
-struct Literal {
-  constexpr Literal(const char (&from)[N]) { std::copy_n(from, N, text); }
-  char text[N];
-};
-template <Literal kName, Route kRoute>
-inline OperatorCalls& counter = operator_calls(kName.text, kRoute);
-#define ISTHMUS_COUNT(name, route) ::isthmus::counter<name, route>.count()
-
-// Bytes that the fallback route copied, both ways.
-void add_fallback_bytes(int64_t bytes) noexcept;
-// Bytes of tensors that were made contiguous, cast or brought from the CPU because a kernel asks for it.
-void add_kernel_copy_bytes(int64_t bytes) noexcept;
-// Bytes of results that a delegated kernel did not place in the chip's memory, so that they were copied
-// there.
-void add_adopted_copy_bytes(int64_t bytes) noexcept;
-
-struct DispatchStats {
-  std::map<std::string, std::map<Route, int64_t>> operators;  // calls by route, of those called at least once
-  int64_t fallback_bytes;
-  int64_t adopted_copy_bytes;
-  int64_t kernel_copy_bytes;
-};
-DispatchStats dispatch_stats();
-void reset_dispatch_stats();
-
-// Whether the fallback route raises.
-bool strict() noexcept;
-void set_strict(bool strict) noexcept;
-
-// Whether new choices of a route are printed (ISTHMUS_TRACE=1).
-bool tracing() noexcept;
-void set_tracing(bool tracing) noexcept;
-
-// Says what route an overload takes that has a kernel of ours, and why; all_routes() prints the last word.
-void note_route(const std::string& name, Route route, const std::string& reason);
-
-// Every ATen overload, and those of extensions that have a kernel of ours, with its route and the reason.
-std::map<std::string, std::pair<Route, std::string>> all_routes();
 
 }  // namespace isthmus

@@ -30,9 +30,7 @@ PROGRAMS = (
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # What a device's memory needs of the core; the rest of it is PyTorch's business.
 CORE = "runtime stream stream_trace event profiler profiler_events".split()
-NOT_OF_A_POLICY = {
-    *("bindings", "history_bindings", "sharing_bindings", "device_allocator", "host_allocator", "router")
-}
+NOT_OF_A_POLICY = {"device_allocator", "host_allocator", "router"}
 
 
 def sources() -> list[Path]:

@@ -1,0 +1,116 @@
+// Routes of operators and operator libraries in isthmus._C.
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bindings.h"
+#include "bindings/python_decomposition.h"
+#include "core/runtime.h"
+#include "dispatch/forced_routes.h"
+#include "dispatch/modes.h"
+#include "dispatch/operator_library.h"
+#include "dispatch/operators/register.h"
+#include "dispatch/preferences.h"
+#include "dispatch/registration.h"
+#include "dispatch/route_table.h"
+#include "dispatch/statistics.h"
+#include "dispatch/sync_debug.h"
+
+namespace py = pybind11;
+
+namespace isthmus {
+namespace {
+
+py::dict dispatch_statistics() {
+  const DispatchStats stats = dispatch_stats();
+  py::dict operators, calls;
+  std::map<std::string, int64_t> by_route;
+  for (const auto& [name, entry] : stats.operators) {
+    Route most = entry.begin()->first;
+    int64_t total = 0;
+    for (const auto& [route, count] : entry) {
+      by_route[route_name(route)] += count;
+      total += count;
+      if (count > entry.at(most)) most = route;
+    }
+    py::dict row;
+    row["route"] = route_name(most);
+    row["calls"] = total;
+    operators[name.c_str()] = row;
+  }
+  for (const auto& [route, count] : by_route) calls[route.c_str()] = count;
+  py::dict result;
+  result["operators"] = operators;
+  result["calls"] = calls;
+  result["fallback_bytes"] = stats.fallback_bytes;
+  result["adopted_copy_bytes"] = stats.adopted_copy_bytes;
+  result["kernel_copy_bytes"] = stats.kernel_copy_bytes;
+  result["set_device"] = set_device_calls();
+  return result;
+}
+
+py::dict routes() {
+  py::dict result;
+  for (const auto& [name, route] : all_routes())
+    result[name.c_str()] = py::make_tuple(route_name(route.first), route.second);
+  return result;
+}
+
+// (name, dtypes, flags, address of the function, its handle), as isthmus.drivers.libraries has them.
+using EntryTuple = std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t>;
+
+void add_operators(const std::string& library, const std::vector<EntryTuple>& operators) {
+  std::vector<LibraryEntry> entries;
+  for (const auto& [name, dtypes, flags, call, handle] : operators)
+    entries.push_back({name, Kernel{library, dtypes, flags, reinterpret_cast<TVMFFISafeCallType>(call),
+                                    reinterpret_cast<void*>(handle)}});
+  add_library(library, std::move(entries));
+}
+
+void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& decompositions) {
+  PythonDecompositions functions;
+  for (const auto& [name, function] : decompositions)
+    functions.emplace(py::cast<std::string>(name),
+                      python_decomposition(py::reinterpret_borrow<py::object>(function)));
+  set_preferences({prefer_delegate, fallback});
+  register_operators();
+  register_routes(std::move(functions));
+}
+
+py::list choices() {
+  py::list rows;
+  for (const ChoiceRow& row : kernel_choices()) {
+    py::dict entry;
+    entry["operator"] = row.name;
+    entry["dtypes"] = row.dtypes;
+    entry["layout"] = row.contiguous ? "contiguous" : "strided";
+    entry["library"] = row.library;
+    rows.append(entry);
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bind_dispatch(py::module_& m) {
+  m.def("add_operators", &add_operators);
+  m.def("set_operator_runtime",
+        [](uintptr_t library) { set_operator_runtime(reinterpret_cast<void*>(library)); });
+  m.def("register_routes", &register_routes_with);
+  m.def("serve_extension", &serve_extension);
+  m.def("set_fused_attention", &set_fused_attention);
+  m.def("fused_attention", &fused_attention);
+  m.def("kernel_choices", &choices);
+  m.def("force_route", &force_route);
+  m.def("set_tracing", &set_tracing);
+  m.def("dispatch_stats", &dispatch_statistics);
+  m.def("reset_dispatch_stats", [] {
+    reset_dispatch_stats();
+    reset_set_device_calls();
+  });
+  m.def("routes", &routes);
+  m.def("set_strict", &set_strict);
+  m.def("sync_debug_mode", [] { return static_cast<int>(detail::sync_debug_mode.load()); });
+  m.def("set_sync_debug_mode",
+        [](int mode) { detail::sync_debug_mode.store(static_cast<SyncDebugMode>(mode)); });
+}
+
+}  // namespace isthmus

@@ -1,0 +1,119 @@
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+
+#include "bindings/bindings.h"
+#include "core/event.h"
+#include "core/stream.h"
+#include "core/stream_trace.h"
+
+namespace py = pybind11;
+
+namespace isthmus {
+namespace {
+
+using Release = py::call_guard<py::gil_scoped_release>;
+
+py::tuple pack(c10::Stream stream) {
+  return py::make_tuple(stream.id(), stream.device_index(), static_cast<int64_t>(stream.device_type()));
+}
+
+c10::Stream chip_stream(int64_t id, int64_t device) {
+  return c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), kChip);
+}
+
+const char* action_name(StreamAction action) {
+  switch (action) {
+    case StreamAction::kRecord:
+      return "record";
+    case StreamAction::kWait:
+      return "wait";
+    case StreamAction::kEventDone:
+      return "event_done";
+    case StreamAction::kStreamDone:
+      return "stream_done";
+    case StreamAction::kDeviceDone:
+      return "device_done";
+    case StreamAction::kMemoryUsed:
+      return "memory_used";
+  }
+  return "";
+}
+
+// Calls function(action, what, stream id, device index); an exception of it is printed, not passed on.
+void listen(const py::object& function) {
+  if (function.is_none()) {
+    listen_to_streams(nullptr);
+    return;
+  }
+  // The last reference may go on a thread without the interpreter's lock.
+  const std::shared_ptr<py::object> held(new py::object(function), [](py::object* object) {
+    py::gil_scoped_acquire gil;
+    delete object;
+  });
+  listen_to_streams([held](StreamAction action, uintptr_t what, c10::Stream stream) {
+    if (!Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    try {
+      (*held)(action_name(action), what, stream.id(), stream.device_index());
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("listener of streams");
+    }
+  });
+}
+
+void synchronize(int device) {
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  synchronize_device(index);
+  tell(StreamAction::kDeviceDone, nullptr, default_stream(index));
+}
+
+void bind_events(py::module_& m) {
+  py::class_<SharedEvent>(m, "SharedEvent")
+      .def(py::init<>())
+      .def(py::init([](int device, const py::bytes& handle) {
+        return std::make_unique<SharedEvent>(static_cast<c10::DeviceIndex>(device), std::string(handle));
+      }))
+      .def(
+          "record", [](SharedEvent& e, int64_t id, int64_t device) { e.record(chip_stream(id, device)); },
+          Release())
+      .def(
+          "wait", [](SharedEvent& e, int64_t id, int64_t device) { e.wait(chip_stream(id, device)); },
+          Release())
+      .def("query", &SharedEvent::query, Release())
+      .def("synchronize", &SharedEvent::synchronize, Release())
+      .def("ipc_handle", [](SharedEvent& e) { return py::bytes(e.ipc_handle()); })
+      .def_property_readonly("device", [](const SharedEvent& e) { return static_cast<int>(e.device()); })
+      .def_property_readonly("native_handle",
+                             [](const SharedEvent& e) { return reinterpret_cast<uintptr_t>(e.native()); });
+}
+
+}  // namespace
+
+void bind_streams(py::module_& m) {
+  m.def("synchronize", &synchronize, Release());
+  m.def("current_stream",
+        [](int device) { return pack(current_stream(static_cast<c10::DeviceIndex>(device))); });
+  m.def("default_stream",
+        [](int device) { return pack(default_stream(static_cast<c10::DeviceIndex>(device))); });
+  m.def("new_stream", [](int device, int priority) {
+    return pack(new_stream(static_cast<c10::DeviceIndex>(device), priority));
+  });
+  m.def("external_stream", [](uintptr_t handle, int device) {
+    return pack(external_stream(reinterpret_cast<void*>(handle), static_cast<c10::DeviceIndex>(device)));
+  });
+  m.def("set_stream", [](int64_t id, int64_t device, int64_t type) {
+    set_current_stream(
+        c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), static_cast<c10::DeviceType>(type)));
+  });
+  m.def("stream_priority",
+        [](int64_t id, int64_t device) { return stream_priority(chip_stream(id, device)); });
+  m.def("stream_priority_range", [] {
+    const PriorityRange range = stream_priority_range();
+    return std::make_pair(range.lowest, range.highest);
+  });
+  m.def("listen_to_streams", &listen);
+  bind_events(m);
+}
+
+}  // namespace isthmus

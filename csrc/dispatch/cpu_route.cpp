@@ -1,0 +1,137 @@
+#include "dispatch/cpu_route.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/ivalue.h>
+
+#include "core/generator.h"
+#include "core/profiler.h"
+#include "core/stream.h"
+#include "dispatch/modes.h"
+#include "dispatch/operator_library.h"
+#include "dispatch/statistics.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+using torch::jit::Stack;
+
+// First use of the chip: the driver starts, and CPU kernels can be given the chip's memory.
+void prepare() {
+  static const bool once = [] {
+    driver();
+    memory::install_router();
+    return true;
+  }();
+  static_cast<void>(once);
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // says so
+}
+
+void map_list(c10::IValue& value, Mapping& mapping, bool written) {
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> mapped;
+    auto list = value.toTensorList();
+    mapped.reserve(list.size());
+    for (const at::Tensor& tensor : list.vec()) mapped.push_back(mapping.argument(tensor, written));
+    value = std::move(mapped);
+  } else if (value.isOptionalTensorList()) {
+    // Indices: CPU ones are allowed, as on CUDA.
+    c10::List<std::optional<at::Tensor>> mapped;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      mapped.push_back(tensor ? std::make_optional(mapping.argument(*tensor, written, true)) : std::nullopt);
+    value = std::move(mapped);
+  }
+}
+
+void map_results(c10::IValue* results, size_t count, Mapping& mapping) {
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = results[i];
+    if (value.isTensor()) {
+      value = mapping.result(std::move(value).toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> mapped;
+      for (at::Tensor& tensor : std::move(value).toTensorVector())
+        mapped.push_back(mapping.result(std::move(tensor)));
+      value = std::move(mapped);
+    }
+  }
+}
+
+}  // namespace
+
+CpuRoute::Signature::Signature(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    written.push_back(is_written(argument));
+    if (argument.type()->str() == "Generator?" || argument.type()->str() == "Optional[Generator]" ||
+        *argument.real_type() == *c10::OptionalType::create(c10::GeneratorType::get()))
+      generator = static_cast<int>(written.size()) - 1;
+    writes |= written.back();
+  }
+}
+
+CpuRoute::CpuRoute(const c10::OperatorHandle& op)
+    : signature_(op.schema()), name_(full_name(op.operator_name())) {}
+
+void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping) {
+  const size_t count = signature.written.size();
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = arguments[i];
+    if (value.isTensor()) {
+      value = mapping.argument(value.toTensor(), signature.written[i]);
+    } else if (value.isList()) {
+      map_list(value, mapping, signature.written[i]);
+    } else if (value.isDevice()) {
+      if (value.toDevice().type() != kChip) continue;
+      mapping.set_device(value.toDevice());
+      value = c10::Device(c10::kCPU);
+    }
+  }
+  if (signature.generator < 0) return;
+  c10::IValue& generator = arguments[signature.generator];
+  if (generator.isGenerator()) {
+    TORCH_CHECK(generator.toGenerator().device().index() == mapping.device(),
+                "Expected a generator of chip:", static_cast<int>(mapping.device()), " but found one of ",
+                generator.toGenerator().device(), ".");
+    generator = engine_of(generator.toGenerator());
+  } else {
+    generator = engine_of(default_generator(mapping.device()));
+  }
+}
+
+void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind kind) {
+  if (C10_UNLIKELY(kind == Mapping::Kind::kCopy)) announce_fallback();
+  prepare();
+  keep_backward_in_thread();
+  Mapping mapping(kind, name_);
+  const size_t count = signature_.written.size();
+  map_arguments(stack->data() + stack->size() - count, signature_, mapping);
+  run(op, stack, mapping, kind);
+  if (signature_.writes) mapping.finish_arguments();
+  const size_t results = op.schema().returns().size();
+  map_results(stack->data() + stack->size() - results, results, mapping);
+}
+
+void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
+  if (kind == Mapping::Kind::kCopy) {
+    op.redispatchBoxed(cpu, stack);
+    return;
+  }
+  const c10::Stream stream = current_stream(mapping.device());
+  drain(stream);
+  const profiler::Work work(profiler::Kind::kKernel, name_.c_str(), stream);
+  memory::PoolScope pool(stream);
+  op.redispatchBoxed(cpu, stack);
+}
+
+void CpuRoute::announce_fallback() {
+  TORCH_CHECK_NOT_IMPLEMENTED(!strict(), name_, " has no route on driver ", driver_table()->name,
+                              " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
+  std::call_once(warned_, [this] {
+    TORCH_WARN(name_, " runs on CPU by copying its tensors both ways: driver ", driver_table()->name,
+               " has no kernel for it. Set ISTHMUS_STRICT=1 to make this an error.");
+  });
+}
+
+}  // namespace isthmus

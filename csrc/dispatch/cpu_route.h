@@ -1,0 +1,40 @@
+// Routes delegate and fallback: PyTorch's CPU kernel of an overload, over the chip's bytes or over copies.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dispatch/mapping.h"
+
+namespace isthmus {
+
+class CpuRoute {
+ public:
+  explicit CpuRoute(const c10::OperatorHandle& op);
+
+  void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
+
+ private:
+  // What the schema says that the arguments do not.
+  struct Signature {
+    explicit Signature(const c10::FunctionSchema& schema);
+    std::vector<bool> written;  // per argument
+    bool writes = false;        // any argument
+    int generator = -1;         // position of the Generator argument
+  };
+
+  static void map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping);
+  void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Mapping& mapping,
+           Mapping::Kind kind);
+  void announce_fallback();
+
+  const Signature signature_;
+  const std::string name_;
+  std::once_flag warned_;
+};
+
+}  // namespace isthmus

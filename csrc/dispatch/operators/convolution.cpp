@@ -1,0 +1,115 @@
+// Operators that PyTorch asks of an out-of-tree backend by a name of their own, where CPU answers to another.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <torch/library.h>
+
+#include "core/profiler.h"
+#include "core/stream.h"
+#include "dispatch/mapping.h"
+#include "dispatch/modes.h"
+#include "dispatch/operators/register.h"
+#include "dispatch/preferences.h"
+#include "dispatch/route_table.h"
+#include "dispatch/statistics.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+// What one call on CPU tensors in place of the chip's needs, in the order in which it has to be undone.
+class CpuCall {
+ public:
+  explicit CpuCall(const std::string& name)
+      : name_(name),
+        alias_(delegates_to_cpu()),
+        mapping_(alias_ ? Mapping::Kind::kAlias : Mapping::Kind::kCopy, name) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        alias_ || preferences().fallback, name, " has no route on driver ", driver_table()->name,
+        ": no library has aten::convolution, and the driver allows no fallback to CPU.");
+    TORCH_CHECK_NOT_IMPLEMENTED(alias_ || !strict(), name, " has no route on driver ", driver_table()->name,
+                                " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
+  }
+
+  at::Tensor argument(const at::Tensor& tensor) { return mapping_.argument(tensor); }
+  std::optional<at::Tensor> argument(const std::optional<at::Tensor>& tensor) {
+    return tensor ? std::make_optional(mapping_.argument(*tensor)) : std::nullopt;
+  }
+
+  template <class Function>
+  auto run(Function&& function) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (!alias_) return function();
+    const c10::Stream stream = current_stream(mapping_.device());
+    drain(stream);
+    const profiler::Work work(profiler::Kind::kKernel, name_.c_str(), stream);
+    memory::PoolScope pool(stream);
+    return function();
+  }
+
+  at::Tensor result(at::Tensor tensor) { return mapping_.result(std::move(tensor)); }
+
+ private:
+  const std::string& name_;
+  const bool alias_;
+  Mapping mapping_;
+};
+
+const std::string kConvolution = "aten::convolution_overrideable";
+const std::string kConvolutionBackward = "aten::convolution_backward_overrideable";
+
+// Counter of an operator served as the CPU kernels are, by whichever of their two routes the driver allows.
+OperatorCalls& cpu_calls(const std::string& name) {
+  return operator_calls(name, delegates_to_cpu() ? Route::kDelegate : Route::kFallback);
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride, at::IntArrayRef padding,
+                       at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+                       int64_t groups) {
+  static OperatorCalls& calls = cpu_calls(kConvolution);
+  calls.count();
+  CpuCall call(kConvolution);
+  const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
+  const std::optional<at::Tensor> cpu_bias = call.argument(bias);
+  return call.result(call.run([&] {
+    return at::convolution(cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed,
+                           output_padding, groups);
+  }));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding,
+    int64_t groups, std::array<bool, 3> output_mask) {
+  static OperatorCalls& calls = cpu_calls(kConvolutionBackward);
+  calls.count();
+  CpuCall call(kConvolutionBackward);
+  const at::Tensor cpu_grad = call.argument(grad_output), cpu_input = call.argument(input),
+                   cpu_weight = call.argument(weight);
+  const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
+  auto [grad_input, grad_weight, grad_bias] = call.run([&] {
+    return at::convolution_backward(cpu_grad, cpu_input, cpu_weight, at::IntArrayRef(bias_size), stride,
+                                    padding, dilation, transposed, output_padding, groups, output_mask);
+  });
+  return {call.result(std::move(grad_input)), call.result(std::move(grad_weight)),
+          call.result(std::move(grad_bias))};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("convolution_overrideable", TORCH_FN(convolution));
+  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
+}
+
+}  // namespace
+
+void register_convolution() {
+  for (const std::string& name : {kConvolution, kConvolutionBackward})
+    if (!delegates_to_cpu() && !preferences().fallback)
+      note_route(name, Route::kNone, "a library may have aten::convolution; the driver allows no fallback");
+    else
+      cpu_calls(name);
+}
+
+}  // namespace isthmus

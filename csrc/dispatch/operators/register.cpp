@@ -1,0 +1,12 @@
+#include "dispatch/operators/register.h"
+
+namespace isthmus {
+
+void register_operators() {
+  register_convolution();
+  register_attention();
+  register_histogram();
+  register_philox();
+}
+
+}  // namespace isthmus

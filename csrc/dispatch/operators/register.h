@@ -1,0 +1,25 @@
+// Operators written by hand whose registration depends on the opened driver.
+#pragma once
+
+namespace isthmus {
+
+// Calls the functions below; after set_preferences() and before register_routes().
+void register_operators();
+
+// Notes the routes of the convolutions that PyTorch asks an out-of-tree backend for (convolution.cpp).
+void register_convolution();
+
+// Looks for an attention kernel in the operator libraries (attention_fused.cpp).
+void register_attention();
+
+// Serves histc of integers by a decomposition (histogram.cpp).
+void register_histogram();
+
+// Registers the random operators by Philox if ISTHMUS_HOST_RNG selects it (random.cpp).
+void register_philox();
+
+// Whether scaled_dot_product_attention goes to isthmus::attention: by request, or because a library has it.
+void set_fused_attention(bool requested) noexcept;
+bool fused_attention() noexcept;
+
+}  // namespace isthmus
