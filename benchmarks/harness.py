@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from isthmus._support.tables import aligned
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -112,9 +114,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     """Print the rows as a plain table, columns in the order of the first row."""
     columns = list(rows[0])
     texts = [[_text(row[column]) for column in columns] for row in rows]
-    widths = [max(len(column), *(len(line[i]) for line in texts)) for i, column in enumerate(columns)]
-    for line in [columns, *texts]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print(aligned([columns, *texts]))
 
 
 def _text(value: object) -> str:

@@ -7,11 +7,10 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import isthmus
 from isthmus._support.exits import fail
+from isthmus._support.tables import print_table
 from isthmus.conformance.cli import app as conform
 from isthmus.debug import cli as debug_cli
 from isthmus.launch import cli as launch
@@ -81,7 +80,7 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     if as_json:
         print(json.dumps([option._asdict() for option in options], indent=2))
     else:
-        _print_table(
+        print_table(
             ["variable", "value", "default", "read by", "meaning"],
             [
                 [o.variable, o.value + (" *" if o.is_set else ""), o.default, o.reader, o.meaning]
@@ -124,7 +123,7 @@ def ops(
             )
         )
         return
-    _print_table(["operator", "route", "reason"], [[name, *entry] for name, entry in found.items()])
+    print_table(["operator", "route", "reason"], [[name, *entry] for name, entry in found.items()])
     counts: dict[str, int] = {}
     for where, _ in found.values():
         counts[where] = counts.get(where, 0) + 1
@@ -174,14 +173,3 @@ def explain_megatron() -> None:
     print(text)
     if not fits:
         raise typer.Exit(1)
-
-
-def _print_table(head: list[str], rows: list[list[str]]) -> None:
-    if not sys.stdout.isatty():  # whole words for grep
-        for row in [head, *rows]:
-            print("\t".join(row))
-        return
-    table = Table(*head, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

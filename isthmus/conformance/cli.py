@@ -59,9 +59,9 @@ def generate(
     seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
 ) -> None:
     """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
+    from isthmus._support.progress import Bar
     from isthmus.conformance import cache
     from isthmus.conformance.generate import generate as write
-    from isthmus.conformance.progress import Bar
     from isthmus.doctor import NO_TORCH, has_torch
 
     if not has_torch():
@@ -99,8 +99,9 @@ def run(
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one for each processor.", min=0)] = 0,
 ) -> None:
     """Run the suite. Exits with 0 (all passed), 1 (something failed, or is stale) or 2 (wrong input)."""
+    from isthmus._support.progress import say
     from isthmus.conformance import cache, report
-    from isthmus.conformance.progress import RunProgress, say
+    from isthmus.conformance.progress import RunProgress
     from isthmus.conformance.run import Options, Runner
     from isthmus.conformance.selection import split
 
@@ -177,10 +178,11 @@ def bench(
     rounds: Annotated[int, typer.Option(help="Batches of each operator.", min=1)] = 5,
 ) -> None:
     """Time each operator of the libraries against its byte and FLOP limits, measured in the same run."""
+    from isthmus._support.progress import Bar, say
+    from isthmus._support.tables import print_table
     from isthmus.conformance import bench as timing
     from isthmus.conformance import cache
     from isthmus.conformance.libraries_target import LibrariesTarget
-    from isthmus.conformance.progress import Bar, print_table, say
     from isthmus.conformance.run import candidate
     from isthmus.conformance.selection import select, split
 

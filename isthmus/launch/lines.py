@@ -7,6 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from isthmus._support import text
+
 if TYPE_CHECKING:
     from isthmus.shim.accelerator import Accelerator
 
@@ -78,7 +80,7 @@ def print_start(accelerator: Accelerator) -> None:
     _started = accelerator
     count = torch.accelerator.device_count()
     facts = [f"driver {name}"] if (name := _driver_name(accelerator)) else []
-    facts.append(_plural(count, "device"))
+    facts.append(text.count(count, "device"))
     facts.append(f"{_size(_total_bytes())}{'' if count == 1 else ' each'}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         facts.append(f"world size {os.environ['WORLD_SIZE']}")
@@ -123,11 +125,7 @@ def _operators(operators: dict[str, dict[str, Any]]) -> str:
         if entry["route"] in counts:
             counts[entry["route"]] += 1
     routes = ", ".join(f"{counts[route]} {label}" for route, label in _SHOWN_ROUTES.items())
-    return f"{_plural(sum(counts.values()), 'operator')}: {routes}"
-
-
-def _plural(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
+    return f"{text.count(sum(counts.values()), 'operator')}: {routes}"
 
 
 def _driver_name(accelerator: Accelerator) -> str:
@@ -141,6 +139,6 @@ def _total_bytes() -> int:
     return torch.accelerator.get_memory_info()[1]
 
 
-def _print(text: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.flush()
-    print(f"isthmus: {text}", file=sys.stderr, flush=True)
+    print(f"isthmus: {line}", file=sys.stderr, flush=True)

@@ -134,9 +134,10 @@ def replay(
     The exit status is 1 where every allocator runs out of memory on every trace.
     """
     from isthmus._support.files import write_file
+    from isthmus._support.tables import aligned
     from isthmus.memory import picture as pictures
     from isthmus.memory import replay as engine
-    from isthmus.memory.table import aligned, columns
+    from isthmus.memory.table import columns
     from isthmus.memory.trace import TraceError, check_output, read
 
     with _one_line():

@@ -7,7 +7,6 @@ and not used, grey is not held. Addresses that were never held are left out.
 from __future__ import annotations
 
 import base64
-import html
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from isthmus._support.files import write_file
+from isthmus._support.html import render
 from isthmus.memory.replay import Outcome, Spans
 from isthmus.memory.table import columns, unit_for
 from isthmus.memory.trace import STEP, Trace, TraceError
@@ -128,22 +128,11 @@ class _Addresses:
 
 
 def _page(trace: Trace, image: bytes, outcomes: Sequence[Outcome]) -> bytes:
-    lines = columns(outcomes)
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in lines[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>\n" for line in lines[1:]
-    )
-    text = f"""<!doctype html>
-<meta charset="utf-8">
-<title>{html.escape(trace.name)}</title>
-<style>body {{ font-family: sans-serif; margin: 2em }} td, th {{ padding: 0 1em 0 0; text-align: left }}
-img {{ max-width: 100% }}</style>
-<h1>{html.escape(trace.name)}</h1>
-<p>{html.escape(trace.model)}. {len(trace)} events in {trace.steps} steps; made by: {html.escape(trace.made)}.</p>
-<table><tr>{head}</tr>
-{body}</table>
-<p>Coloured: blocks in use, by lifetime, from yellow (one event) to violet (the whole trace). White: held, not used.
-Grey: not held.</p>
-<img alt="address space over time" src="data:image/png;base64,{base64.b64encode(image).decode()}">
-"""
-    return text.encode()
+    return render(
+        "memory/picture.html.j2",
+        title=trace.name,
+        trace=trace,
+        events=len(trace),
+        table_lines=columns(outcomes),
+        image=base64.b64encode(image).decode(),
+    ).encode()

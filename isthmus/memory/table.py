@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus._support.tables import aligned
+from isthmus._support.text import count
 from isthmus.memory.replay import Outcome
 from isthmus.memory.trace import ALLOC, FREE, USE, Trace
 
@@ -51,15 +53,6 @@ def _figure(text: str) -> str:
     return "-" if text.startswith("nan") else text
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Cells as text, in columns."""
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
 def describe(trace: Trace) -> str:
     """What is in a trace: events, live peak of each step, sizes and lifetimes."""
     counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
@@ -73,8 +66,8 @@ def describe(trace: Trace) -> str:
             f"{trace.name}: {trace.model}",
             f"made by: {trace.made}",
             f"{len(trace)} events: {counts[ALLOC]} allocations, {counts[FREE]} frees, "
-            f"{counts[USE]} uses on another stream, {trace.steps} steps; allocations on {streams} "
-            f"stream{'' if streams == 1 else 's'}",
+            f"{counts[USE]} uses on another stream, {trace.steps} steps; allocations on "
+            f"{count(streams, 'stream')}",
             f"live peak of each step, {name}: {peaks}{separate}",
             "",
             aligned(_histogram(trace)),

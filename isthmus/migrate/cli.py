@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,13 +40,15 @@ def analyse(
     probe: Annotated[bool, typer.Option(help="Ask PyTorch and the target which operators run where.")] = True,
 ) -> None:
     """Find what binds a project to CUDA, without running it."""
+    from isthmus._support.progress import Bar
     from isthmus.migrate.analyse import engine, report
 
     request = report.Request(target, format, output, csv, _codes(select), _codes(ignore), fail_on)
     if said := request.mistake():
         raise fail(said, 2)
     try:
-        found = engine.analyse(path, target, progress=_progress, probe=probe)
+        with Bar("files") as bar:
+            found = engine.analyse(path, target, progress=bar.count, probe=probe)
     except FileNotFoundError:
         raise fail(f"{path}: there is nothing; give a folder or a file", 2) from None
     try:
@@ -60,12 +61,6 @@ def analyse(
 
 def _codes(options: list[str]) -> tuple[str, ...]:
     return tuple(code.strip().upper() for option in options for code in option.split(",") if code.strip())
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\r" if done < total else "\r\033[K"
-        print(f"isthmus: {done} of {total} files", end=end, file=sys.stderr, flush=True)
 
 
 app.command()(convert)

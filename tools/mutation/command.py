@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from isthmus._support.files import write_file
+from isthmus._support.progress import Bar, say
+from isthmus._support.tables import aligned
 from isthmus.conformance import cache
 from isthmus.conformance.golden import Reader
-from isthmus.conformance.progress import Bar, say
 from tools.mutation.run import Runner, Selection
 from tools.mutation.score import summary
 
 THRESHOLD = 0.95
+_FIELDS = ("mutants", "caught", "survived", "equivalent")
 
 
 def mutate(
@@ -61,9 +63,8 @@ def mutate(
 
 def _print(row: dict[str, Any]) -> None:
     for title, table in (("family", row["families"]), ("mutation", row["mutations"])):
-        print(f"{title:<36}{'mutants':>9}{'caught':>8}{'survived':>10}{'equivalent':>12}{'score':>9}")
-        for name, counts in table.items():
-            _print_row(name, counts)
+        lines = [_cells(name, counts) for name, counts in table.items()]
+        print(aligned([[title, *_FIELDS, "score"], *lines], figures=True))
     for each in row["survivors"]:
         print(f"survived: {each['operator']}: {each['mutation']} ({each['detail']}): {each['message']}")
     for line in row["unused_proofs"]:
@@ -72,12 +73,9 @@ def _print(row: dict[str, Any]) -> None:
         print(f"not tried: {line} (complex tensors cannot be handed to functions in Python)")
     for line in row["false_alarms"]:
         print(f"false alarm: {line}")
-    _print_row("all", row)
+    print(aligned([["all", *_FIELDS, "score"], _cells("", row)], figures=True))
 
 
-def _print_row(name: str, counts: dict[str, Any]) -> None:
+def _cells(name: str, counts: dict[str, Any]) -> list[str]:
     share = "-" if counts["score"] is None else f"{100 * counts['score']:.1f} %"
-    print(
-        f"{name:<36}{counts['mutants']:>9}{counts['caught']:>8}{counts['survived']:>10}{counts['equivalent']:>12}"
-        f"{share:>9}"
-    )
+    return [name, *(str(counts[field]) for field in _FIELDS), share]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus._support.files import write_file
+from isthmus._support.progress import Bar
 
 SAMPLES = 24  # of an operator, spread over all that there are
 ALWAYS, SOMETIMES, BACKWARD = "always", "sometimes", "backward"
@@ -225,12 +226,9 @@ def main(path: Path) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     warnings.simplefilter("ignore")
-    table = probe(_say if sys.stderr.isatty() else lambda done, total: None)
+    with Bar("probing PyTorch") as bar:
+        table = probe(bar.count)
     write_file(path, json.dumps(table, separators=(",", ":")).encode())
-
-
-def _say(done: int, total: int) -> None:
-    print(f"\risthmus: probing PyTorch: {done} of {total} names", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

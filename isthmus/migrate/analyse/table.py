@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isthmus._support.text import count
 from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.source.findings import Finding, Severity
 
@@ -40,11 +41,6 @@ def summary(report: Report) -> str:
     parts = [f"{counts[severity]} {severity.value}" for severity in _SECTIONS]
     looked = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
     return f"{count(len(report.findings), 'finding')} ({', '.join(parts)}) in {looked}"
-
-
-def count(number: int, noun: str) -> str:
-    """``"1 file"``, ``"2 files"``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def line(finding: Finding) -> str:

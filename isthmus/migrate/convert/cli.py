@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from isthmus._support.exits import fail
+from isthmus._support.tables import print_table
+from isthmus._support.text import count
 from isthmus.migrate.source.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _write_files(converted: Sequence[Converted]) -> None:
             status = each.path.stat()
             write_file(each.path, each.after, stat.S_IMODE(status.st_mode))
             if status.st_nlink > 1:
-                others = _count(status.st_nlink - 1, "other hard link")
+                others = count(status.st_nlink - 1, "other hard link")
                 print(f"isthmus: {each.path}: the old text stays in its {others}", file=sys.stderr)
 
 
@@ -167,13 +167,13 @@ def _print_log(converted: Sequence[Converted], verb: str) -> None:
     findings = [finding for each in converted for finding in each.findings]
     rows = [[f"{each.path}:{each.line}", each.code, each.message] for each in changes]
     rows += [[f"{each.path}:{each.line}", each.code, _said(each)] for each in findings]
-    _print_table(["place", "rule", "what"], rows, error=True)
+    print_table(["place", "rule", "what"], rows, error=True, piped_head=False)
     files = sum(bool(each.changes) for each in converted)
     left = sum(each.severity is Severity.MANUAL for each in findings)
     look = f", {len(findings) - left} to look at" if left < len(findings) else ""
     print(
-        f"isthmus: {_count(files, 'file')} {verb}, {_count(len(changes), 'change')}, "
-        f"{_count(left, 'place')} left as {'it is' if left == 1 else 'they are'}{look}",
+        f"isthmus: {count(files, 'file')} {verb}, {count(len(changes), 'change')}, "
+        f"{count(left, 'place')} left as {'it is' if left == 1 else 'they are'}{look}",
         file=sys.stderr,
     )
 
@@ -181,10 +181,6 @@ def _print_log(converted: Sequence[Converted], verb: str) -> None:
 def _said(finding: Finding) -> str:
     verb = "left" if finding.severity is Severity.MANUAL else "look at"
     return f"{verb} {finding.subject}: {finding.message}; {finding.advice}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def rules(
@@ -201,16 +197,4 @@ def rules(
         print(json.dumps([rule.as_dict() for rule in found], indent=2))
     else:
         rows = [[each.code, each.name, each.severity.value, each.summary] for each in found]
-        _print_table(["rule", "name", "result", "what it does"], rows)
-
-
-def _print_table(head: list[str], rows: list[list[str]], error: bool = False) -> None:
-    stream = sys.stderr if error else sys.stdout
-    if not stream.isatty():  # whole words for grep
-        for row in rows:
-            print("\t".join(row), file=stream)
-        return
-    table = Table(*head, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    Console(stderr=error).print(table)
+        print_table(["rule", "name", "result", "what it does"], rows, piped_head=False)

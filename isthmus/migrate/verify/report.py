@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from isthmus._support.tables import plain_table
+from isthmus._support.text import count
 from isthmus.migrate.verify.run import Run
 from isthmus.migrate.verify.session import Task, Verdict
 
@@ -74,7 +76,7 @@ def print_table(verdict: Verdict, console: Console) -> None:
     """The comparisons, what each side took, and what remains of CUDA."""
     if verdict.conversion:
         files, changes, left = verdict.conversion
-        counts = f"{_count(changes, 'change')} in {_count(files, 'file')} of those that were run"
+        counts = f"{count(changes, 'change')} in {count(files, 'file')} of those that were run"
         console.print(f"converted: {counts}", *_left(left), sep="\n")
     if verdict.comparisons:
         console.print(_comparisons(verdict))
@@ -90,46 +92,32 @@ def print_table(verdict: Verdict, console: Console) -> None:
         console.print("two runs of the original differ too: it is not deterministic, so this proves nothing")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _left(left: Iterable[str]) -> list[str]:
     return [f"  not converted: {each}" for each in left]
 
 
 def _comparisons(verdict: Verdict) -> Table:
-    table = Table("compared", "values", "difference", "tolerance", "verdict", "", box=None, pad_edge=False)
+    rows = []
     for each in verdict.comparisons:
-        verdict_text = "same" if each.same else "DIFFERENT"
-        if not each.compared and each.same:
-            verdict_text = "none"
-        table.add_row(
-            each.subject,
-            str(each.compared),
-            f"{each.difference:.2g}",
-            f"{each.tolerance:g}",
-            verdict_text,
-            each.detail,
-        )
-    return table
+        judged = "DIFFERENT" if not each.same else "same" if each.compared else "none"
+        figures = [str(each.compared), f"{each.difference:.2g}", f"{each.tolerance:g}"]
+        rows.append([each.subject, *figures, judged, each.detail])
+    return plain_table(["compared", "values", "difference", "tolerance", "verdict", ""], rows)
 
 
 def _runs(runs: list[Run]) -> Table:
-    table = Table(
-        "run", "steps", "seconds", "s/step", "host GiB", "device GiB", "fallbacks", box=None, pad_edge=False
-    )
-    for run in runs:
-        facts = _facts(run)
-        fallbacks = facts["fallbacks"]
-        device = facts["device_peak_bytes"]
-        table.add_row(
-            facts["name"],
-            "/".join(map(str, facts["optimizer_steps"])) or "0",
-            f"{facts['seconds']:.1f}",
-            f"{facts['step_seconds']:.3f}",
-            f"{facts['host_peak_bytes'] / _GIB:.2f}",
-            "-" if device is None else f"{device / _GIB:.2f}",
-            "-" if fallbacks is None else ", ".join(f"{name} ({n})" for name, n in fallbacks.items()) or "0",
-        )
-    return table
+    head = ["run", "steps", "seconds", "s/step", "host GiB", "device GiB", "fallbacks"]
+    return plain_table(head, [_run(_facts(run)) for run in runs])
+
+
+def _run(facts: dict[str, Any]) -> list[str]:
+    fallbacks, device = facts["fallbacks"], facts["device_peak_bytes"]
+    return [
+        facts["name"],
+        "/".join(map(str, facts["optimizer_steps"])) or "0",
+        f"{facts['seconds']:.1f}",
+        f"{facts['step_seconds']:.3f}",
+        f"{facts['host_peak_bytes'] / _GIB:.2f}",
+        "-" if device is None else f"{device / _GIB:.2f}",
+        "-" if fallbacks is None else ", ".join(f"{name} ({n})" for name, n in fallbacks.items()) or "0",
+    ]
