@@ -289,4 +289,4 @@ def test_no_torch_was_needed() -> None:
         "import sys; d = Driver(); d.initialize(); d.memory(); print('torch' in sys.modules)"
     )
     assert done.stdout == "False\n", done.stderr
-    assert sys.modules["host_driver"] is hd
+    assert sys.modules["tests.helpers.host_driver"] is hd

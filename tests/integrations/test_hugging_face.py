@@ -71,7 +71,7 @@ def test_libraries_are_told_whichever_is_imported_first(first):
         import {first}
         import accelerate, torch
         from accelerate import Accelerator
-        from isthmus import patches
+        from isthmus._support import patches
         from transformers.utils import is_torch_bf16_gpu_available
         scaler = Accelerator(mixed_precision="fp16").scaler
         print(scaler._device, is_torch_bf16_gpu_available())

@@ -24,7 +24,7 @@ def test_explain_lists_every_patch():
         "WrappedTorchNorm.__new__",
         "DotProductAttention.forward",
         "FusedLayerNorm.__new__",
-        "for_apex",
+        "sys.path: apex",
     ):
         assert name in done.stdout
 
@@ -34,7 +34,7 @@ def test_undo_restores_what_was_there():
         """
         import warnings; warnings.simplefilter("ignore")
         import isthmus.megatron as adaptor, torch
-        from isthmus import patches
+        from isthmus._support import patches
         from megatron.core.fusions.fused_layer_norm import FusedLayerNorm
         from megatron.core.transformer.dot_product_attention import DotProductAttention
         from megatron.core.transformer.torch_norm import WrappedTorchNorm

@@ -95,10 +95,10 @@ def test_the_real_one_is_not_hidden(tmp_path):
 
 
 def test_nothing_else_can_be_provided():
-    with pytest.raises(JobError, match="cannot provide 'xformers'; what can be is flash_attn, apex"):
+    with pytest.raises(JobError, match="cannot provide 'xformers'; what can be is flash_attn, apex, transformer_engine"):
         Job(["-c", "pass"], provide="xformers").environment()
     path = Job(["-c", "pass"], provide="apex", environ={"PYTHONPATH": "mine"}).environment()["PYTHONPATH"]
-    assert [Path(each).name for each in path.split(os.pathsep)] == ["site", "for_apex", "mine"]
+    assert [Path(each).name for each in path.split(os.pathsep)] == ["site", "apex", "mine"]
 
 
 # ---- flash_attn -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ def test_patches_are_in_force_and_are_undone():
     from torch.distributed.tensor._random import OffsetBasedRNGTracker
     from torch.distributed.tensor.experimental._context_parallel._attention import custom_ops
     from torch.nn.parallel import DistributedDataParallel
-    from isthmus import patches, restarts
+    from isthmus._support import patches, restarts
     from isthmus.chip import context_parallel, distributed, dtensor_attention, dtensor_random
 
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
