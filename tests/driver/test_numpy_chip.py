@@ -1,4 +1,4 @@
-"""The numpy chip, whose operators are NumPy functions, and the chip that bring-up.md builds step by step."""
+"""The numpy chip, whose operators are NumPy functions, and the chip that the tutorial builds step by step."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def test_the_tutorial_builds_a_chip_that_trains(tmp_path: Path) -> None:
     """Its blocks in their order: toml is driver.toml, python grows operators.py, console is run and compared."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     chip = tmp_path / "mychip"
-    for match in BLOCK.finditer((ROOT / "docs" / "chip-makers" / "bring-up.md").read_text()):
+    pages = [ROOT / "docs" / "chip-makers" / name for name in ("bring-up.md", "bring-up-training.md")]
+    for match in BLOCK.finditer("".join(page.read_text() for page in pages)):
         if match["language"] == "toml":
             (chip / "driver.toml").write_text(match["body"])
         elif match["language"] == "python":

@@ -1,0 +1,109 @@
+"""Put the pages of one language into a folder for Sphinx, with links that work on the site.
+
+Pages link to each other as files, so that they also read well in the repository. What lies outside docs/ becomes
+a page of the site where one exists (headers, benchmarks), and plain text otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.site.api import pages as api_pages
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"\[(?P<label>[^\]\n]*(?:\n[^\]\n]*)?)\]\((?P<target>(?!https?:|#)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+HEADERS = ("driver.h", "operators.h", "isthmus_ops.h")
+
+# Files outside docs/ that are pages of the English site.
+OUTSIDE = {
+    ROOT / "README.md": "index.md",
+    ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "benchmarks" / "README.md": "results/benchmarks.md",
+    **{ROOT / "csrc" / name: f"reference/headers/{name}.md" for name in HEADERS},
+}
+
+
+# Pages that an index lists on the site only: they are not files of docs/.
+GENERATED = {
+    "index.md": ["api/index", "contributing"],
+    "reference/index.md": [f"headers/{name}" for name in HEADERS],
+    "results/index.md": ["benchmarks"],
+}
+
+
+def stage(language: str, folder: Path) -> None:
+    """Write the pages of a language ("en" or "zh") into folder, and remove those that are gone."""
+    wanted = {folder / name: text for name, text in _pages(language)}
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    for path in folder.rglob("*.*"):
+        if path.is_file() and path not in wanted:
+            path.unlink()
+
+
+def _pages(language: str) -> Iterator[tuple[str, str]]:
+    """Each page's name within the site of its language, and its text."""
+    base = DOCS / "zh" if language == "zh" else DOCS
+    for path in sorted(base.rglob("*.md")):
+        if language == "zh" or not path.is_relative_to(DOCS / "zh"):
+            name = site_name(path)
+            yield name.removeprefix("zh/"), rewritten(path, name)
+    if language == "en":
+        for path in OUTSIDE:
+            name = site_name(path)
+            if path.suffix == ".h":
+                yield name, f"# {path.name}\n\n```c\n{path.read_text()}```\n"
+            elif name != "index.md":
+                yield name, rewritten(path, name)
+        yield from api_pages()
+
+
+def site_name(path: Path) -> str:
+    """Name of a file's page within the site; README.md of a folder is its index."""
+    if path in OUTSIDE:
+        return OUTSIDE[path]
+    name = path.relative_to(DOCS).as_posix()
+    return re.sub(r"README\.md$", "index.md", name)
+
+
+def rewritten(path: Path, name: str) -> str:
+    """The page's text with the links of the site; an index also gets the navigation below it."""
+    text = path.read_text()
+    code = [match.span() for match in FENCE.finditer(text)]
+
+    def link(match: re.Match[str]) -> str:
+        if any(start <= match.start() < end for start, end in code):
+            return match.group()
+        label, target, anchor = match["label"], match["target"], match["anchor"] or ""
+        found = (path.parent / target).resolve()
+        if not found.is_relative_to(DOCS) and found not in OUTSIDE:
+            return label
+        page = site_name(found)
+        relative = os.path.relpath(page, Path(name).parent)
+        if page.startswith("zh/") != name.startswith("zh/"):  # a site of its own: linked by address
+            relative = re.sub(r"\.md$", ".html", relative)
+            return f'<a href="{relative}{anchor}">{_inline(label)}</a>'
+        return f"[{label}]({relative}{anchor})"
+
+    text = LINK.sub(link, text)
+    return text + _navigation(text, name) if name.endswith("index.md") else text
+
+
+def _navigation(text: str, name: str) -> str:
+    """Sphinx's list of what lies below an index: pages of its folder and indexes of the next, as it links to them."""
+    linked = [match["target"].removesuffix(".md") for match in LINK.finditer(text)]
+    below = [page for page in linked if re.fullmatch(r"[^./]+(/index)?", page)]
+    pages = [page for page in dict.fromkeys([*below, *GENERATED.get(name, ())]) if page != "index"]
+    return "\n```{toctree}\n:hidden:\n:maxdepth: 2\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def _inline(label: str) -> str:
+    """A label as HTML: code spans are the only markup that labels have."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", label)
