@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize clean
+.PHONY: help setup build train test conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,8 @@ help:
 	@echo "make lint     ruff, mypy, clang-format"
 	@echo "make format   let them rewrite the files"
 	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
+	@echo "make site     the documentation site, in English and Chinese, into build/site"
+	@echo "make site-check  look at it in a browser: errors, search, links, a phone's width (needs chromium, chromedriver)"
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
 	@echo "make bench    benchmarks, into benchmarks/results/"
 	@echo "make megatron MEGATRON=path  Megatron-LM's own pretrain_gpt.py in every parallelism (minutes)"
@@ -83,6 +85,19 @@ format: $(STAMPS)/packages
 
 opinfo: setup
 	@$(BIN)/python -m tools.opinfo
+
+# Sphinx and what drives a browser are only needed here.
+$(STAMPS)/site: $(STAMPS)/packages
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*p["optional-dependencies"]["docs"], sep="\n")' >$(STAMPS)/site-requirements.txt
+	@$(PIP) --requirement $(STAMPS)/site-requirements.txt
+	@touch $@
+
+site: setup $(STAMPS)/site
+	@$(BIN)/python -m tools.site
+
+site-check: site
+	@$(BIN)/python -m tools.site.check
 
 conform: setup
 	@ISTHMUS_HOST_DEVICES=2 $(BIN)/isthmus conform run --driver host --output runs/conform/host

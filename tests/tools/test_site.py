@@ -1,0 +1,49 @@
+"""The documentation site: its pages, links, search and width in a real browser, and how pages are staged."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tools.site import stage
+
+
+def test_links_out_of_the_documentation_lead_to_pages_of_the_site():
+    routes = stage.DOCS / "reference" / "routes.md"
+    text = stage.rewritten(routes, "reference/routes.md")
+    assert "](../results/benchmarks.md)" in text
+    assert "../../benchmarks" not in text
+
+
+def test_a_link_to_a_folder_of_sources_becomes_text():
+    page = stage.DOCS / "chip-makers" / "write-a-driver.md"
+    assert "\n`csrc/drivers/host` is" in stage.rewritten(page, "chip-makers/write-a-driver.md")
+
+
+def test_a_link_to_the_other_language_is_an_address():
+    assert '<a href="zh/index.html">' in stage.rewritten(stage.DOCS / "index.md", "index.md")
+
+
+def test_every_page_is_staged_and_stale_ones_are_removed(tmp_path: Path):
+    (tmp_path / "old.md").write_text("# Old\n")
+    stage.stage("zh", tmp_path)
+    expected = {path.relative_to(stage.DOCS / "zh") for path in (stage.DOCS / "zh").rglob("*.md")}
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*.md")} == expected
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings_and_works_in_a_browser(tmp_path: Path):
+    for module in ("sphinx", "myst_parser", "pydata_sphinx_theme", "selenium"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed; `make site` installs it")
+    for command in ("chromium", "chromedriver"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not on PATH; on Debian: apt-get install chromium chromium-driver")
+    from tools.site.__main__ import build
+    from tools.site.check import problems
+
+    assert build(tmp_path / "site", tmp_path / "source") == 0
+    assert list(problems(tmp_path / "site")) == []
