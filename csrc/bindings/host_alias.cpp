@@ -6,8 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
-#include "core/profiler.h"
-#include "core/stream.h"
+#include "dispatch/delegate_scope.h"
 #include "memory/memory.h"
 
 namespace py = pybind11;
@@ -68,8 +67,6 @@ py::list call_on_host(const py::object& function, py::list inputs, int device,
   driver();
   memory::install_router();
   keep_backward_in_thread();
-  const c10::Stream stream = current_stream(index);
-  drain(stream);
   std::vector<Returned> returned;
   returned.reserve(same.size());
   for (const auto& [output, input] : same) returned.push_back({output, tensor_at(inputs, input), {}});
@@ -77,8 +74,7 @@ py::list call_on_host(const py::object& function, py::list inputs, int device,
   for (size_t i = 0; i < same.size(); ++i) returned[i].alias = tensor_at(inputs, same[i].second);
   py::object results;
   {
-    const profiler::Work work(profiler::Kind::kKernel, "compiled graph", stream);
-    const memory::PoolScope pool(stream);
+    const DelegateScope scope("compiled graph", current_stream(index));
     results = function(std::move(inputs));
   }
   return map_results(results, returned, index);

@@ -4,8 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "core/generator.h"
-#include "core/profiler.h"
-#include "core/stream.h"
+#include "dispatch/delegate_scope.h"
 #include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/statistics.h"
@@ -118,16 +117,17 @@ void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& m
     op.redispatchBoxed(cpu, stack);
     return;
   }
-  const c10::Stream stream = current_stream(mapping.device());
-  drain(stream);
-  const profiler::Work work(profiler::Kind::kKernel, name_.c_str(), stream);
-  memory::PoolScope pool(stream);
+  const DelegateScope scope(name_.c_str(), current_stream(mapping.device()));
   op.redispatchBoxed(cpu, stack);
 }
 
+void check_fallback(const std::string& name) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!strict(), name, " has no route on driver ", driver_table()->name,
+                              " except the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
+}
+
 void CpuRoute::announce_fallback() {
-  TORCH_CHECK_NOT_IMPLEMENTED(!strict(), name_, " has no route on driver ", driver_table()->name,
-                              " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
+  check_fallback(name_);
   std::call_once(warned_, [this] {
     TORCH_WARN(name_, " runs on CPU by copying its tensors both ways: driver ", driver_table()->name,
                " has no kernel for it. Set ISTHMUS_STRICT=1 to make this an error.");

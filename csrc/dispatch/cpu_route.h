@@ -12,6 +12,9 @@
 
 namespace isthmus {
 
+// Throws NotImplementedError if strict mode forbids the fallback route.
+void check_fallback(const std::string& name);
+
 class CpuRoute {
  public:
   explicit CpuRoute(const c10::OperatorHandle& op);

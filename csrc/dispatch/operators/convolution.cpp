@@ -5,15 +5,12 @@
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>
 
-#include "core/profiler.h"
-#include "core/stream.h"
-#include "dispatch/mapping.h"
-#include "dispatch/modes.h"
+#include "dispatch/cpu_route.h"
+#include "dispatch/delegate_scope.h"
 #include "dispatch/operators/register.h"
 #include "dispatch/preferences.h"
 #include "dispatch/route_table.h"
 #include "dispatch/statistics.h"
-#include "memory/memory.h"
 
 namespace isthmus {
 namespace {
@@ -28,8 +25,7 @@ class CpuCall {
     TORCH_CHECK_NOT_IMPLEMENTED(
         alias_ || preferences().fallback, name, " has no route on driver ", driver_table()->name,
         ": no library has aten::convolution, and the driver allows no fallback to CPU.");
-    TORCH_CHECK_NOT_IMPLEMENTED(alias_ || !strict(), name, " has no route on driver ", driver_table()->name,
-                                " but the fallback to CPU, which ISTHMUS_STRICT=1 forbids.");
+    if (!alias_) check_fallback(name);
   }
 
   at::Tensor argument(const at::Tensor& tensor) { return mapping_.argument(tensor); }
@@ -41,10 +37,7 @@ class CpuCall {
   auto run(Function&& function) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     if (!alias_) return function();
-    const c10::Stream stream = current_stream(mapping_.device());
-    drain(stream);
-    const profiler::Work work(profiler::Kind::kKernel, name_.c_str(), stream);
-    memory::PoolScope pool(stream);
+    const DelegateScope scope(name_.c_str(), current_stream(mapping_.device()));
     return function();
   }
 

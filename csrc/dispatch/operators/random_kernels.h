@@ -19,8 +19,7 @@
 #include <type_traits>
 
 #include "core/generator.h"
-#include "core/profiler.h"
-#include "core/stream.h"
+#include "dispatch/delegate_scope.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus::random {
@@ -54,9 +53,7 @@ void write(const char* name, const at::Tensor& self, const Body& body) {
   static const std::string caller = "Philox";
   Mapping mapping(Mapping::Kind::kAlias, caller);
   const at::Tensor elements = mapping.argument(self, true);
-  const c10::Stream stream = current_stream(mapping.device());
-  drain(stream);
-  const profiler::Work work(profiler::Kind::kKernel, name, stream);
+  const DelegateScope scope(name, current_stream(mapping.device()));
   body(elements);
 }
 
