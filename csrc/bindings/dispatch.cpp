@@ -70,6 +70,7 @@ void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& d
   for (const auto& [name, function] : decompositions)
     functions.emplace(py::cast<std::string>(name),
                       python_decomposition(py::reinterpret_borrow<py::object>(function)));
+  read_modes();
   set_preferences({prefer_delegate, fallback});
   register_operators();
   register_routes(std::move(functions));

@@ -120,7 +120,7 @@ py::dict segment_dict(const memory::SegmentView& view, int device, Frames& frame
   row["stream"] = view.segment.stream;
   row["segment_type"] = view.is_small ? "small" : "large";
   row["segment_pool_id"] = pool_id(view.segment.pool);
-  row["is_expandable"] = view.segment.lane >= 0;
+  row["is_expandable"] = view.segment.expandable >= 0;
   row["frames"] = py::list();
   row["blocks"] = blocks;
   return row;

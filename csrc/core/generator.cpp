@@ -5,23 +5,19 @@
 #include <ATen/ops/empty.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "options/read.h"
+
 namespace isthmus {
 
 bool philox_is_chosen() {
-  static const std::string chosen = [] {
-    const char* value = std::getenv("ISTHMUS_HOST_RNG");
-    return std::string(value == nullptr || *value == '\0' ? "mt19937" : value);
-  }();
-  TORCH_CHECK(chosen == "mt19937" || chosen == "philox", "ISTHMUS_HOST_RNG=", chosen,
-              " is no generator of random numbers; set it to mt19937 (CPU's numbers) or philox.");
-  return chosen == "philox";
+  static const bool is_chosen = options::read(options::kHostRng) == "philox";
+  return is_chosen;
 }
 
 ChipGenerator::ChipGenerator(c10::DeviceIndex device)

@@ -3,13 +3,13 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <sstream>
 
 #include "dispatch/operator_library.h"
+#include "options/read.h"
 
 namespace isthmus {
 namespace {
@@ -48,10 +48,10 @@ bool may_come_later(const std::string& pattern) {
 }
 
 std::string text_of_environment() {
-  const char* value = std::getenv("ISTHMUS_ROUTE");
-  if (value == nullptr || value[0] != '@') return value == nullptr ? "" : value;
-  std::ifstream file(value + 1);
-  TORCH_CHECK(file.good(), "ISTHMUS_ROUTE=", value, ": the file cannot be read.");
+  const std::string value = options::read(options::kRoute);
+  if (value.empty() || value[0] != '@') return value;
+  std::ifstream file(value.substr(1));
+  TORCH_CHECK(file.good(), "ISTHMUS_ROUTE=", value, ": cannot read the file.");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

@@ -1,35 +1,28 @@
 #include "dispatch/modes.h"
 
 #include <atomic>
-#include <cstdlib>
-#include <string>
+
+#include "options/read.h"
 
 namespace isthmus {
 namespace {
 
-bool switched_on(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && std::string(value) == "1";
-}
-
-std::atomic<bool>& strict_mode() {
-  static std::atomic<bool> mode{switched_on("ISTHMUS_STRICT")};
-  return mode;
-}
-
-std::atomic<bool>& tracing_mode() {
-  static std::atomic<bool> mode{switched_on("ISTHMUS_TRACE")};
-  return mode;
-}
+std::atomic<bool> strict_mode{options::kStrict.initial};
+std::atomic<bool> tracing_mode{options::kTrace.initial};
 
 }  // namespace
 
-bool strict() noexcept { return strict_mode().load(std::memory_order_relaxed); }
+void read_modes() {
+  set_strict(options::read(options::kStrict));
+  set_tracing(options::read(options::kTrace));
+}
 
-void set_strict(bool value) noexcept { strict_mode().store(value, std::memory_order_relaxed); }
+bool strict() noexcept { return strict_mode.load(std::memory_order_relaxed); }
 
-bool tracing() noexcept { return tracing_mode().load(std::memory_order_relaxed); }
+void set_strict(bool value) noexcept { strict_mode.store(value, std::memory_order_relaxed); }
 
-void set_tracing(bool value) noexcept { tracing_mode().store(value, std::memory_order_relaxed); }
+bool tracing() noexcept { return tracing_mode.load(std::memory_order_relaxed); }
+
+void set_tracing(bool value) noexcept { tracing_mode.store(value, std::memory_order_relaxed); }
 
 }  // namespace isthmus

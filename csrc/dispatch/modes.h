@@ -3,11 +3,14 @@
 
 namespace isthmus {
 
+// Reads ISTHMUS_STRICT and ISTHMUS_TRACE, once, when the driver is opened. Throws for a wrong value.
+void read_modes();
+
 // Whether the fallback route raises.
 bool strict() noexcept;
 void set_strict(bool strict) noexcept;
 
-// Whether new choices of a route are printed (ISTHMUS_TRACE=1).
+// Whether new choices of a route are printed.
 bool tracing() noexcept;
 void set_tracing(bool tracing) noexcept;
 

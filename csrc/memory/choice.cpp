@@ -9,12 +9,12 @@
 
 #include "core/runtime.h"
 #include "memory/device_memory.h"
+#include "options/read.h"
 
 namespace isthmus::memory {
 namespace {
 
-constexpr const char* kDefault = "planned";
-constexpr const char* kVariable = "ISTHMUS_ALLOCATOR";
+constexpr const char* kVariable = options::kAllocator.variable;
 constexpr int kAll = -1;
 
 struct Choice {
@@ -36,16 +36,14 @@ int device_of(const std::string& which) {
   const std::string digits = which.rfind("chip:", 0) == 0 ? which.substr(5) : which;
   TORCH_CHECK_VALUE(
       !digits.empty() && digits.size() <= 2 && digits.find_first_not_of("0123456789") == std::string::npos,
-      kVariable, ": '", which, "' is no device; write chip:0=torch,planned");
+      kVariable, ": '", which, "' is not a device; write chip:0=torch,planned");
   return std::stoi(digits);
 }
 
 // Of "chip:1=bf,planned": the entry of this device, or of all devices.
 std::string of_variable(c10::DeviceIndex device) {
-  const char* const text = std::getenv(kVariable);
-  if (text == nullptr || *text == '\0') return kDefault;
   std::map<int, std::string> names;
-  std::string rest = std::string(text) + ',';
+  std::string rest = options::read(options::kAllocator) + ',';
   for (size_t comma = rest.find(','); comma != std::string::npos; comma = rest.find(',')) {
     const std::string entry = rest.substr(0, comma);
     rest = rest.substr(comma + 1);
@@ -54,12 +52,12 @@ std::string of_variable(c10::DeviceIndex device) {
     const std::string name = is_for_all ? entry : entry.substr(equals + 1);
     check_policy_name(name, std::string(kVariable) + ": ");
     const int which = is_for_all ? kAll : device_of(entry.substr(0, equals));
-    TORCH_CHECK_VALUE(names.emplace(which, name).second, kVariable, ": '", entry, "' is the second entry of ",
-                      is_for_all ? "all devices" : entry.substr(0, equals), "; leave one");
+    TORCH_CHECK_VALUE(names.emplace(which, name).second, kVariable, ": '", entry, "' is the second entry for ",
+                      is_for_all ? "all devices" : entry.substr(0, equals), "; remove one");
   }
   for (const int key : {int{device}, kAll})
     if (const auto found = names.find(key); found != names.end()) return found->second;
-  return kDefault;
+  return options::kAllocator.initial;
 }
 
 Choice made(c10::DeviceIndex device) {
@@ -82,13 +80,13 @@ std::string chosen_policy(c10::DeviceIndex device) {
 PolicyOptions chosen_options(c10::DeviceIndex device) {
   PolicyOptions options;
   const std::string own = made(device).options;
-  const char* ours = std::getenv("ISTHMUS_ALLOC_CONF");
+  const std::string ours = options::read(options::kAllocConf);
   const char* shared = std::getenv("PYTORCH_ALLOC_CONF");
   if (shared == nullptr)
     shared = std::getenv("PYTORCH_CUDA_ALLOC_CONF");  // the older name, still in many jobs
   if (!own.empty()) {
     options = parse_options(own, /*is_ours=*/true);
-  } else if (ours != nullptr && *ours != '\0') {
+  } else if (!ours.empty()) {
     options = parse_options(ours, /*is_ours=*/true);
   } else if (shared != nullptr) {
     options = parse_options(shared, /*is_ours=*/false);
@@ -108,7 +106,7 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
     return options;
   }
   check(driver().virtual_granularity(&options.mapping_granule), "virtual_granularity");
-  options.lane_bytes =
+  options.expandable_bytes =
       round_to(free_and_total(device).second, round_to(size_t{20} << 20, options.mapping_granule));
   return options;
 }

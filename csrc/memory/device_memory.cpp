@@ -70,7 +70,7 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
   collect_garbage(bytes);
   history::Stack stack;
   if (history::is_on()) stack = history::stack_for(history::Action::kSegmentAllocate);
-  // Nobody else may map or unmap at the addresses that a lane's growth names.
+  // Nobody else may map or unmap at the addresses that a expandable's growth names.
   std::unique_lock<std::mutex> one_at_a_time(reclaim_, std::defer_lock);
   if (context_.options.expandable) one_at_a_time.lock();
   Policy* policy;
@@ -91,11 +91,11 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
     void* const pointer = size > 0 ? from_driver(*policy, growth, size) : nullptr;
     if (pointer != nullptr) {
       if (history::is_on())
-        note(growth.lane < 0 ? history::Action::kSegmentAllocate : history::Action::kSegmentMap, pointer,
-             size, stream, policy->pool(), std::move(stack));
+        note(growth.expandable < 0 ? history::Action::kSegmentAllocate : history::Action::kSegmentMap,
+             pointer, size, stream, policy->pool(), std::move(stack));
       std::lock_guard<SpinLock> guard(lock_);
       ++calls_.allocated;
-      segments_.add({reinterpret_cast<uintptr_t>(pointer), size, stream, policy->pool(), growth.lane});
+      segments_.add({reinterpret_cast<uintptr_t>(pointer), size, stream, policy->pool(), growth.expandable});
       if (Block* block = policy->add(stream, growth, pointer, size, bytes)) return block;
       has_grown = true;
     }
@@ -109,7 +109,8 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
 void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t bytes) {
   if (!allowed(bytes)) return nullptr;
   use_device(device_.index());
-  if (growth.lane >= 0) return lanes_.map(policy, growth, bytes, context_.options.lane_bytes);
+  if (growth.expandable >= 0)
+    return expandables_.map(policy, growth, bytes, context_.options.expandable_bytes);
   void* pointer = nullptr;
   const profiler::Call call("chipMalloc");
   const isthmus_status status = driver().memory_allocate(bytes, &pointer);
@@ -243,10 +244,10 @@ void DeviceMemory::release_ranges(size_t need, Pools pools) {
   synchronize_device(device_.index());
   for (const auto& [policy, range] : ranges) {
     if (history::is_on())
-      note(range.lane < 0 ? history::Action::kSegmentFree : history::Action::kSegmentUnmap, range.pointer,
-           range.bytes, range.stream, policy->pool(), stack);
-    if (range.lane >= 0) {
-      lanes_.unmap(*policy, range);
+      note(range.expandable < 0 ? history::Action::kSegmentFree : history::Action::kSegmentUnmap,
+           range.pointer, range.bytes, range.stream, policy->pool(), stack);
+    if (range.expandable >= 0) {
+      expandables_.unmap(*policy, range);
     } else {
       const profiler::Call call("chipFree");
       check(driver().memory_free(range.pointer), "memory_free");

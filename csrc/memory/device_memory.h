@@ -12,7 +12,7 @@
 
 #include "core/runtime.h"
 #include "memory/history.h"
-#include "memory/lanes.h"
+#include "memory/expandable_segments.h"
 #include "memory/policy.h"
 #include "memory/segments.h"
 #include "memory/snapshot.h"
@@ -183,7 +183,7 @@ class DeviceMemory {
   double fraction_ = 1;
 
   std::mutex reclaim_;
-  Lanes lanes_;
+  ExpandableSegments expandables_;
   const uint64_t total_;
 };
 

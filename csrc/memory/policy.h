@@ -21,15 +21,15 @@ namespace isthmus::memory {
 struct Range {
   void* pointer = nullptr;
   size_t bytes = 0;
-  int lane = -1;  // of virtual memory; -1: a segment of its own
+  int expandable = -1;  // of virtual memory; -1: a segment of its own
   int64_t stream = 0;
 };
 
-// What to ask of the driver. With a lane: memory at that offset of the lane's reserved addresses.
+// What to ask of the driver. With a expandable: memory at that offset of the expandable's reserved addresses.
 struct Growth {
   size_t bytes = 0;
   size_t minimum = 0;  // enough for the request itself, when the driver has not so much as bytes
-  int lane = -1;
+  int expandable = -1;
   size_t offset = 0;
   size_t unit = 0;     // it is mapped, and later unmapped, in pieces of so many bytes
   size_t release = 0;  // so many free bytes go back first, as by remove_free()
@@ -42,7 +42,7 @@ struct PolicyOptions {
   std::array<size_t, 16> divisions{};        // of [2^20+i, 2^21+i) into so many steps; 0: none
   bool expandable = false;                   // the owner has virtual memory and the user wants it
   size_t mapping_granule = size_t{2} << 20;  // of that memory
-  size_t lane_bytes = 0;                     // of addresses that the owner reserves for a lane
+  size_t expandable_bytes = 0;               // of addresses that the owner reserves for a expandable
   double collection_threshold = 0;           // share of the limit above which unused segments go back
 };
 
@@ -107,7 +107,7 @@ class Policy {
   // Adds what the driver gave for growth, bytes at pointer, and takes a block from it. Null if another
   // request has taken free memory that growth() counted on: ask again.
   Block* add(int64_t stream, const Growth& growth, void* pointer, size_t bytes, size_t requested) {
-    Block* block = place(stream, {pointer, bytes, growth.lane}, requested);
+    Block* block = place(stream, {pointer, bytes, growth.expandable}, requested);
     if (C10_LIKELY(block != nullptr)) count_use(block, requested);
     return block;
   }

@@ -19,15 +19,15 @@ class Driver {
  public:
   explicit Driver(size_t capacity) : capacity_(capacity) {}
 
-  void* allocate(size_t bytes, bool is_lane) {
-    if (!is_lane && used_ + bytes > capacity_) return nullptr;
+  void* allocate(size_t bytes, bool is_expandable) {
+    if (!is_expandable && used_ + bytes > capacity_) return nullptr;
     uintptr_t at = kBase;
     for (const auto& [begin, size] : ranges_) {
       if (begin - at >= bytes) break;
       at = round_to(begin + size, kAlign);
     }
     ranges_.emplace(at, bytes);
-    if (!is_lane) used_ += bytes;
+    if (!is_expandable) used_ += bytes;
     return reinterpret_cast<void*>(at);
   }
   bool map(size_t bytes) {
@@ -37,7 +37,7 @@ class Driver {
   }
   void free(const Range& range) {
     used_ -= range.bytes;
-    if (range.lane < 0) ranges_.erase(reinterpret_cast<uintptr_t>(range.pointer));
+    if (range.expandable < 0) ranges_.erase(reinterpret_cast<uintptr_t>(range.pointer));
   }
   size_t used() const { return used_; }
 
@@ -56,9 +56,9 @@ class Replay {
         driver_(capacity),
         blocks_(static_cast<size_t>(trace.ids)),
         sizes_(static_cast<size_t>(trace.ids)) {
-    PolicyOptions with_lanes = options;
-    with_lanes.lane_bytes = capacity;
-    policy_ = make_policy(policy, {nullptr, BlockTable{}, with_lanes, &statistics_});
+    PolicyOptions with_expandables = options;
+    with_expandables.expandable_bytes = capacity;
+    policy_ = make_policy(policy, {nullptr, BlockTable{}, with_expandables, &statistics_});
     begins_.resize(with_spans ? blocks_.size() : 0);
   }
 
@@ -165,12 +165,12 @@ class Replay {
   void* from_driver(const Growth& growth, size_t bytes) {
     const auto start = Clock::now();
     void* pointer = nullptr;
-    if (growth.lane < 0) {
-      pointer = driver_.allocate(bytes, /*is_lane=*/false);
+    if (growth.expandable < 0) {
+      pointer = driver_.allocate(bytes, /*is_expandable=*/false);
     } else if (driver_.map(bytes)) {
-      while (lanes_.size() <= static_cast<size_t>(growth.lane))
-        lanes_.push_back(static_cast<char*>(driver_.allocate(kLane, /*is_lane=*/true)));
-      pointer = lanes_[static_cast<size_t>(growth.lane)] + growth.offset;
+      while (expandables_.size() <= static_cast<size_t>(growth.expandable))
+        expandables_.push_back(static_cast<char*>(driver_.allocate(kExpandable, /*is_expandable=*/true)));
+      pointer = expandables_[static_cast<size_t>(growth.expandable)] + growth.offset;
     }
     if (pointer != nullptr) {
       ++result_.growths;
@@ -218,7 +218,7 @@ class Replay {
                               static_cast<int64_t>(block->size), static_cast<int64_t>(index)});
   }
 
-  // Parts of segments: a range of a lane may go back in pieces.
+  // Parts of segments: a range of a expandable may go back in pieces.
   void close_segment(const Range& range) {
     auto* const begin = static_cast<char*>(range.pointer);
     auto* const end = begin + range.bytes;
@@ -250,7 +250,7 @@ class Replay {
                        opened.first);
   }
 
-  static constexpr size_t kLane = size_t{1} << 42;  // addresses cost nothing here
+  static constexpr size_t kExpandable = size_t{1} << 42;  // addresses cost nothing here
 
   const Trace& trace_;
   const bool with_spans_;
@@ -259,7 +259,7 @@ class Replay {
   std::unique_ptr<Policy> policy_;
   std::vector<Block*> blocks_;  // by id
   std::vector<int64_t> sizes_, begins_;
-  std::vector<char*> lanes_;
+  std::vector<char*> expandables_;
   std::map<void*, std::pair<int64_t, size_t>> open_segments_;
   size_t event_ = 0;
   int64_t steps_ = 0, live_ = 0, peak_live_ = 0;

@@ -6,7 +6,7 @@ namespace {
 uintptr_t end_of(const Segment& segment) { return segment.address + segment.bytes; }
 
 bool continues(const Segment& first, const Segment& second) {
-  return first.lane >= 0 && first.lane == second.lane && first.pool == second.pool &&
+  return first.expandable >= 0 && first.expandable == second.expandable && first.pool == second.pool &&
          first.stream == second.stream && end_of(first) == second.address;
 }
 

@@ -120,7 +120,7 @@ std::optional<Exported> export_storage(const c10::Storage& storage) {
   if (!can_share(driver()) || data.get() == nullptr || data.get_deleter() != &release_block) return {};
   const c10::DeviceIndex device = storage.device().index();
   const std::optional<Segment> segment = device_memory(device).segment_of(data.get());
-  if (!segment || segment->lane >= 0) return {};
+  if (!segment || segment->expandable >= 0) return {};
   synchronize_device(device);  // a queue sends in a thread of its own, which knows no stream
   isthmus_ipc_handle handle{};
   check(driver().memory_export(reinterpret_cast<void*>(segment->address), &handle), "export memory");

@@ -9,6 +9,7 @@
 #include "dispatch/operators/random_kernels.h"
 #include "dispatch/operators/register.h"
 #include "dispatch/statistics.h"
+#include "options/read.h"
 
 namespace isthmus {
 namespace {
@@ -149,8 +150,8 @@ void serve_all(torch::Library& library) {
 bool chosen() {
   try {
     return philox_is_chosen();
-  } catch (const c10::Error&) {
-    return false;  // the first generator says what is wrong
+  } catch (const options::Error&) {
+    return false;  // the first generator raises the error
   }
 }
 

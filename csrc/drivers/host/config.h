@@ -1,15 +1,11 @@
-// What the environment says about the host chip.
+// Options of the host chip.
 #pragma once
 
 #include <cstdint>
 
 namespace isthmus::host {
 
-constexpr int32_t kMaxDevices = 64;
-constexpr uint64_t kMinCapacity = uint64_t{2} << 20;
-constexpr uint64_t kDefaultCapacity = uint64_t{8} << 30;
-
-// Of an all-reduce.
+// Algorithm of an all-reduce.
 enum class Algorithm : uint32_t { kAuto, kMesh, kRing, kHalvingDoubling };
 
 struct Config {
@@ -19,10 +15,10 @@ struct Config {
   Algorithm algorithm;  // ISTHMUS_HOST_COLLECTIVE
 };
 
-// Throws Failure naming the variable, its value and what is allowed.
+// Throws Failure naming the variable, its value and the values allowed.
 Config read_config();
 
-// ISTHMUS_HOST_DELEGATE; anything but "0" counts as on, until read_config() has judged it.
+// ISTHMUS_HOST_DELEGATE. Any value except "0" means on here; read_config() refuses wrong ones.
 bool delegate_enabled() noexcept;
 
 }  // namespace isthmus::host

@@ -40,12 +40,13 @@ bool TorchPolicy::splits(const Block* block, size_t size) const {
 
 // ---- expandable segments
 
-int TorchPolicy::lane_of(int64_t stream, bool small) {
-  const auto [found, is_new] = lane_index_.try_emplace({stream, small}, static_cast<int>(lanes_.size()));
+int TorchPolicy::expandable_of(int64_t stream, bool small) {
+  const auto [found, is_new] =
+      expandable_index_.try_emplace({stream, small}, static_cast<int>(expandables_.size()));
   if (is_new) {
-    Lane& lane = lanes_.emplace_back();
-    lane.small = small;
-    lane.step = round_to(small ? kSmallSegment : kLargeSegment, options_.mapping_granule);
+    Expandable& expandable = expandables_.emplace_back();
+    expandable.small = small;
+    expandable.step = round_to(small ? kSmallSegment : kLargeSegment, options_.mapping_granule);
   }
   return found->second;
 }
@@ -54,53 +55,54 @@ int TorchPolicy::lane_of(int64_t stream, bool small) {
 Growth TorchPolicy::growth(int64_t stream, size_t requested) {
   if (!options_.expandable) return TreePolicy::growth(stream, requested);
   const size_t size = round_size(requested);
-  const int index = lane_of(stream, size <= kSmallLimit);
-  const Lane& lane = lanes_[static_cast<size_t>(index)];
+  const int index = expandable_of(stream, size <= kSmallLimit);
+  const Expandable& expandable = expandables_[static_cast<size_t>(index)];
   const size_t unit = options_.mapping_granule;
-  if (lane.base == nullptr) {
-    return {round_to(size, lane.step), round_to(size, unit), index, 0, unit};
+  if (expandable.base == nullptr) {
+    return {round_to(size, expandable.step), round_to(size, unit), index, 0, unit};
   }
   const auto free_size = [](const Block* block) {
     return block != nullptr && block->state == BlockState::kFree ? block->size : 0;
   };
-  for (const auto& [pointer, hole] : lane.holes) {
+  for (const auto& [pointer, hole] : expandable.holes) {
     const size_t before = free_size(hole->previous);
     if (before + hole->size + free_size(hole->next) < size) continue;
     const size_t need = size - std::min(before, size - 1);
-    const size_t bytes = std::min(round_to(need, lane.step), hole->size);
+    const size_t bytes = std::min(round_to(need, expandable.step), hole->size);
     const size_t minimum = std::min(round_to(need, unit), hole->size);
-    return {bytes, minimum, index, static_cast<size_t>(static_cast<char*>(pointer) - lane.base), unit};
+    return {bytes, minimum, index, static_cast<size_t>(static_cast<char*>(pointer) - expandable.base), unit};
   }
   return {};  // out of addresses
 }
 
 Block* TorchPolicy::place(int64_t stream, Range range, size_t requested) {
-  if (range.lane < 0) return TreePolicy::place(stream, range, requested);
-  Lane& lane = lanes_[static_cast<size_t>(range.lane)];
+  if (range.expandable < 0) return TreePolicy::place(stream, range, requested);
+  Expandable& expandable = expandables_[static_cast<size_t>(range.expandable)];
   TreePool& blocks = pool(stream);
-  if (lane.base == nullptr) {
-    lane.base = static_cast<char*>(range.pointer);
-    make_hole(lane,
-              new_block(blocks, range.pointer, options_.lane_bytes / lane.step * lane.step, lane.small));
-    count_segment(lane.small, range.bytes);
+  if (expandable.base == nullptr) {
+    expandable.base = static_cast<char*>(range.pointer);
+    make_hole(expandable,
+              new_block(blocks, range.pointer, options_.expandable_bytes / expandable.step * expandable.step,
+                        expandable.small));
+    count_segment(expandable.small, range.bytes);
   } else {
-    count_reserved(lane.small, static_cast<int64_t>(range.bytes));
+    count_reserved(expandable.small, static_cast<int64_t>(range.bytes));
   }
-  const auto found = lane.holes.find(range.pointer);
+  const auto found = expandable.holes.find(range.pointer);
   Block* block = found->second;
-  lane.holes.erase(found);
+  expandable.holes.erase(found);
   block->state = BlockState::kUsed;
-  if (block->size > range.bytes) make_hole(lane, cut(block, range.bytes));
+  if (block->size > range.bytes) make_hole(expandable, cut(block, range.bytes));
   insert_free(block);
   return find(stream, requested);
 }
 
-void TorchPolicy::make_hole(Lane& lane, Block* block) {
+void TorchPolicy::make_hole(Expandable& expandable, Block* block) {
   const auto is_hole = [](const Block* other) {
     return other != nullptr && other->state == BlockState::kUnmapped;
   };
   if (is_hole(block->next)) {
-    lane.holes.erase(block->next->pointer);
+    expandable.holes.erase(block->next->pointer);
     absorb(block);
   }
   if (is_hole(block->previous)) {
@@ -108,17 +110,18 @@ void TorchPolicy::make_hole(Lane& lane, Block* block) {
     return;
   }
   block->state = BlockState::kUnmapped;
-  lane.holes.emplace(block->pointer, block);
+  expandable.holes.emplace(block->pointer, block);
 }
 
 std::vector<Range> TorchPolicy::remove_free(size_t need) {
   if (!options_.expandable) return TreePolicy::remove_free(need);
   std::vector<Range> ranges;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
+  for (size_t i = 0; i < expandables_.size(); ++i) {
     std::vector<Block*> free;
     for_each_pool([&](TreePool& pool) {
-      for (Block* block : lanes_[i].small ? pool.small : pool.large)
-        if (lane_index_[{pool.stream, lanes_[i].small}] == static_cast<int>(i)) free.push_back(block);
+      for (Block* block : expandables_[i].small ? pool.small : pool.large)
+        if (expandable_index_[{pool.stream, expandables_[i].small}] == static_cast<int>(i))
+          free.push_back(block);
     });
     for (Block* block : free) unmap(static_cast<int>(i), block, ranges);
   }
@@ -127,17 +130,17 @@ std::vector<Range> TorchPolicy::remove_free(size_t need) {
 
 // The whole units inside a free block lose their memory.
 void TorchPolicy::unmap(int index, Block* block, std::vector<Range>& ranges) {
-  Lane& lane = lanes_[static_cast<size_t>(index)];
+  Expandable& expandable = expandables_[static_cast<size_t>(index)];
   const size_t unit = options_.mapping_granule;
-  const auto start = static_cast<size_t>(static_cast<char*>(block->pointer) - lane.base);
+  const auto start = static_cast<size_t>(static_cast<char*>(block->pointer) - expandable.base);
   const size_t begin = round_to(start, unit), end = (start + block->size) / unit * unit;
   if (begin >= end) return;
   erase_free(block);
   Block* hole = begin > start ? cut(block, begin - start) : block;
   Block* rest = hole->size > end - begin ? cut(hole, end - begin) : nullptr;
   ranges.push_back({hole->pointer, hole->size, index, hole->home->stream});
-  count_reserved(lane.small, -static_cast<int64_t>(hole->size));
-  make_hole(lane, hole);
+  count_reserved(expandable.small, -static_cast<int64_t>(hole->size));
+  make_hole(expandable, hole);
   if (hole != block) insert_free(block);
   if (rest != nullptr) insert_free(rest);
 }

@@ -23,19 +23,19 @@ class TorchPolicy final : public TreePolicy {
 
  private:
   // Reserved addresses of one stream and pool. Its blocks are neighbours, in order, those without memory too.
-  struct Lane {
+  struct Expandable {
     char* base = nullptr;           // known once the first range is mapped
     std::map<void*, Block*> holes;  // kUnmapped blocks by address
     size_t step = 0;                // it grows by multiples of it while there is enough
     bool small = false;
   };
 
-  int lane_of(int64_t stream, bool small);
-  void make_hole(Lane& lane, Block* block);
+  int expandable_of(int64_t stream, bool small);
+  void make_hole(Expandable& expandable, Block* block);
   void unmap(int index, Block* block, std::vector<Range>& ranges);
 
-  std::vector<Lane> lanes_;
-  std::map<std::pair<int64_t, bool>, int> lane_index_;
+  std::vector<Expandable> expandables_;
+  std::map<std::pair<int64_t, bool>, int> expandable_index_;
 };
 
 }  // namespace isthmus::memory

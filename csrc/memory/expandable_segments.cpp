@@ -1,4 +1,4 @@
-#include "memory/lanes.h"
+#include "memory/expandable_segments.h"
 
 #include "core/profiler.h"
 #include "core/runtime.h"
@@ -25,19 +25,20 @@ void unmap_units(char* pointer, size_t bytes) {
 
 }  // namespace
 
-void* Lanes::map(const Policy& policy, const Growth& growth, size_t bytes, size_t lane_bytes) {
+void* ExpandableSegments::map(const Policy& policy, const Growth& growth, size_t bytes,
+                              size_t expandable_bytes) {
   const profiler::Call call("chipMemMap");
   std::lock_guard<std::mutex> guard(mutex_);
-  Lane& lane = lanes_[{&policy, growth.lane}];
-  if (lane.base == nullptr) {
+  Expandable& expandable = expandables_[{&policy, growth.expandable}];
+  if (expandable.base == nullptr) {
     void* base = nullptr;
-    const isthmus_status status = driver().virtual_reserve(lane_bytes, &base);
+    const isthmus_status status = driver().virtual_reserve(expandable_bytes, &base);
     if (status == ISTHMUS_OUT_OF_MEMORY) return nullptr;
     check(status, "virtual_reserve");
-    lane.base = static_cast<char*>(base);
+    expandable.base = static_cast<char*>(base);
   }
-  lane.unit = growth.unit;
-  char* const pointer = lane.base + growth.offset;
+  expandable.unit = growth.unit;
+  char* const pointer = expandable.base + growth.offset;
   for (size_t done = 0; done < bytes; done += growth.unit) {
     if (map_unit(pointer + done, growth.unit)) continue;
     unmap_units(pointer, done);
@@ -46,12 +47,12 @@ void* Lanes::map(const Policy& policy, const Growth& growth, size_t bytes, size_
   return pointer;
 }
 
-void Lanes::unmap(const Policy& policy, const Range& range) {
+void ExpandableSegments::unmap(const Policy& policy, const Range& range) {
   const profiler::Call call("chipMemUnmap");
   std::lock_guard<std::mutex> guard(mutex_);
-  const Lane& lane = lanes_.at({&policy, range.lane});
-  for (size_t done = 0; done < range.bytes; done += lane.unit)
-    unmap_units(static_cast<char*>(range.pointer) + done, lane.unit);
+  const Expandable& expandable = expandables_.at({&policy, range.expandable});
+  for (size_t done = 0; done < range.bytes; done += expandable.unit)
+    unmap_units(static_cast<char*>(range.pointer) + done, expandable.unit);
 }
 
 }  // namespace isthmus::memory

@@ -1,0 +1,256 @@
+"""The table of options: each is an environment variable ``ISTHMUS_*``, typed and documented here alone.
+
+Python reads an option by :func:`switch`, :func:`integer` or :func:`text`. ``python -m tools.pages.options`` writes
+names, defaults and limits for C++ to ``csrc/options/table.h``. :mod:`isthmus.config` checks and lists all of them
+(``isthmus env``). This module imports nothing heavy: it is read inside every ``import torch``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+PREFIX = "ISTHMUS_"
+
+Kind = Literal["switch", "integer", "size", "text", "choice"]
+
+ALLOCATORS = ("planned", "torch", "bf", "bs", "raw", "lifetime")
+_ALLOCATOR_OPTIONS = (
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "roundup_power2_divisions",
+    "expandable_segments",
+)
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class Option(NamedTuple):
+    """One option.
+
+    Attributes:
+        name: ``host_memory`` for the variable ``ISTHMUS_HOST_MEMORY``.
+        kind: type of the value.
+        default: value of a variable that is unset or empty; None: the reader decides.
+        reader: who reads it.
+        meaning: one line.
+        choices: values of a choice.
+        least: smallest integer or size in bytes.
+        most: largest integer or size in bytes.
+        check: of a text: raises ValueError for a wrong value.
+    """
+
+    name: str
+    kind: Kind
+    default: bool | int | str | None
+    reader: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    check: Callable[[str], None] | None = None
+
+    @property
+    def variable(self) -> str:
+        """Name of the environment variable."""
+        return PREFIX + self.name.upper()
+
+
+def _check_patch(value: str) -> None:
+    if not re.fullmatch(r"(transformers|torch)(,(transformers|torch))*", value):
+        raise ValueError("not a list of libraries; set it to transformers, torch or transformers,torch")
+
+
+def _check_allocator(value: str) -> None:
+    devices = set()
+    for entry in value.split(","):
+        found = re.fullmatch(rf"(?:(?:chip:)?(\d+)=)?({'|'.join(ALLOCATORS)})", entry)
+        if not found:
+            expected = f"{', '.join(ALLOCATORS)}, or chip:0=torch,planned"
+            raise ValueError(f"unknown allocator {entry!r}; expected {expected}")
+        if found[1] in devices:
+            raise ValueError(f"{entry!r} is the second entry for the same device; remove one")
+        devices.add(found[1])
+
+
+def _check_allocator_options(value: str) -> None:
+    for entry in filter(None, re.sub(r"\[[^]]*\]", "[]", value).split(",")):
+        key, colon, _ = (part.strip() for part in entry.partition(":"))
+        if not colon or key not in _ALLOCATOR_OPTIONS:
+            raise ValueError(f"unknown allocator option {entry!r}; write {_ALLOCATOR_OPTIONS[0]}:512")
+
+
+# fmt: off
+OPTIONS = (
+    Option("driver", "text", "", "import torch",
+           "driver to open: a name, the path of a library, or none; empty: the first that is found"),
+    Option("strict", "switch", False, "dispatch", "the fallback route (copy to CPU and back) raises instead"),
+    Option("route", "text", "", "dispatch",
+           "forced routes (kernel, delegate, decomposition, fallback): "
+           "aten::mm=kernel,*softmax*=fallback, or @file"),
+    Option("trace", "switch", False, "dispatch", "print each new choice of a route"),
+    Option("libraries", "text", "", "import torch",
+           "operator libraries to load ahead of the driver's own, separated as in PATH"),
+    Option("device", "text", "", "isthmus run",
+           "device that 'cuda' stands for: chip:1 or 1; empty: the first"),
+    Option("patch", "text", "", "isthmus run",
+           "libraries to put the operators of isthmus.ops under: transformers,torch; empty: none",
+           check=_check_patch),
+    Option("megatron", "switch", False, "isthmus run", "adapt Megatron, as import isthmus.megatron does"),
+    Option("quiet", "switch", False, "isthmus run", "no start line and no end line"),
+    Option("shim", "switch", False, "every Python of a job",
+           "set by isthmus run: enter the shim when torch is imported"),
+    Option("announced", "switch", False, "every Python of a job",
+           "set by isthmus run: a parent prints the lines"),
+    Option("verify", "text", "", "every Python of a job",
+           "set by isthmus migrate verify: folder of the records"),
+    Option("host_devices", "integer", None, "host chip",
+           "number of devices; empty: one, or one for each local rank", least=0, most=64),
+    Option("host_memory", "size", "8GiB", "host chip",
+           "memory of one device: 8GiB, 512MiB, or bytes", least=2 << 20, most=64 << 40),
+    Option("host_strict", "switch", False, "host chip",
+           "device memory faults outside kernels and is poisoned when fresh; streams are delayed"),
+    Option("host_delegate", "switch", True, "host chip", "0: pretend that the CPU cannot address the memory"),
+    Option("host_rng", "choice", "mt19937", "import torch",
+           "random numbers: mt19937 gives CPU's after the same seed, philox numbers of seed and offset only",
+           choices=("mt19937", "philox")),
+    Option("host_collective", "choice", "", "host chip",
+           "algorithm of all-reduce: mesh, ring or halving-doubling; empty: by size and ranks",
+           choices=("", "mesh", "ring", "halving-doubling")),
+    Option("allocator", "text", "planned", "device memory",
+           "caching allocator: planned, lifetime, torch, bf, bs, raw; chip:1=torch,bf for one device",
+           check=_check_allocator),
+    Option("alloc_conf", "text", "", "device memory",
+           "the allocator's options, in the form of PYTORCH_ALLOC_CONF, which is read if this is empty",
+           check=_check_allocator_options),
+    Option("leak_report", "switch", False, "import torch",
+           "print at exit the device memory still held, by the Python line that allocated it"),
+    Option("debug", "text", "", "isthmus.debug",
+           "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)"),
+    Option("debug_folder", "text", "isthmus-debug", "isthmus.debug", "where the tools write"),
+    Option("stream_check", "choice", "0", "isthmus.debug",
+           "1: unordered use of memory by two streams raises; warn: it warns", choices=("0", "1", "warn")),
+    Option("debug_calls", "text", "", "isthmus.debug",
+           "set by isthmus bisect: folder for the operators called"),
+    Option("kernels", "choice", "", "setup.py",
+           "instruction set of the CPU kernels of isthmus.ops; empty: this machine's",
+           choices=("", "AVX512", "AVX2", "DEFAULT")),
+    Option("collectives", "choice", "driver", "torch.distributed",
+           "transport of collectives of chip tensors; driver: gloo where the driver has none",
+           choices=("driver", "gloo")),
+    Option("blocking_wait", "switch", False, "torch.distributed",
+           "wait() of a collective blocks the host, not only the current stream"),
+    Option("flight_recorder", "integer", 2000, "torch.distributed",
+           "operations that the flight recorder keeps; 0: none", least=0),
+    Option("flight_recorder_folder", "text", "", "torch.distributed",
+           "where each rank writes its flight record when an operation fails or is late"),
+    Option("flight_recorder_stacks", "switch", False, "torch.distributed",
+           "the flight recorder also keeps the Python stack of each operation"),
+    Option("build_debug", "switch", False, "setup.py", "build the C++ core with -O0 -g"),
+)
+# fmt: on
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def parse(option: Option, value: str) -> bool | int | str | None:
+    """The value of a variable, typed; the default if it is empty.
+
+    A size stays text, as ``8GiB``.
+
+    Raises:
+        ValueError: the value is wrong; what it is not and what to set, without the variable's name.
+    """
+    if value == "":
+        return option.default
+    if option.kind == "switch":
+        if value not in ("0", "1"):
+            raise ValueError("not a switch; set it to 0 or 1")
+        return value == "1"
+    if option.kind == "integer":
+        if not value.isascii() or not value.isdecimal() or not _is_within(option, int(value)):
+            raise ValueError(f"not a whole number {_limits(option)}")
+        return int(value)
+    if option.kind == "size":
+        count = parse_size(value)
+        if count is None or not _is_within(option, count):
+            raise ValueError(
+                "not a size; set it to bytes or a number with KiB, MiB, GiB or TiB, "
+                f"{_limits(option)}, for example 8GiB"
+            )
+    elif option.kind == "choice":
+        if value not in option.choices:
+            raise ValueError(f"unknown value; expected {_either(option.choices)}")
+    elif option.check is not None:
+        option.check(value)
+    return value
+
+
+def switch(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """The value of a switch.
+
+    Raises:
+        ValueError: one line with the variable, its value and what to set.
+    """
+    return bool(_value(name, environment))
+
+
+def integer(name: str, environment: Mapping[str, str] = os.environ) -> int | None:
+    """The value of an integer option; None if it is unset and has no default.
+
+    Raises:
+        ValueError: one line with the variable, its value and what to set.
+    """
+    value = _value(name, environment)
+    return None if value is None else int(value)
+
+
+def text(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The value of a text, a size or a choice.
+
+    Raises:
+        ValueError: one line with the variable, its value and what to set.
+    """
+    return str(_value(name, environment))
+
+
+def variable(name: str) -> str:
+    """Name of the environment variable of an option."""
+    return _BY_NAME[name].variable
+
+
+def _value(name: str, environment: Mapping[str, str]) -> bool | int | str | None:
+    option = _BY_NAME[name]
+    value = environment.get(option.variable, "")
+    try:
+        return parse(option, value)
+    except ValueError as error:
+        raise ValueError(f"{option.variable}={value}: {error}") from None
+
+
+def parse_size(value: str) -> int | None:
+    """Bytes of a size such as ``1.5GiB``; None for other text."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]iB|B)?", value, re.ASCII)
+    return int(float(found[1]) * _UNITS[found[2] or ""]) if found else None
+
+
+def _is_within(option: Option, value: float) -> bool:
+    return (option.least is None or value >= option.least) and (option.most is None or value <= option.most)
+
+
+def _limits(option: Option) -> str:
+    show = _size_text if option.kind == "size" else str
+    if option.most is None:
+        return f"of at least {show(option.least or 0)}"
+    return f"from {show(option.least or 0)} to {show(option.most)}"
+
+
+def _size_text(count: int) -> str:
+    unit, scale = next(item for item in reversed(_UNITS.items()) if count >= item[1])
+    return f"{count // scale}{unit}"
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    *first, last = filter(None, choices)
+    return f"{', '.join(first)} or {last}"
