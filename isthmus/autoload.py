@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from isthmus import drivers
+from isthmus import drivers, options
 
 _TOOLS = ("ISTHMUS_DEBUG", "ISTHMUS_DEBUG_CALLS", "ISTHMUS_STREAM_CHECK")
 
@@ -63,7 +63,7 @@ def load() -> None:
     if _status.registered or isinstance(getattr(torch, "chip", None), Stub):
         return
     start = time.perf_counter()
-    asked = os.environ.get("ISTHMUS_DRIVER", "")
+    asked = options.text("driver")
     try:
         outcome = _register(asked)
     except Refused as refusal:

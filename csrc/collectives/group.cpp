@@ -3,8 +3,6 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "collectives/diagnostics/flight_recorder.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
+#include "options/read.h"
 
 namespace isthmus {
 
@@ -34,10 +33,7 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
 }
 
 bool Group::driver_serves() {
-  static const bool is_wanted = [] {
-    const char* transport = std::getenv("ISTHMUS_COLLECTIVES");
-    return transport == nullptr || std::strcmp(transport, "gloo") != 0;
-  }();
+  static const bool is_wanted = options::read(options::kCollectives) == "driver";
   const isthmus_driver* table = driver_table();
   return is_wanted && table != nullptr && ISTHMUS_HAS(*table, comm_unique_id);
 }

@@ -52,8 +52,9 @@ std::string of_variable(c10::DeviceIndex device) {
     const std::string name = is_for_all ? entry : entry.substr(equals + 1);
     check_policy_name(name, std::string(kVariable) + ": ");
     const int which = is_for_all ? kAll : device_of(entry.substr(0, equals));
-    TORCH_CHECK_VALUE(names.emplace(which, name).second, kVariable, ": '", entry, "' is the second entry for ",
-                      is_for_all ? "all devices" : entry.substr(0, equals), "; remove one");
+    TORCH_CHECK_VALUE(names.emplace(which, name).second, kVariable, ": '", entry,
+                      "' is the second entry for ", is_for_all ? "all devices" : entry.substr(0, equals),
+                      "; remove one");
   }
   for (const int key : {int{device}, kAll})
     if (const auto found = names.find(key); found != names.end()) return found->second;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "memory/history.h"
 #include "memory/expandable_segments.h"
+#include "memory/history.h"
 #include "memory/policy.h"
 #include "memory/segments.h"
 #include "memory/snapshot.h"

@@ -12,8 +12,8 @@ struct Segment {
   uintptr_t address = 0;
   size_t bytes = 0;
   int64_t stream = 0;
-  int64_t pool = 0;  // a MemPool's id; 0: the common one
-  int expandable = -1;     // of virtual memory; -1: an allocation of its own
+  int64_t pool = 0;     // a MemPool's id; 0: the common one
+  int expandable = -1;  // of virtual memory; -1: an allocation of its own
 };
 
 class Segments {

@@ -1,5 +1,5 @@
-// Readers of the options in table.h: environment variables, parsed and checked. Needs nothing but the standard
-// library, so that drivers may include it.
+// Readers of the options in table.h: environment variables, parsed and checked. Needs nothing but the
+// standard library, so that drivers may include it.
 #pragma once
 
 #include <charconv>

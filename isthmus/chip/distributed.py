@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus import _C
+from isthmus import _C, options
 from isthmus._support import restarts
 from isthmus._support.patches import Scope
 from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random
@@ -121,7 +120,7 @@ def _create(group: _DistributedBackendOptions, _: Backend.Options | None) -> Bac
 
 @functools.cache
 def _write_records_of_exceptions() -> None:
-    if os.environ.get("ISTHMUS_FLIGHT_RECORDER_FOLDER"):
+    if options.text("flight_recorder_folder"):
         atexit.register(_write_record_of_exception)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, TextIO
 
 import torch
 
-from isthmus import _C
+from isthmus import _C, options
 
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 _UNKNOWN = "before recording began, or on a thread without Python"
@@ -70,7 +69,7 @@ def report_leaks(file: TextIO | None = None) -> None:
 
 def report_at_exit() -> None:
     """ISTHMUS_LEAK_REPORT=1: record from now on, and print what the process holds when it ends."""
-    if os.environ.get("ISTHMUS_LEAK_REPORT") != "1":
+    if not options.switch("leak_report"):
         return
     _C.start_memory_history(False, "state", False, 0, False, [])
     atexit.register(report_leaks)

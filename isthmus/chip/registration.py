@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus import _C
+from isthmus import _C, options
 from isthmus.drivers import Candidate
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def register(candidate: Candidate) -> None:
 
 def _library_paths(candidate: Candidate) -> list[str]:
     """In the order of preference."""
-    extra = [path for path in os.environ.get("ISTHMUS_LIBRARIES", "").split(os.pathsep) if path]
-    routes = os.environ.get("ISTHMUS_ROUTE", "")
+    extra = [path for path in options.text("libraries").split(os.pathsep) if path]
+    routes = options.text("route")
     if routes.startswith("@") and Path(routes[1:]).is_file():
         routes = Path(routes[1:]).read_text(encoding="utf-8")
     asked = candidate.prefer == "kernel" or ("=kernel" in routes and not extra)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus import options
 from isthmus._support.files import write_file
 from isthmus.debug import called, readings
 from isthmus.debug.called import Called
@@ -224,7 +225,7 @@ class Bisect:
 
 def _items(environment: Mapping[str, str]) -> list[str]:
     """What ISTHMUS_ROUTE says already: it is part of the chip's own routes."""
-    text = environment.get("ISTHMUS_ROUTE", "")
+    text = options.text("route", environment)
     try:
         text = Path(text[1:]).read_text() if text.startswith("@") else text
     except OSError as error:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from pathlib import Path
+
+from isthmus import options
 
 
 def start() -> None:
     """Start what the environment asks for. A request that cannot be carried out ends the process with status 2."""
-    _start_stream_check(os.environ.get("ISTHMUS_STREAM_CHECK", ""))
-    text = os.environ.get("ISTHMUS_DEBUG", "")
-    if calls := os.environ.get("ISTHMUS_DEBUG_CALLS"):
+    _start_stream_check()
+    text = options.text("debug")
+    if calls := options.text("debug_calls"):
         from isthmus.debug import called
 
         atexit.register(called.write, Path(calls))
@@ -28,12 +29,14 @@ def start() -> None:
         sys.exit(2)
 
 
-def _start_stream_check(mode: str) -> None:
-    if mode in ("", "0"):
-        return
-    if mode not in ("1", "warn"):
-        print(f"isthmus: ISTHMUS_STREAM_CHECK={mode}: set it to 0, 1 or warn", file=sys.stderr)
+def _start_stream_check() -> None:
+    try:
+        mode = options.text("stream_check")
+    except ValueError as error:
+        print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
+    if mode == "0":
+        return
     from isthmus.debug import streams
 
     streams.check(True, raises=mode == "1")

@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
+from isthmus import options
 from isthmus._support.files import make_folder
 
 EXIT_CODE = 3
-_DEFAULT_FOLDER = "isthmus-debug"
 
 
 def folder() -> Path:
@@ -25,7 +25,7 @@ def folder() -> Path:
 
 def folder_path() -> Path:
     """The same, not made."""
-    return Path(os.environ.get("ISTHMUS_DEBUG_FOLDER") or _DEFAULT_FOLDER)
+    return Path(options.text("debug_folder"))
 
 
 def tell(text: str) -> None:

@@ -5,7 +5,6 @@ All of it runs in a child process: a driver that is being written crashes and ha
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import isthmus
+from isthmus import options
 from isthmus._support import children
 from isthmus.doctor.finding import Check, Finding, State, describe, fail, ok, safely
 
@@ -131,7 +131,7 @@ def _driver() -> Iterator[Finding]:
     from isthmus import drivers
     from isthmus.drivers.driver import Driver
 
-    search = drivers.find(os.environ.get("ISTHMUS_DRIVER", ""))
+    search = drivers.find(options.text("driver"))
     for place in search.searched:
         yield ok("drivers", place)
     if not search.candidates:

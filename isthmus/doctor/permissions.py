@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import isthmus
+from isthmus import options
 from isthmus.doctor.finding import Finding, each, fail, ok, warning
 
 _SUBJECT = "permissions"
@@ -129,8 +130,8 @@ def _asked(environment: dict[str, str]) -> Iterator[Finding]:
 
 
 def _named(environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
-    for file in filter(None, environment.get("ISTHMUS_LIBRARIES", "").split(os.pathsep)):
+    for file in filter(None, options.text("libraries", environment).split(os.pathsep)):
         yield "ISTHMUS_LIBRARIES", Path(file)
-    route = environment.get("ISTHMUS_ROUTE", "")
+    route = options.text("route", environment)
     if route.startswith("@"):
         yield "ISTHMUS_ROUTE", Path(route[1:])

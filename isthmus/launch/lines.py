@@ -7,6 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from isthmus import options
 from isthmus._support import text
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class DeviceError(ValueError):
 def expect() -> None:
     """This process runs the job's program: it prints the lines, if it is rank 0 and no parent has printed them."""
     global _is_main
-    first = os.environ.get("RANK", "0") == "0" and os.environ.get("ISTHMUS_ANNOUNCED") != "1"
-    _is_main = first and os.environ.get("ISTHMUS_QUIET") != "1"
-    os.environ["ISTHMUS_ANNOUNCED"] = "1"
+    first = os.environ.get("RANK", "0") == "0" and not options.switch("announced")
+    _is_main = first and not options.switch("quiet")
+    os.environ[options.variable("announced")] = "1"
 
 
 def expected() -> bool:
@@ -49,7 +50,7 @@ def set_default_device(accelerator: Accelerator) -> None:
     Raises:
         DeviceError: it is no device's name, of another type, or there is no such device.
     """
-    asked = os.environ.get("ISTHMUS_DEVICE", "")
+    asked = options.text("device")
     if not asked:
         return
     # isthmus run hands its option on in the variable, so which of the two was used is not known here.

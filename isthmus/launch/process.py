@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from isthmus import shim
+from isthmus import options, shim
 from isthmus._support.patches import Scope
 from isthmus.launch import stacks
 from isthmus.shim import import_hook
@@ -26,9 +26,9 @@ def prepare() -> None:
     ``python script.py``, with the user's own script, starts over as ``python -m isthmus.launch.main script.py``:
     the interpreter compiles its main program itself, so there is no other way to have it rewritten.
     """
-    options = _options_before_script()
-    if options is not None:
-        os.execv(sys.executable, [sys.executable, *options, "-m", MAIN, *sys.argv])
+    before = _options_before_script()
+    if before is not None:
+        os.execv(sys.executable, [sys.executable, *before, "-m", MAIN, *sys.argv])
     install()
 
 
@@ -45,7 +45,7 @@ def install() -> None:
     if not _scope.patches:
         _prepare_rank()
         shim.install(_scope, _enter)
-        for library in filter(None, os.environ.get("ISTHMUS_PATCH", "").split(",")):
+        for library in filter(None, options.text("patch").split(",")):
             _scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
 
@@ -80,7 +80,7 @@ def _enter() -> None:
         lines.print_start(current)
     if hasattr(current.module, "set_route"):
         import_module("isthmus.debug").listen()  # by name: tools stand above this layer
-    if os.environ.get("ISTHMUS_MEGATRON") == "1":
+    if options.switch("megatron"):
         import_module("isthmus.megatron")  # the import adapts
 
 

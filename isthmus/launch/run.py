@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from isthmus import options
 from isthmus.launch.process import MAIN
 from isthmus.launch.ranks import AGENT, JobError, Ranks, threads
 from isthmus.stand_ins import provide
@@ -110,34 +112,45 @@ class Job:
         """Command of the process that starts the ranks of this node, with a new folder for their logs."""
         kind = self.program[0]
         ranks.check()
-        _check_driver(self.environ.get("ISTHMUS_DRIVER", "") if not self.driver else self.driver)
+        _check_driver(self.driver or options.text("driver", self.environ))
         if kind == "-c":
             raise JobError("--nproc runs a script or a module; -c has no file for the other processes to run")
         if kind != "-m" and not Path(kind).is_file():
             raise JobError(f"{kind}: no such script; --nproc runs a script or a module")
         name = self.program[1] if kind == "-m" else Path(kind).stem
-        options = ["--folder", str(ranks.make_folder(name)), "--nproc", ranks.nproc]
+        agent = ["--folder", str(ranks.make_folder(name)), "--nproc", ranks.nproc]
         if ranks.shown:
-            options += ["--shown", ranks.shown]
+            agent += ["--shown", ranks.shown]
         if ranks.peak_tflops:
-            options += ["--peak-tflops", str(ranks.peak_tflops)]
-        options += ["--progress"] * ranks.progress + ["--quiet"] * self.quiet
-        return [sys.executable, "-m", AGENT, *options, "--", *ranks.torchrun(), *self.program]
+            agent += ["--peak-tflops", str(ranks.peak_tflops)]
+        agent += ["--progress"] * ranks.progress + ["--quiet"] * self.quiet
+        return [sys.executable, "-m", AGENT, *agent, "--", *ranks.torchrun(), *self.program]
 
     def start(self) -> None:
         """Replace this process by the job.
 
         Raises:
-            JobError: see :meth:`command`.
+            JobError: see :meth:`command`, or an option of the environment is wrong.
             ModuleNotFoundError: PyTorch is not installed.
         """
         if find_spec("torch") is None:  # said here, not by a traceback of the user's program
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         environment = self.environment()
+        _check_options(environment)
         command = self.command()
         if self.ranks:  # the agent is no process of the program: the shim is for the ranks
             del environment["ISTHMUS_SHIM"]
         os.execve(command[0], command, environment)
+
+
+def _check_options(environment: Mapping[str, str]) -> None:
+    """Report wrong options once, before the job starts."""
+    try:
+        options.text("patch", environment)
+        for name in ("megatron", "quiet", "announced"):
+            options.switch(name, environment)
+    except ValueError as error:
+        raise JobError(str(error)) from None
 
 
 def _check_driver(asked: str) -> None:

@@ -5,13 +5,13 @@ Nothing here names a chip: everything asks ``torch.accelerator``.
 
 from __future__ import annotations
 
-import os
 from types import ModuleType
 from typing import Any
 
 import torch
 
 import isthmus
+from isthmus import options
 
 CUDA = "cuda"
 CPU = "cpu"
@@ -101,7 +101,7 @@ def current(check: bool = True) -> Accelerator:
     Raises:
         NoAccelerator: there is none, with the remedy.
     """
-    if os.environ.get("ISTHMUS_DEVICE") == CPU:
+    if options.text("device") == CPU:
         from isthmus.shim.cpu import Cpu
 
         return Cpu()

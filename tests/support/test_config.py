@@ -2,11 +2,14 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from isthmus import config
+from isthmus import config, options
+from tools.pages import options as generator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,9 +74,81 @@ def test_every_option_says_what_it_means_and_who_reads_it():
         assert option.meaning and option.reader and not option.is_set
 
 
-def test_the_declared_variables_are_those_that_the_code_reads():
-    declared = {option.variable for option in config.options()}
-    sources = [*ROOT.glob("csrc/**/*.cpp"), *ROOT.glob("isthmus/**/*.py"), ROOT / "setup.py"]
-    macros = {"ISTHMUS_LOADER_LIBRARY"}  # of the compiler's command line
-    read = {name for path in sources for name in re.findall(r'"(ISTHMUS_[A-Z_]+)"', path.read_text())}
-    assert read - macros == declared
+SOURCES = [
+    path
+    for path in (*ROOT.glob("csrc/**/*.[ch]*"), *ROOT.glob("isthmus/**/*.py"), ROOT / "setup.py")
+    if path not in (generator.HEADER, ROOT / "isthmus" / "options.py")
+]
+MACROS = {"ISTHMUS_LOADER_LIBRARY"}  # of the compiler's command line
+# Read by the variable's name: before the package is imported (setup.py), or of another process.
+BY_NAME = {"build_debug", "kernels", "verify"}
+
+
+def test_every_option_is_read_and_every_variable_is_an_option():
+    texts = [path.read_text() for path in SOURCES]
+    named = {name for text in texts for name in re.findall(r'"(ISTHMUS_[A-Z_]+)"', text)}
+    assert named - MACROS <= {option.variable for option in options.OPTIONS}
+    python = r'options\.(?:switch|integer|text|variable)\("([a-z_]+)"'
+    read = {name for text in texts for name in re.findall(python, text)}
+    constants = {name for text in texts for name in re.findall(r"options::k(\w+)", text)}
+    snake = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in constants}
+    assert read | snake | BY_NAME == {option.name for option in options.OPTIONS}
+
+
+def test_variables_are_read_in_one_place():
+    direct = re.compile(r'(?:environ(?:ment)?\.get|getenv)\("ISTHMUS_')
+    assert not [path for path in SOURCES if path.name != "setup.py" and direct.search(path.read_text())]
+
+
+def test_the_header_is_generated_from_the_table():
+    assert generator.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "value", "message"),
+    [
+        (options.switch, "strict", "yes", "ISTHMUS_STRICT=yes: not a switch; set it to 0 or 1"),
+        (
+            options.integer,
+            "host_devices",
+            "65",
+            "ISTHMUS_HOST_DEVICES=65: not a whole number from 0 to 64",
+        ),
+        (
+            options.text,
+            "host_memory",
+            "1KiB",
+            "ISTHMUS_HOST_MEMORY=1KiB: not a size; set it to bytes or a number with KiB, MiB, GiB or TiB, "
+            "from 2MiB to 64TiB, for example 8GiB",
+        ),
+        (
+            options.text,
+            "stream_check",
+            "2",
+            "ISTHMUS_STREAM_CHECK=2: unknown value; expected 0, 1 or warn",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_in_one_line(read, name, value, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        read(name, {options.variable(name): value})
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "environment", "expected"),
+    [
+        (options.switch, "host_delegate", {}, True),
+        (options.switch, "strict", {"ISTHMUS_STRICT": ""}, False),
+        (options.integer, "host_devices", {}, None),
+        (options.integer, "flight_recorder", {"ISTHMUS_FLIGHT_RECORDER": "7"}, 7),
+        (options.text, "allocator", {}, "planned"),
+        (options.text, "host_memory", {"ISTHMUS_HOST_MEMORY": "1.5GiB"}, "1.5GiB"),
+    ],
+)
+def test_readers_return_typed_values(read, name, environment, expected):
+    assert read(name, environment) == expected
+
+
+def test_the_table_imports_no_pydantic():
+    code = "import sys; from isthmus import options; assert not {'pydantic', 'torch'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)

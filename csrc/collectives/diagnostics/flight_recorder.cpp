@@ -12,21 +12,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <vector>
 
-#include "collectives/driver/work.h"
 #include "collectives/diagnostics/watchdog.h"
+#include "collectives/driver/work.h"
 #include "core/profiler.h"
+#include "options/read.h"
 
 namespace isthmus::recorder {
 namespace {
 
-constexpr size_t kDefaultEntries = 2000;
 constexpr const char* kVersion = "2.10";  // of the form, as PyTorch numbers it
 
 struct Tensors {
@@ -66,18 +64,15 @@ Recorder& recorder() {
 }
 
 size_t capacity() {
-  static const size_t entries = [] {
-    const char* value = std::getenv("ISTHMUS_FLIGHT_RECORDER");
-    return value == nullptr || *value == '\0' ? kDefaultEntries : std::strtoul(value, nullptr, 10);
-  }();
+  static const auto entries = static_cast<size_t>(options::read(options::kFlightRecorder));
   return entries;
 }
 
 std::atomic<bool> is_written{false};
 
 const char* folder() {
-  static const char* const name = std::getenv("ISTHMUS_FLIGHT_RECORDER_FOLDER");
-  return name == nullptr ? "" : name;
+  static const std::string& name = *new std::string(options::read(options::kFlightRecorderFolder));
+  return name.c_str();
 }
 
 uint64_t own_rank() {
@@ -87,10 +82,7 @@ uint64_t own_rank() {
 }
 
 bool keeps_stacks() {
-  static const bool keeps = [] {
-    const char* value = std::getenv("ISTHMUS_FLIGHT_RECORDER_STACKS");
-    return value != nullptr && std::strcmp(value, "1") == 0;
-  }();
+  static const bool keeps = options::read(options::kFlightRecorderStacks);
   return keeps;
 }
 

@@ -2,7 +2,6 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <thread>
@@ -11,15 +10,13 @@
 #include "collectives/diagnostics/watchdog.h"
 #include "core/event.h"
 #include "core/stream.h"
+#include "options/read.h"
 
 namespace isthmus {
 namespace {
 
 bool always_blocks() {
-  static const bool blocks = [] {
-    const char* value = std::getenv("ISTHMUS_BLOCKING_WAIT");
-    return value != nullptr && std::strcmp(value, "1") == 0;
-  }();
+  static const bool blocks = options::read(options::kBlockingWait);
   return blocks;
 }
 

@@ -26,10 +26,12 @@ def _prepare() -> None:
 
     steps = []
     try:
-        if os.environ.get("ISTHMUS_VERIFY"):
+        from isthmus import options
+
+        if options.text("verify"):
             recorder = import_module("isthmus.migrate.verify.recorder")  # by name: it stands above this layer
             steps.append(recorder.start)  # ahead of the shim
-        if os.environ.get("ISTHMUS_SHIM") == "1":
+        if options.switch("shim"):
             from isthmus.launch import process
 
             steps.append(process.prepare)
