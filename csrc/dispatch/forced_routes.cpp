@@ -8,6 +8,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "dispatch/kernel_arguments.h"
 #include "dispatch/operator_library.h"
 #include "options/read.h"
 

@@ -8,6 +8,7 @@
 
 #include "dispatch/operators/random_kernels.h"
 #include "dispatch/operators/register.h"
+#include "dispatch/route_table.h"
 #include "dispatch/statistics.h"
 #include "options/read.h"
 
