@@ -25,13 +25,13 @@ struct Timed {
   void *before, *after;
 };
 
-struct State {
+struct TimedRecords {
   std::mutex mutex;
   std::vector<Timed> timed;
 };
 
-State& state() {
-  static State& instance = *new State;
+TimedRecords& timed_records() {
+  static TimedRecords& instance = *new TimedRecords;
   return instance;
 }
 
@@ -61,15 +61,15 @@ void* mark(c10::Stream stream) noexcept {
 }
 
 void time_by_events(Record record, void* before, void* after) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  state().timed.push_back({std::move(record), before, after});
+  const std::lock_guard<std::mutex> lock(timed_records().mutex);
+  timed_records().timed.push_back({std::move(record), before, after});
 }
 
 std::vector<Record> take_timed_records() {
   std::vector<Timed> timed;
   {
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    timed.swap(state().timed);
+    const std::lock_guard<std::mutex> lock(timed_records().mutex);
+    timed.swap(timed_records().timed);
   }
   std::array<Base, kMaxDevices> bases;
   std::vector<Record> records;
@@ -120,7 +120,7 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
   void synchronize() const override { synchronize_device(current_device()); }
 };
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool stubs_registered = [] {
   torch::profiler::impl::registerPrivateUse1Methods(new Stubs);
   return true;
 }();

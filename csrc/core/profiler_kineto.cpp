@@ -257,7 +257,7 @@ class Profiler final : public libkineto::IActivityProfiler {
   };
 };
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool factory_registered = [] {
   libkineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
   return true;
 }();

@@ -8,14 +8,14 @@
 namespace isthmus {
 namespace {
 
-struct State {
+struct LibraryKernels {
   std::map<std::string, std::vector<Kernel>> kernels;  // by overload of the opset
   void (*move_from_raised)(TVMFFIObjectHandle*) = nullptr;
   int (*decrease_reference)(TVMFFIObjectHandle) = nullptr;
 };
 
-State& state() {
-  static State& instance = *new State;
+LibraryKernels& library_kernels() {
+  static LibraryKernels& instance = *new LibraryKernels;
   return instance;
 }
 
@@ -103,19 +103,19 @@ c10::OperatorName operator_name(const std::string& full) {
 void add_library(const std::string& name, std::vector<LibraryEntry> entries) {
   for (LibraryEntry& entry : entries) {
     entry.kernel.library = name;
-    state().kernels[entry.name].push_back(std::move(entry.kernel));
+    library_kernels().kernels[entry.name].push_back(std::move(entry.kernel));
   }
 }
 
 const std::vector<Kernel>* kernels_of(const std::string& name) {
-  const auto found = state().kernels.find(name);
-  return found == state().kernels.end() ? nullptr : &found->second;
+  const auto found = library_kernels().kernels.find(name);
+  return found == library_kernels().kernels.end() ? nullptr : &found->second;
 }
 
 std::vector<std::pair<c10::OperatorName, Kernels>> served_overloads() {
   auto& dispatcher = c10::Dispatcher::singleton();
   std::vector<std::pair<c10::OperatorName, Kernels>> served;
-  for (const auto& [full, kernels] : state().kernels) {
+  for (const auto& [full, kernels] : library_kernels().kernels) {
     const c10::OperatorName canonical = operator_name(full);
     const auto op = dispatcher.findSchema(canonical);
     if (!op) continue;  // an extension that is not loaded here
@@ -144,7 +144,7 @@ std::vector<std::pair<c10::OperatorHandle, Variant>> functional_overloads(const 
 }
 
 void set_operator_runtime(void* library) {
-  State& s = state();
+  LibraryKernels& s = library_kernels();
   s.move_from_raised =
       reinterpret_cast<decltype(s.move_from_raised)>(dlsym(library, "TVMFFIErrorMoveFromRaised"));
   s.decrease_reference =
@@ -152,7 +152,7 @@ void set_operator_runtime(void* library) {
 }
 
 std::pair<std::string, std::string> take_raised_error() {
-  State& s = state();
+  LibraryKernels& s = library_kernels();
   if (s.move_from_raised == nullptr) return {"InternalError", "a kernel failed without a message"};
   TVMFFIObjectHandle error = nullptr;
   s.move_from_raised(&error);
@@ -166,8 +166,8 @@ std::pair<std::string, std::string> take_raised_error() {
 }
 
 void release(const TVMFFIAny& value) {
-  if (value.type_index >= kTVMFFIStaticObjectBegin && state().decrease_reference != nullptr)
-    state().decrease_reference(value.v_obj);
+  if (value.type_index >= kTVMFFIStaticObjectBegin && library_kernels().decrease_reference != nullptr)
+    library_kernels().decrease_reference(value.v_obj);
 }
 
 }  // namespace isthmus

@@ -6,7 +6,7 @@
 namespace isthmus {
 namespace {
 
-struct State {
+struct Totals {
   std::mutex mutex;
   std::map<std::pair<std::string, Route>, OperatorCalls*> operators;
   std::atomic<int64_t> fallback_bytes{0};
@@ -14,8 +14,8 @@ struct State {
   std::atomic<int64_t> kernel_copy_bytes{0};
 };
 
-State& state() {
-  static State& instance = *new State;
+Totals& totals() {
+  static Totals& instance = *new Totals;
   return instance;
 }
 
@@ -40,7 +40,7 @@ const char* route_name(Route route) noexcept {
 }
 
 OperatorCalls& operator_calls(const std::string& name, Route route) {
-  State& s = state();
+  Totals& s = totals();
   std::lock_guard<std::mutex> lock(s.mutex);
   OperatorCalls*& entry = s.operators[{name, route}];
   if (entry == nullptr) {
@@ -52,19 +52,19 @@ OperatorCalls& operator_calls(const std::string& name, Route route) {
 }
 
 void add_fallback_bytes(int64_t bytes) noexcept {
-  state().fallback_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  totals().fallback_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void add_adopted_copy_bytes(int64_t bytes) noexcept {
-  state().adopted_copy_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  totals().adopted_copy_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void add_kernel_copy_bytes(int64_t bytes) noexcept {
-  state().kernel_copy_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  totals().kernel_copy_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 DispatchStats dispatch_stats() {
-  State& s = state();
+  Totals& s = totals();
   DispatchStats stats{{}, s.fallback_bytes.load(), s.adopted_copy_bytes.load(), s.kernel_copy_bytes.load()};
   std::lock_guard<std::mutex> lock(s.mutex);
   for (const auto& [key, entry] : s.operators)
@@ -74,7 +74,7 @@ DispatchStats dispatch_stats() {
 }
 
 void reset_dispatch_stats() {
-  State& s = state();
+  Totals& s = totals();
   std::lock_guard<std::mutex> lock(s.mutex);
   for (auto& [name, entry] : s.operators) entry->calls.store(0, std::memory_order_relaxed);
   s.fallback_bytes = 0;
@@ -83,7 +83,7 @@ void reset_dispatch_stats() {
 }
 
 std::map<std::string, Route> counted_overloads() {
-  State& s = state();
+  Totals& s = totals();
   std::lock_guard<std::mutex> lock(s.mutex);
   std::map<std::string, Route> overloads;
   for (const auto& [key, entry] : s.operators) overloads.emplace(key.first, key.second);

@@ -44,7 +44,7 @@ at::Tensor over(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep ke
       data, sizes, [keep = std::move(keep)](void*) {}, at::TensorOptions().dtype(dtype).device(at::kCPU));
 }
 
-at::Tensor alias(const at::Tensor& tensor) {
+at::Tensor host_alias_of(const at::Tensor& tensor) {
   return over(memory::host_address(tensor.mutable_data_ptr()), tensor.sizes(), tensor.scalar_type(),
               tensor.storage());
 }
@@ -92,7 +92,7 @@ at::Tensor HostViews::map(const at::Tensor& tensor, Access access) {
   if (tensor.is_cpu()) return tensor;
   drain(current_stream(tensor.device().index()));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const at::Tensor host = can_alias(tensor) ? alias(tensor) : copy(tensor, access);
+  const at::Tensor host = can_alias(tensor) ? host_alias_of(tensor) : copy(tensor, access);
   row_.add(access == Access::kWrite ? 0 : host.nbytes(), access == Access::kRead ? 0 : host.nbytes());
   return gloo_has(tensor.scalar_type()) ? host : as_bytes(host);
 }

@@ -103,7 +103,7 @@ c10::OperatorHandle defined(const char* name) {
 }
 
 // Its arguments after the tensors of tokens.
-struct Options {
+struct FusedOptions {
   OptionalTensor bias, rng;
   int64_t queries, keys;
   double scale;
@@ -124,7 +124,7 @@ using Backward = std::tuple<Tensor, Tensor, Tensor, OptionalTensor>(
     double, double, bool);
 
 std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                                     const Options& options) {
+                                     const FusedOptions& options) {
   return defined("isthmus::attention")
       .typed<Forward>()
       .call(query, key, value, options.bias, {}, {}, {}, {}, options.rng, options.queries, options.keys,
@@ -138,8 +138,8 @@ Tensor with_batch(const Tensor& tensor) { return tensor.dim() == 3 ? tensor.unsq
 // [batch, heads, tokens, features] as [batch, tokens, heads, features], by strides.
 Tensor by_token(const Tensor& tensor) { return with_batch(tensor).transpose(1, 2); }
 
-Options options_of(const Tensor& query, const Tensor& key, const OptionalTensor& bias, OptionalTensor rng,
-                   double dropout, bool causal, std::optional<double> scale) {
+FusedOptions options_of(const Tensor& query, const Tensor& key, const OptionalTensor& bias,
+                        OptionalTensor rng, double dropout, bool causal, std::optional<double> scale) {
   OptionalTensor pairs;
   if (bias && bias->defined()) {
     pairs = *bias;
@@ -196,15 +196,15 @@ Tensor gradient_like(const Tensor& given, const Tensor& made) {
 
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
-Results forward(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& bias,
-                double dropout, bool causal, bool return_debug_mask, std::optional<double> scale) {
+Results fused_forward(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& bias,
+                      double dropout, bool causal, bool return_debug_mask, std::optional<double> scale) {
   ISTHMUS_COUNT("aten::_scaled_dot_product_fused_attention_overrideable", Route::kDecomposition);
   TORCH_CHECK_NOT_IMPLEMENTED(!return_debug_mask,
                               "the fused attention of chip has no debug mask; leave return_debug_mask off.");
   const auto integers = query.options().dtype(at::kLong);
   OptionalTensor rng;
   if (dropout > 0) rng = at::randint(0, int64_t{1} << 31, {2}, integers);
-  const Options options = options_of(query, key, bias, rng, dropout, causal, scale);
+  const FusedOptions options = options_of(query, key, bias, rng, dropout, causal, scale);
   auto [out, lse] = attention(by_token(query), by_token(key), by_token(value), options);
   out = query.dim() == 3 ? out.transpose(1, 2).squeeze(0) : out.transpose(1, 2);
   const auto drawn = [&](int64_t i) { return rng ? rng->select(0, i).clone() : at::zeros({}, integers); };
@@ -220,18 +220,18 @@ Results forward(const Tensor& query, const Tensor& key, const Tensor& value, con
           Tensor()};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad, const Tensor& query,
-                                                    const Tensor& key, const Tensor& value,
-                                                    const Tensor& bias, std::array<bool, 4> wanted,
-                                                    const Tensor& out, const Tensor& lse, const Tensor&,
-                                                    const Tensor&, c10::SymInt, c10::SymInt, double dropout,
-                                                    bool causal, const Tensor& seed, const Tensor& offset,
-                                                    std::optional<double> scale) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> fused_backward(const Tensor& grad, const Tensor& query,
+                                                          const Tensor& key, const Tensor& value,
+                                                          const Tensor& bias, std::array<bool, 4> wanted,
+                                                          const Tensor& out, const Tensor& lse, const Tensor&,
+                                                          const Tensor&, c10::SymInt, c10::SymInt,
+                                                          double dropout, bool causal, const Tensor& seed,
+                                                          const Tensor& offset, std::optional<double> scale) {
   ISTHMUS_COUNT("aten::_scaled_dot_product_fused_attention_overrideable_backward", Route::kDecomposition);
   if (!grad.defined()) return {};
   OptionalTensor rng;
   if (dropout > 0) rng = at::stack({seed, offset});
-  const Options options = options_of(query, key, bias, rng, dropout, causal, scale);
+  const FusedOptions options = options_of(query, key, bias, rng, dropout, causal, scale);
   const Tensor q = by_token(query), k = by_token(key), v = by_token(value);
   const Tensor sums = query.scalar_type() == at::kDouble ? std::get<1>(attention(q, k, v, options)) : lse;
   const bool wants_bias = wanted[3] && bias.defined();
@@ -246,8 +246,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(const Tensor& grad, const Te
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(forward));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(backward));
+  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(fused_forward));
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(fused_backward));
 }
 
 }  // namespace

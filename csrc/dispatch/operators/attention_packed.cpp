@@ -151,7 +151,7 @@ Tensor forward_into(const Tensor& out, const Tensor& query, const Tensor& key, c
   return logsumexp;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> packed_forward(
     const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& cum_query,
     const OptionalTensor& cum_key, int64_t, int64_t, double dropout, bool causal, bool,
     std::optional<double> scale, OptionalInt window_left, OptionalInt window_right,
@@ -167,11 +167,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> forward(
           at::empty({0}, query.options())};
 }
 
-Tensor forward_inplace(Tensor& out, const Tensor& query, const Tensor& key, const Tensor& value,
-                       const OptionalTensor& cum_query, const OptionalTensor& cum_key, int64_t, int64_t,
-                       double dropout, bool causal, bool, std::optional<double> scale,
-                       OptionalInt window_left, OptionalInt window_right, const OptionalTensor& used_keys,
-                       const OptionalTensor& alibi_slopes, const OptionalTensor& block_table, OptionalInt) {
+Tensor packed_forward_inplace(Tensor& out, const Tensor& query, const Tensor& key, const Tensor& value,
+                              const OptionalTensor& cum_query, const OptionalTensor& cum_key, int64_t,
+                              int64_t, double dropout, bool causal, bool, std::optional<double> scale,
+                              OptionalInt window_left, OptionalInt window_right,
+                              const OptionalTensor& used_keys, const OptionalTensor& alibi_slopes,
+                              const OptionalTensor& block_table, OptionalInt) {
   ISTHMUS_COUNT("aten::_flash_attention_forward_no_dropout_inplace", Route::kDecomposition);
   refuse(alibi_slopes, block_table, dropout);
   return forward_into(out, query, key, value, cum_query, cum_key,
@@ -214,12 +215,13 @@ void backward_one(const Tensor& grad, const Tensor& query, const Tensor& key, co
   add_rows(grad_value, total.value, span.key);
 }
 
-std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad, const Tensor& query, const Tensor& key,
-                                            const Tensor& value, const Tensor& out, const Tensor& logsumexp,
-                                            const Tensor& cum_query, const Tensor& cum_key, int64_t, int64_t,
-                                            double dropout, bool causal, const Tensor&, const Tensor&,
-                                            std::optional<double> scale, OptionalInt window_left,
-                                            OptionalInt window_right) {
+std::tuple<Tensor, Tensor, Tensor> packed_backward(const Tensor& grad, const Tensor& query, const Tensor& key,
+                                                   const Tensor& value, const Tensor& out,
+                                                   const Tensor& logsumexp, const Tensor& cum_query,
+                                                   const Tensor& cum_key, int64_t, int64_t, double dropout,
+                                                   bool causal, const Tensor&, const Tensor&,
+                                                   std::optional<double> scale, OptionalInt window_left,
+                                                   OptionalInt window_right) {
   ISTHMUS_COUNT("aten::_flash_attention_backward", Route::kDecomposition);
   refuse(std::nullopt, std::nullopt, dropout);
   const Window window = window_of(causal, window_left, window_right);
@@ -237,9 +239,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad, const Tensor& qu
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_flash_attention_forward", TORCH_FN(forward));
-  m.impl("_flash_attention_forward_no_dropout_inplace", TORCH_FN(forward_inplace));
-  m.impl("_flash_attention_backward", TORCH_FN(backward));
+  m.impl("_flash_attention_forward", TORCH_FN(packed_forward));
+  m.impl("_flash_attention_forward_no_dropout_inplace", TORCH_FN(packed_forward_inplace));
+  m.impl("_flash_attention_backward", TORCH_FN(packed_backward));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ Tensor wide_baddbmm(const Tensor& self, const Tensor& a, const Tensor& b, Scalar
   return at::baddbmm(self.to(out_dtype), a.to(out_dtype), b.to(out_dtype), beta, alpha);
 }
 
-Tensor& write(const Tensor& result, Tensor& out) {
+Tensor& write_result(const Tensor& result, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == result.scalar_type(), "Expected out tensor to have dtype ",
               result.scalar_type(), ", but got ", out.scalar_type(), " instead");
   if (out.sizes() != result.sizes()) out.resize_(result.sizes());
@@ -58,24 +58,24 @@ Tensor& write(const Tensor& result, Tensor& out) {
 
 Tensor& mm_out(const Tensor& self, const Tensor& other, ScalarType out_dtype, Tensor& out) {
   ISTHMUS_COUNT("aten::mm.dtype_out", Route::kDecomposition);
-  return write(wide_mm(self, other, out_dtype), out);
+  return write_result(wide_mm(self, other, out_dtype), out);
 }
 
 Tensor& bmm_out(const Tensor& self, const Tensor& other, ScalarType out_dtype, Tensor& out) {
   ISTHMUS_COUNT("aten::bmm.dtype_out", Route::kDecomposition);
-  return write(wide_bmm(self, other, out_dtype), out);
+  return write_result(wide_bmm(self, other, out_dtype), out);
 }
 
 Tensor& addmm_out(const Tensor& self, const Tensor& a, const Tensor& b, ScalarType out_dtype,
                   const Scalar& beta, const Scalar& alpha, Tensor& out) {
   ISTHMUS_COUNT("aten::addmm.dtype_out", Route::kDecomposition);
-  return write(wide_addmm(self, a, b, out_dtype, beta, alpha), out);
+  return write_result(wide_addmm(self, a, b, out_dtype, beta, alpha), out);
 }
 
 Tensor& baddbmm_out(const Tensor& self, const Tensor& a, const Tensor& b, ScalarType out_dtype,
                     const Scalar& beta, const Scalar& alpha, Tensor& out) {
   ISTHMUS_COUNT("aten::baddbmm.dtype_out", Route::kDecomposition);
-  return write(wide_baddbmm(self, a, b, out_dtype, beta, alpha), out);
+  return write_result(wide_baddbmm(self, a, b, out_dtype, beta, alpha), out);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
