@@ -43,9 +43,11 @@ copybutton_copy_empty_lines = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = "Isthmus"
+html_favicon = "static/isthmus.svg"
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_theme_options = {
-    "logo": {"text": "Isthmus"},
+    "logo": {"text": "Isthmus", "image_light": "static/isthmus.svg", "image_dark": "static/isthmus.svg"},
     "navbar_end": ["language", "theme-switcher"],
     "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": ["page-toc"],
@@ -71,7 +73,7 @@ def add_language_link(app: Any, page: str, template: str, context: dict[str, Any
 def as_markup(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text: mark an indented example as code, and the * of a shape as itself."""
     text = re.sub(r"(?<!:):\n\n(?=    )", "::\n\n", "\n".join(lines))
-    lines[:] = re.sub(r"(?<=[(\[ ])\*(?=,)", r"\\*", text).split("\n")
+    lines[:] = re.sub(r"(?<=[(\[ ])\*(?=[,\w])", r"\\*", text).split("\n")
 
 
 def setup(app: Any) -> None:

@@ -17,11 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\[(?P<label>[^\]\n]*(?:\n[^\]\n]*)?)\]\((?P<target>(?!https?:|#)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+# A line break between two Chinese characters, which HTML would show as a space.
+CHINESE_BREAK = re.compile(r"(?<=[\u4e00-\u9fff，。；：、（）])\n(?=[\u4e00-\u9fff（）])")
 HEADERS = ("driver.h", "operators.h", "isthmus_ops.h")
 
-# Files outside docs/ that are pages of the English site.
+# Files outside docs/ that are pages of the site.
 OUTSIDE = {
-    ROOT / "README.md": "index.md",
+    ROOT / "README.md": "start.md",
+    ROOT / "README.zh.md": "zh/start.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "benchmarks" / "README.md": "results/benchmarks.md",
     **{ROOT / "csrc" / name: f"reference/headers/{name}.md" for name in HEADERS},
@@ -30,7 +33,8 @@ OUTSIDE = {
 
 # Pages that an index lists on the site only: they are not files of docs/.
 GENERATED = {
-    "index.md": ["api/index", "contributing"],
+    "index.md": ["start", "api/index", "contributing"],
+    "zh/index.md": ["start"],
     "reference/index.md": [f"headers/{name}" for name in HEADERS],
     "results/index.md": ["benchmarks"],
 }
@@ -55,13 +59,11 @@ def _pages(language: str) -> Iterator[tuple[str, str]]:
         if language == "zh" or not path.is_relative_to(DOCS / "zh"):
             name = site_name(path)
             yield name.removeprefix("zh/"), rewritten(path, name)
+    for path, name in OUTSIDE.items():
+        if name.startswith("zh/") == (language == "zh"):
+            page = f"# {path.name}\n\n```c\n{path.read_text()}```\n" if path.suffix == ".h" else rewritten(path, name)
+            yield name.removeprefix("zh/"), page
     if language == "en":
-        for path in OUTSIDE:
-            name = site_name(path)
-            if path.suffix == ".h":
-                yield name, f"# {path.name}\n\n```c\n{path.read_text()}```\n"
-            elif name != "index.md":
-                yield name, rewritten(path, name)
         yield from api_pages()
 
 
@@ -92,7 +94,7 @@ def rewritten(path: Path, name: str) -> str:
             return f'<a href="{relative}{anchor}">{_inline(label)}</a>'
         return f"[{label}]({relative}{anchor})"
 
-    text = LINK.sub(link, text)
+    text = CHINESE_BREAK.sub("", LINK.sub(link, text))
     return text + _navigation(text, name) if name.endswith("index.md") else text
 
 
@@ -100,7 +102,7 @@ def _navigation(text: str, name: str) -> str:
     """Sphinx's list of what lies below an index: pages of its folder and indexes of the next, as it links to them."""
     linked = [match["target"].removesuffix(".md") for match in LINK.finditer(text)]
     below = [page for page in linked if re.fullmatch(r"[^./]+(/index)?", page)]
-    pages = [page for page in dict.fromkeys([*below, *GENERATED.get(name, ())]) if page != "index"]
+    pages = dict.fromkeys([*below, *GENERATED.get(name, ())])
     return "\n```{toctree}\n:hidden:\n:maxdepth: 2\n\n" + "\n".join(pages) + "\n```\n"
 
 
