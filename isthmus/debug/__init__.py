@@ -1,10 +1,10 @@
-"""Finding a wrong operator in a running job: compare, capture, fallback, overflow, time.
+"""Tools that find a wrong operator in a running job: compare, capture, fallback, overflow, time.
 
     with isthmus.debug.compare("aten::*mm*"):
         loss.backward()
 
-Each is switched on for a pattern of operators, by a context manager here, by ``ISTHMUS_DEBUG`` for a whole job, or by
-``isthmus debug PID`` from outside. Off, nothing of it is on the path of a call.
+A tool is enabled for a pattern of operators: by a context manager of this package, for a whole job by
+``ISTHMUS_DEBUG``, or from outside by ``isthmus debug PID``. A disabled tool adds no work to a call.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 
 
 def compare(pattern: str = "*", shown: int = 10) -> Session:
-    """Run each call beside the float64 reference on CPU and judge every element.
+    """Compare every element of each call's results with a float64 reference on CPU.
 
     Args:
-        pattern: of operators, such as ``aten::mm`` or ``*softmax*``.
-        shown: how many failures are printed as they come.
+        pattern: operators, such as ``aten::mm`` or ``*softmax*``.
+        shown: number of failures to print during the run.
 
     Returns:
-        A context manager, also with ``start()`` and ``stop()``. A failure makes the process end with status 3.
+        A context manager, also with ``start()`` and ``stop()``. After a failure the process exits with status 3.
     """
     return _make("compare", pattern, shown=shown)
 
@@ -49,10 +49,10 @@ def capture(
     """Save arguments and results of calls, for ``isthmus replay``.
 
     Args:
-        pattern: of operators.
-        folder: where; ``capture`` in ISTHMUS_DEBUG_FOLDER if not given.
-        calls: how many of each operator.
-        nbytes: of all calls together.
+        pattern: operators.
+        folder: destination; by default ``capture`` in ISTHMUS_DEBUG_FOLDER.
+        calls: limit of calls per operator.
+        nbytes: limit of bytes of all calls together.
     """
     return _make("capture", pattern, folder=Path(folder) if folder else None, calls=calls, nbytes=nbytes)
 
@@ -63,7 +63,7 @@ def fallback(pattern: str) -> Session:
 
 
 def overflow(pattern: str = "*", shown: int = 3) -> Session:
-    """Find the first call that makes NaN or infinity of finite inputs."""
+    """Find the first call that produces NaN or infinity from finite inputs."""
     return _make("overflow", pattern, shown=shown)
 
 
@@ -73,27 +73,27 @@ def time(pattern: str = "*") -> Session:
 
 
 def status() -> list[str]:
-    """What is switched on, one line each."""
+    """Return one line per enabled tool."""
     from isthmus.debug import sessions
 
     return [f"{s.tool} {s.pattern} ({len(s.operators)} overloads)" for s in sessions.sessions()]
 
 
 def stop_all() -> str:
-    """Switch everything off; the summaries."""
+    """Disable all tools and return their summaries."""
     from isthmus.debug import sessions
 
     return sessions.stop_all()
 
 
 def listen() -> None:
-    """Let ``isthmus debug PID`` reach this process, as under ``isthmus run``. Main thread only."""
+    """Accept requests of ``isthmus debug PID``, as under ``isthmus run``. Main thread only."""
     from isthmus.debug import control
 
     control.install()
 
 
 def _make(tool: str, pattern: str, **limits: object) -> Session:
-    from isthmus.debug import sessions  # with torch; this package itself imports none
+    from isthmus.debug import sessions  # imports torch, unlike this package itself
 
     return sessions.make(tool, pattern, **limits)

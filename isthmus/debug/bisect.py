@@ -1,8 +1,8 @@
-"""Which operators make a run's result wrong: those whose own route, alone of all, changes it.
+"""Search for the operators that make a program's result wrong.
 
 Every run is the whole program in its own process. With all operators forced to the reference route the result is
-good; with none it is bad. A set of operators is tried by leaving these on their own route and forcing all others, and
-halved as long as it is bad.
+good; with none forced it is bad. To test a set of operators, it stays on its own route and all others are forced.
+A bad set is halved.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from isthmus.debug.called import Called
 from isthmus.debug.errors import DebugError
 from isthmus.debug.readings import METRIC, Readings
 
-# Without a tolerance: so many times what a repeated run differs by; rounding of float32 in a few steps at least.
+# The default tolerance is this many times the difference of a repeated run,
 NOISE_FACTOR = 10.0
+# and at least this: float32 rounding over a few steps.
 SMALLEST = 1e-5
-# A repeated run that differs by more is not seeded.
+# A program whose repeated run differs by more is not seeded.
 LARGEST_NOISE = 1e-3
 
 _REFUSED = re.compile(r"(aten::\w+)\S*: the forced route \w+ does not serve")
@@ -34,7 +35,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """One run: the numbers that it printed, the operators that it called."""
+    """One run: the numbers printed and the operators called."""
 
     readings: Readings
     called: Called
@@ -42,13 +43,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Bisection:
-    """What was found.
+    """The result of a search.
 
     Attributes:
-        guilty: sets of operators, each of which makes the result wrong with all others on the reference route; one
-            with several operators does so only as a whole.
+        guilty: sets of operators. Each makes the result wrong with all other operators on the reference route; a
+            set of several operators does so only as a whole.
         reason: one line.
-        runs: how many times the program ran.
+        runs: number of runs of the program.
     """
 
     guilty: tuple[tuple[str, ...], ...]
@@ -58,15 +59,15 @@ class Bisection:
 
 @dataclass
 class Bisect:
-    """Looks for the guilty operators of a program.
+    """Search for the guilty operators of a program.
 
     Args:
         command: of the program.
         environment: of the program.
         metric: regular expression; its first group is a number on standard output.
-        tolerance: relative difference of two results that counts as none; None measures it by repeating runs.
+        tolerance: relative difference up to which two results are equal; None measures it by repeated runs.
         route: reference route, ``fallback`` for the CPU.
-        tell: is given a line of progress.
+        tell: called with each line of progress.
     """
 
     command: Sequence[str]
@@ -79,10 +80,10 @@ class Bisect:
     noise: float = field(default=0.0, init=False)
 
     def find(self) -> Bisection:
-        """Run the program as often as it takes.
+        """Run the program until the guilty operators are found.
 
         Raises:
-            DebugError: a run failed or printed nothing that the metric matches.
+            DebugError: a run failed, or its output did not match the metric.
         """
         bad = self._run((), "every operator on the chip's own route")
         self._introduce(bad)
@@ -95,31 +96,29 @@ class Bisect:
             return self._end(none if own else "no operator ran on the chip's own route")
         good, operators = self._reference(operators)
         if again := self._differing_repeat(good, operators):
-            return self._end(f"the reference itself disagrees with itself: {again}; raise --tolerance")
+            return self._end(f"the reference run is not deterministic: {again}; raise --tolerance")
         if self._agree(bad, good):
             return self._end(self._no_difference(bad.readings, good.readings))
         guilty = self._search(operators, operators, good)
         names = ", ".join("+".join(group) for group in guilty)
         wrong, right = bad.readings.beside(good.readings)
-        return self._end(f"{wrong} for {right} because of {names}", guilty)
+        return self._end(f"got {wrong}, expected {right}, because of {names}", guilty)
 
     def _introduce(self, first: Result) -> None:
-        """Say what is compared and what stays where it is."""
+        """Print the compared number and the operators that are never forced."""
         found = first.readings
         if not found.values:
-            raise DebugError(f"run {self.runs} printed nothing that --metric {self.metric!r} matches")
+            raise DebugError(f"run {self.runs}: no line of the output matches --metric {self.metric!r}")
         self.tell(
-            f"compared: {len(found.values)} numbers, the last one {_shown(found)} of the line: {found.line}"
+            f"comparing {len(found.values)} numbers; the last is {_shown(found)}, from the line: {found.line}"
         )
         if names := first.called.random:
-            self.tell(f"on their own route in every run, as they draw random numbers: {', '.join(names)}")
+            self.tell(f"never forced, because they draw random numbers: {', '.join(names)}")
         if names := first.called.routeless:
-            self.tell(
-                f"on their own route in every run, as they have no route {self.route}: {', '.join(names)}"
-            )
+            self.tell(f"never forced, because they have no route {self.route}: {', '.join(names)}")
 
     def _reference(self, operators: tuple[str, ...]) -> tuple[Result, tuple[str, ...]]:
-        """The run with everything forced, and what that is: operators whose route refuses their arguments are not."""
+        """Run with all operators forced, but for those whose reference route refuses their arguments."""
         while True:
             try:
                 return self._run(
@@ -131,13 +130,13 @@ class Bisect:
                 if not rest or len(rest) == len(operators):
                     raise
                 self.tell(
-                    f"run {self.runs}: left on its own route, as that one refuses it: {refused and refused[1]}"
+                    f"run {self.runs}: never forced, because route {self.route} refuses it: {refused and refused[1]}"
                 )
                 operators = rest
 
     def _differing_repeat(self, first: Result, forced: Sequence[str]) -> str:
-        """Run the same again: "" or the two results, which should agree."""
-        again = self._run(forced, "the same again")
+        """Repeat a run; return both results if they differ, else ""."""
+        again = self._run(forced, "repeated")
         noise = first.readings.distance(again.readings)
         if self.tolerance is None and noise <= LARGEST_NOISE:
             self.noise = max(self.noise, noise)
@@ -150,18 +149,20 @@ class Bisect:
         if distance == 0:
             return f"no difference: {_shown(bad)} with and without the chip's own routes"
         if distance > self._limit:
-            return f"differs by {distance:.2g}, one unit in the last digit printed; print more digits"
+            return (
+                f"the results differ by {distance:.2g}, one unit in the last printed digit; print more digits"
+            )
         if self.tolerance is None:
             return (
-                f"no difference: it differs by {distance:.2g}, below {self._limit:.2g} ({NOISE_FACTOR:g} times what a"
-                f" repeated run differs by, {SMALLEST:g} at least); give a lower --tolerance"
+                f"no difference: {distance:.2g} is below {self._limit:.2g} ({NOISE_FACTOR:g} times the difference of"
+                f" a repeated run, at least {SMALLEST:g}); give a lower --tolerance"
             )
-        return f"no difference: it differs by {distance:.2g}, below --tolerance {self.tolerance:g}; lower it"
+        return f"no difference: {distance:.2g} is below --tolerance {self.tolerance:g}; lower it"
 
     def _search(
         self, suspects: Sequence[str], everything: Sequence[str], good: Result
     ) -> list[tuple[str, ...]]:
-        """Guilty sets within suspects, which are bad together."""
+        """Return the guilty sets within suspects, which are bad together."""
         if len(suspects) == 1:
             return [tuple(suspects)]
         half = len(suspects) // 2
@@ -169,11 +170,11 @@ class Bisect:
         for part in (suspects[:half], suspects[half:]):
             if self._is_bad(part, everything, good):
                 found += self._search(part, everything, good)
-        # Neither half alone: they are wrong only together.
+        # Neither half is bad alone, only both together.
         return found or [tuple(self._narrow(list(suspects), everything, good))]
 
     def _narrow(self, suspects: list[str], everything: Sequence[str], good: Result) -> list[str]:
-        """The suspects without those that the wrong result does not need."""
+        """Remove suspects without which the result is still wrong."""
         for name in list(suspects):
             rest = [other for other in suspects if other != name]
             if self._is_bad(rest, everything, good):
@@ -195,7 +196,7 @@ class Bisect:
             calls.mkdir()
             changes = {"ISTHMUS_DEBUG_CALLS": str(calls)}
             if forced:
-                changes["ISTHMUS_ROUTE"] = f"@{routes}"  # what it says last holds
+                changes["ISTHMUS_ROUTE"] = f"@{routes}"  # the last entry for an operator holds
             environment = {**self.environment, **changes}
             done = subprocess.run(self.command, env=environment, capture_output=True, text=True, check=False)
             result = Result(self._readings(done), called.read(calls, self.route))
@@ -205,12 +206,12 @@ class Bisect:
 
     def _readings(self, done: subprocess.CompletedProcess[str]) -> Readings:
         if done.returncode != 0:
-            raise DebugError(f"run {self.runs} ended with status {done.returncode}: {_cause(done.stderr)}")
+            raise DebugError(f"run {self.runs} exited with status {done.returncode}: {_cause(done.stderr)}")
         return readings.read(done.stdout, self.metric)
 
     def _agree(self, a: Result, b: Result) -> bool:
         if not a.readings.values or not b.readings.values:
-            raise DebugError(f"run {self.runs} printed nothing that --metric {self.metric!r} matches")
+            raise DebugError(f"run {self.runs}: no line of the output matches --metric {self.metric!r}")
         if a.readings.distance(b.readings) <= self._limit:
             return True
         return self.tolerance is None and a.readings.is_rounding(b.readings)
@@ -224,7 +225,7 @@ class Bisect:
 
 
 def _items(environment: Mapping[str, str]) -> list[str]:
-    """What ISTHMUS_ROUTE says already: it is part of the chip's own routes."""
+    """Return the entries of ISTHMUS_ROUTE: they are part of the chip's own routes."""
     text = options.text("route", environment)
     try:
         text = Path(text[1:]).read_text() if text.startswith("@") else text
@@ -234,7 +235,7 @@ def _items(environment: Mapping[str, str]) -> list[str]:
 
 
 def _cause(errors: str) -> str:
-    """The line that says why a run failed: a driver that was refused at the start, or the last one."""
+    """Return the line with the cause of a failed run: a refused setting, else the last line."""
     lines = errors.strip().splitlines() or ["no message"]
     refused = [line for line in lines if "ISTHMUS_ROUTE" in line or line.startswith("isthmus: ISTHMUS_")]
     return (refused or lines[-1:])[0]

@@ -1,4 +1,4 @@
-"""One call of an operator, as the tools see it."""
+"""One intercepted call of an operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# They write their running statistics, though their schemas do not say so.
+# They write their running statistics, which their schemas do not declare.
 _SILENT = frozenset(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
 _STATISTICS = ("running_mean", "running_var")
 
@@ -21,9 +21,9 @@ class Call:
 
     Attributes:
         name: overload, ``aten::add.Tensor``.
-        op: the same, callable.
-        args: positional arguments as the kernel got them; a tensor that PyTorch made of a number is a number.
-        kwargs: others.
+        op: the overload as a callable.
+        args: positional arguments of the kernel; a number that PyTorch wrapped in a tensor is a number.
+        kwargs: keyword arguments.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Call:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """Every argument of the schema by name, defaults included."""
+        """All arguments of the schema by name, defaults included."""
         values = {}
         for index, declared in enumerate(self.op._schema.arguments):
             if index < len(self.args):
@@ -55,7 +55,7 @@ class Call:
         return frozenset(a.name for a in self.op._schema.arguments if a.is_out)
 
     def results(self, returned: Any) -> list[tuple[str, torch.Tensor]]:
-        """What the call has produced: tensors returned, then arguments written that are not among them."""
+        """Return the tensors returned, then the written arguments not among them, with names."""
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
         names = [r.name or f"output {i}" for i, r in enumerate(self.op._schema.returns)]
         found = [
@@ -76,7 +76,7 @@ class Call:
         return tuple(name for name in self.arguments if name in self.written)
 
     def inputs(self) -> list[tuple[str, torch.Tensor]]:
-        """Tensors among its arguments that it reads, those of lists as ``name[0]``."""
+        """Return the tensors that the call reads, with names; those of lists as ``name[0]``."""
         return [
             pair
             for name, value in self.arguments.items()
@@ -86,14 +86,14 @@ class Call:
 
 
 def written(op: OpOverload) -> frozenset[str]:
-    """Names of the arguments that an overload writes."""
+    """Return the names of the arguments that an overload writes."""
     declared = {a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
     silent = op._schema.name in _SILENT
     return frozenset(declared | {a.name for a in op._schema.arguments if silent and a.name in _STATISTICS})
 
 
 def tensors_of(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """A tensor, or the tensors of a list, with names."""
+    """Yield a tensor, or the tensors of a list, with names."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, (tuple, list)):
@@ -103,7 +103,7 @@ def tensors_of(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def replaced(value: Any, replace: Any) -> Any:
-    """The value with every tensor in it, also in a list, given to a function."""
+    """Return a value with `replace` applied to every tensor in it, lists included."""
     if isinstance(value, torch.Tensor):
         return replace(value)
     if isinstance(value, (tuple, list)):
@@ -112,13 +112,13 @@ def replaced(value: Any, replace: Any) -> Any:
 
 
 def describe(tensor: torch.Tensor) -> str:
-    """``bfloat16[2, 128]``, with strides where it is not contiguous."""
+    """Describe a tensor: ``bfloat16[2, 128]``, with strides if it is not contiguous."""
     text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     return text if tensor.is_contiguous() else f"{text} strides {list(tensor.stride())}"
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and bits."""
+    """Return whether two tensors have the same shape, dtype and bits."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     flat = [t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]

@@ -1,4 +1,4 @@
-"""Which operators a run of ``isthmus bisect`` called, and which of them can be forced to another route."""
+"""The operators called by a run of ``isthmus bisect``, and which of them can be forced to another route."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _REFERENCES = ("decomposition", "delegate", "fallback")
 
 @dataclass(frozen=True)
 class Called:
-    """Packets (``aten::mm``) called on the chip's own route.
+    """Operator packets (``aten::mm``) called on the chip's own route.
 
     Attributes:
         operators: those that can be forced to the reference route.
-        random: those that draw random numbers: on another route they would draw others.
-        routeless: those that do not have the reference route.
+        random: those that draw random numbers; another route would draw others.
+        routeless: those without the reference route.
     """
 
     operators: tuple[str, ...] = ()
@@ -30,10 +30,10 @@ class Called:
 
 
 def read(folder: Path, route: str) -> Called:
-    """What the processes of a run have written.
+    """Read the files written by the processes of a run.
 
     Args:
-        folder: where.
+        folder: of the files.
         route: reference route.
     """
     own: set[str] = set()
@@ -50,12 +50,12 @@ def read(folder: Path, route: str) -> Called:
 
 
 def write(folder: Path) -> None:
-    """In a run, at its end: say which operators were called (ISTHMUS_DEBUG_CALLS)."""
+    """Write the operators that this process called (ISTHMUS_DEBUG_CALLS)."""
     import torch
 
     chip = getattr(torch, "chip")  # noqa: B009 - this package puts it there
     called = chip.dispatch_stats()["operators"]
-    # The reference routes end on the CPU: an operator without a kernel there stays where it is in every run.
+    # The reference routes end on the CPU: an operator without a CPU kernel is never forced.
     found = {n: e for n, e in called.items() if torch._C._dispatch_has_kernel_for_dispatch_key(n, "CPU")}
     for name, entry in found.items():
         if entry["route"] in OWN_ROUTES:
@@ -75,7 +75,7 @@ def _is_random(name: str) -> bool:
 
 
 def _has(chip: Any, name: str, route: str) -> bool:
-    """By forcing it, as the process ends."""
+    """Return whether the operator has a route; tried by forcing it, since the process is about to end."""
     try:
         chip.set_route(name, route)
     except ValueError:

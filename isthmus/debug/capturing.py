@@ -1,7 +1,7 @@
-"""Saving the arguments and results of calls, to run them again elsewhere.
+"""Save the arguments and results of calls, to replay them elsewhere.
 
-A folder holds one folder for each call: ``call.json`` and ``tensors.safetensors``. A tensor is stored as the run of
-elements from its first to its last, so that its strides come back.
+Each call has a folder with ``call.json`` and ``tensors.safetensors``. A tensor is stored as all elements from its
+first to its last in memory, which keeps its strides.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CALL, TENSORS = "call.json", "tensors.safetensors"
 
 
 class Capture:
-    """Saves calls until a limit is reached.
+    """A probe that saves calls until a limit is reached.
 
     Args:
-        folder: where; made with mode 0750, files 0640; None: ``capture`` in ISTHMUS_DEBUG_FOLDER.
-        calls: how many of each operator.
-        nbytes: of all calls together.
+        folder: destination, created with mode 0750, files 0640; None: ``capture`` in ISTHMUS_DEBUG_FOLDER.
+        calls: limit of calls per operator.
+        nbytes: limit of bytes of all calls together.
     """
 
     name = "capture"
@@ -48,7 +48,7 @@ class Capture:
         self._lock = threading.Lock()
 
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
-        """See one call."""
+        """Run one call and save it."""
         if self.saved.get(call.name, 0) >= self.limit_calls:
             self.left_out += 1
             return proceed()
@@ -98,14 +98,14 @@ class Capture:
             raise
 
     def summary(self) -> str:
-        """One line."""
+        """Return a summary in one line."""
         count = sum(self.saved.values())
-        left = f"; {self.left_out} more beyond the limits" if self.left_out else ""
+        left = f"; {self.left_out} more not saved, beyond the limits" if self.left_out else ""
         return f"capture: {count} calls of {len(self.saved)} operators ({self.nbytes} bytes) in {self.folder}{left}"
 
 
 def _store(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """A value as JSON, its tensors put aside."""
+    """Return a value as JSON; its tensors go to `tensors`."""
     if isinstance(value, torch.Tensor):
         return _store_tensor(key, value, tensors)
     if isinstance(value, (tuple, list)):

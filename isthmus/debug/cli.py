@@ -29,15 +29,16 @@ def add_to(app: typer.Typer) -> None:
 
 def debug(
     pid: Annotated[
-        int | None, typer.Argument(help="Process; without it, those that listen are listed.")
+        int | None, typer.Argument(help="Process ID; without it, list the processes that can be debugged.")
     ] = None,
     action: Annotated[
-        str, typer.Argument(help="compare, capture, fallback, overflow, time: switch on; off; status.")
+        str,
+        typer.Argument(help="Tool to enable (compare, capture, fallback, overflow, time), off or status."),
     ] = "status",
     pattern: Annotated[str, typer.Argument(help="Operators, such as 'aten::*mm*'.")] = "*",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = 30.0,
 ) -> None:
-    """Switch a debugging tool in a running job (one that `isthmus run` has started)."""
+    """Enable or disable a debugging tool in a running job started by `isthmus run`."""
     from isthmus.debug import control
 
     try:
@@ -52,20 +53,20 @@ def debug(
 
 
 def replay(
-    folder: Annotated[Path, typer.Argument(help="Folder of captured calls, or of one.")],
-    device: Annotated[str, typer.Option(help="Where to run: chip or cpu.")] = "chip",
+    folder: Annotated[Path, typer.Argument(help="Folder of captured calls, or of one call.")],
+    device: Annotated[str, typer.Option(help="Device to run on: chip or cpu.")] = "chip",
     compare: Annotated[
-        bool, typer.Option("--compare", help="Judge against the float64 reference too.")
+        bool, typer.Option("--compare", help="Also compare with the float64 reference.")
     ] = False,
-    times: Annotated[int, typer.Option(min=1, help="Run each so often; all must give the same bits.")] = 1,
+    times: Annotated[int, typer.Option(min=1, help="Runs of each call; all must give the same bits.")] = 1,
 ) -> None:
-    """Run captured calls again; status 3 if a result differs, 1 if a call cannot be used."""
+    """Replay captured calls. Exits with 3 if a result differs, 1 if a call cannot be replayed."""
     if device.partition(":")[0] not in ("chip", "cpu"):
         raise fail(f"--device {device}: give chip or cpu", 2)
     import torch
 
     if not hasattr(torch, device.partition(":")[0]) or not torch.get_device_module(device).is_available():
-        raise fail(f"--device {device}: it is not here; `isthmus doctor` says why")
+        raise fail(f"--device {device}: not available; see `isthmus doctor`")
     from isthmus.debug import replay as again
 
     failed, unusable = 0, 0
@@ -90,18 +91,18 @@ def bisect(
     metric: Annotated[
         str,
         typer.Option(
-            help="Regular expression with one group, a number on its output; the loss if not given."
+            help="Regular expression with one group that matches a number in the output; by default the loss."
         ),
     ] = "",
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Relative difference that counts as none; measured if not given."),
+        typer.Option(min=0.0, help="Relative difference up to which results are equal; measured by default."),
     ] = None,
     reference_route: Annotated[
-        str, typer.Option(help="Where the truth is: cpu, decomposition, delegate.")
+        str, typer.Option(help="Route whose results are correct: cpu, decomposition or delegate.")
     ] = "cpu",
 ) -> None:
-    """Find the operators that make a program's result wrong, by running it with ever fewer of them on the chip."""
+    """Find the operators that make a program's result wrong, by repeated runs with fewer operators on the chip."""
     from isthmus.debug import bisect as search
     from isthmus.debug import readings
     from isthmus.launch.run import Job, JobError

@@ -1,4 +1,4 @@
-"""Every watched call beside its float64 reference."""
+"""Compare calls with a float64 reference."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from isthmus.debug.origin import Origin, origin
 from isthmus.debug.record import Findings
 from isthmus.debug.verdict import Difference, judge
 
-# Results that are positions: where values are equal, another position is as right.
+# Their results are positions. Among equal values, any position is correct.
 _POSITIONS = frozenset(
     "argmax argmin cummax cummin kthvalue max median min mode nanmedian sort topk argsort msort".split()
 )
 
 
 class Compare:
-    """Runs each call beside the same overload on CPU in float64 and judges every element.
+    """A probe that compares every element of each call with the same overload on CPU in float64.
 
     Args:
-        findings: where verdicts go.
+        findings: receives the verdicts.
     """
 
     name = "compare"
@@ -32,7 +32,7 @@ class Compare:
         self.findings = findings
 
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
-        """See one call."""
+        """Run one call and compare its results."""
         with intercept.quietly():
             reason = reference.why_none(call)
             before = {} if reason else reference.snapshot(call)
@@ -56,7 +56,7 @@ class Compare:
         wrong = _modified(call, before)
         worst = -1.0
         if len(got) != len(expected.exact):
-            wrong.append(Difference("", f"{len(got)} results for {len(expected.exact)}"))
+            wrong.append(Difference("", f"{len(got)} results, expected {len(expected.exact)}"))
         else:
             for index, (name, tensor) in enumerate(got):
                 found, ulps = _judge_result(call, before, name, tensor, expected, index)
@@ -77,7 +77,7 @@ def _judge_result(
 
 
 def _is_tie(call: Call, before: dict[str, Any], got: torch.Tensor, native: torch.Tensor) -> bool:
-    """Whether positions differ only among equal values."""
+    """Return whether positions differ only among equal values."""
     values = before.get("self")
     base = call.name.partition("::")[2].partition(".")[0]
     if base not in _POSITIONS or not isinstance(values, torch.Tensor) or got.shape != native.shape:
@@ -96,7 +96,7 @@ def _is_tie(call: Call, before: dict[str, Any], got: torch.Tensor, native: torch
 
 
 def _modified(call: Call, before: dict[str, Any]) -> list[Difference]:
-    """Inputs that the call has changed though its schema does not say so."""
+    """Find inputs that the call modified without declaring it in its schema."""
     if not any(True for _ in call.inputs()):
         return []
     storages = {

@@ -1,9 +1,8 @@
-"""Switching tools in a running job from outside: a signal, a request in a file, an answer in a file.
+"""Enable and disable tools in a running job from outside, by a signal and two files.
 
-A process that listens has a handler for one real-time signal and a file with its name in a folder of its user; there
-is no thread, no socket and nothing polled. Only its user (or root) can signal it, and requests are read only from a
-folder that this user owns and nobody else can write. A request is carried out in the main thread, between two of its
-instructions.
+A listening process has a handler for one real-time signal, and a file with its name in its user's folder. It needs
+no thread, no socket and no polling. Only its user (or root) can signal it, and it reads requests only from a folder
+that its user owns and nobody else can write. The main thread handles a request between two instructions.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _RETRY = 0.02  # seconds
 
 
 class Process(NamedTuple):
-    """A process that listens.
+    """A process that accepts requests.
 
     Attributes:
-        pid: its number.
-        rank: of the distributed job, or "".
-        command: its command line.
-        started: clock ticks since boot, by which a reused number is told apart.
+        pid: process ID.
+        rank: in the distributed job, or "".
+        command: command line.
+        started: start time in clock ticks since boot; detects a reused process ID.
     """
 
     pid: int
@@ -44,10 +43,10 @@ class Process(NamedTuple):
 
 
 def folder() -> Path:
-    """Folder of the requests, this user's own; made if it is not there.
+    """Return the user's folder of requests, created if absent.
 
     Raises:
-        DebugError: it belongs to someone else or others may write in it.
+        DebugError: it belongs to another user, or others may write to it.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     path = Path(runtime) / "isthmus" if runtime and os.access(runtime, os.W_OK) else _temporary()
@@ -66,11 +65,11 @@ def _temporary() -> Path:
     return Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}"
 
 
-# ---- in the job
+# ---- in the job's process
 
 
 def install() -> None:
-    """Listen. Does nothing in another thread than the main one, or where the program uses the signal itself."""
+    """Start to listen; without effect outside the main thread, or if the program uses the signal itself."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
@@ -120,9 +119,9 @@ def _carry_out(action: str, pattern: str = "*") -> str:
     from isthmus.debug import sessions
 
     if action == "status":
-        return "\n".join(debug.status()) or "everything is off"
+        return "\n".join(debug.status()) or "all tools are off"
     if action == "off":
-        return sessions.stop_all() or "everything is off"
+        return sessions.stop_all() or "all tools are off"
     session = sessions.make(action, pattern).start()
     return (
         f"{action} {pattern}: on for {len(session.operators)} overloads"
@@ -137,11 +136,11 @@ def _write(path: Path, text: str) -> None:
     write_file(path, text.encode())
 
 
-# ---- outside of it
+# ---- in the process of the command
 
 
 def processes() -> list[Process]:
-    """Processes of this user that listen."""
+    """Return the listening processes of this user."""
     found = []
     for path in sorted(folder().glob("*.json")):
         try:
@@ -151,25 +150,26 @@ def processes() -> list[Process]:
         if _started(process.pid) == process.started:
             found.append(process)
         else:
-            path.unlink(missing_ok=True)  # it has ended without removing it
+            path.unlink(missing_ok=True)  # left by a process that was killed
     return found
 
 
 def ask(pid: int, action: str, pattern: str = "*", timeout: float = 30.0) -> str:
-    """Have a process carry something out.
+    """Send a request to a process and return its answer.
 
     Args:
-        pid: its number.
-        action: a tool to switch on, ``off`` or ``status``.
-        pattern: of operators.
-        timeout: seconds; the answer comes when the call into C that its main thread is in returns.
+        pid: process ID.
+        action: a tool to enable, ``off`` or ``status``.
+        pattern: operators.
+        timeout: seconds. The process answers once the current C call of its main thread returns.
 
     Raises:
-        DebugError: it does not listen, refuses or does not answer.
+        DebugError: the process does not listen, refuses the request, or times out.
     """
     if pid not in {process.pid for process in processes()}:
         raise DebugError(
-            f"process {pid} does not listen; start the job with `isthmus run`, or call isthmus.debug.listen() in it"
+            f"process {pid} cannot be debugged; start the job with `isthmus run`, or call isthmus.debug.listen() "
+            "in it"
         )
     request, answer = (folder() / f"{pid}.{ending}" for ending in ("request", "answer"))
     answer.unlink(missing_ok=True)
@@ -194,11 +194,13 @@ def _wait_for(answer: Path, pid: int, timeout: float) -> dict[str, object]:
         if not _started(pid):
             raise DebugError(f"process {pid} has ended")
         time.sleep(_RETRY)
-    raise DebugError(f"process {pid} has not answered for {timeout:g} s: its main thread is in one long call")
+    raise DebugError(
+        f"timed out after {timeout:g} s waiting for process {pid}: its main thread is in one long call"
+    )
 
 
 def _started(pid: int) -> str:
-    """Start time of a process; "" if there is none."""
+    """Return the start time of a process; "" if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""ISTHMUS_DEBUG and ISTHMUS_STREAM_CHECK: tools that are on from the first operator of a process."""
+"""Tools enabled from the start of a process, by ISTHMUS_DEBUG and ISTHMUS_STREAM_CHECK."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isthmus import options
 
 
 def start() -> None:
-    """Start what the environment asks for. A request that cannot be carried out ends the process with status 2."""
+    """Start the tools named by the environment; an invalid value exits with status 2."""
     _start_stream_check()
     text = options.text("debug")
     if calls := options.text("debug_calls"):

@@ -1,5 +1,5 @@
-"""What a request to the debugging tools may end in."""
+"""Errors raised by the debugging tools."""
 
 
 class DebugError(ValueError):
-    """A request that cannot be carried out; the message is one line."""
+    """A request to a debugging tool is invalid; the message is one line."""

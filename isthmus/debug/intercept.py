@@ -1,9 +1,8 @@
-"""Standing between PyTorch's dispatcher and the chip's kernels, for the operators that a tool watches.
+"""Interception of calls between PyTorch's dispatcher and the chip's kernels.
 
-While a probe watches an operator, the operator's PrivateUse1 kernel is a Python function that hands each call through
-the probes to the kernel that was there before. Dispatch is process-wide, so that calls of every thread pass, those of
-backward included. When the last probe lets go, the registration is destroyed and the former kernel is the table's
-entry again: nothing stays on the path.
+While a probe watches an operator, the operator's PrivateUse1 kernel is a Python function that passes each call
+through the probes to the previous kernel. Dispatch is process-wide: calls of all threads pass, backward included.
+When the last probe is removed, the registration is destroyed and the previous kernel is restored.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from isthmus.debug.call import Call
 from isthmus.opset.names import matches
 
 KEY = "PrivateUse1"
-# Nothing to compute: views and bare memory are not kernels, and collectives belong to their process group.
+# They compute nothing (views, uninitialized memory) or belong to a process group (collectives).
 _NAMESPACES_LEFT_OUT = (
     "c10d",
     "_c10d_functional",
@@ -40,20 +39,20 @@ Proceed = Callable[[], Any]
 
 
 class NoOperator(ValueError):
-    """A pattern matches no operator that can be watched; the message is one line."""
+    """A pattern matches no operator that can be intercepted; the message is one line."""
 
 
 class Probe(Protocol):
-    """A tool that sees calls.
+    """A tool that intercepts calls.
 
     Attributes:
-        nearest: whether it wants to be closer to the kernel than those that do not.
+        nearest: whether it runs closer to the kernel than other probes.
     """
 
     nearest: bool
 
     def around(self, call: Call, proceed: Proceed) -> Any:
-        """See one call: ``proceed()`` runs it and returns its results, which are to be returned."""
+        """Handle one call: ``proceed()`` runs it and returns its results, which `around` must return."""
 
 
 class _Local(threading.local):
@@ -71,18 +70,18 @@ _changing = False
 
 
 def overloads(pattern: str) -> list[str]:
-    """Names of the overloads with a kernel of the chip that a pattern matches.
+    """Return the names of the overloads with a chip kernel that match a pattern.
 
     Args:
         pattern: such as ``aten::mm``, ``*softmax*`` or ``add.Tensor``; with or without namespace and overload.
 
     Raises:
-        NoOperator: there is none.
+        NoOperator: no overload matches.
     """
     found = sorted(name for name in _all_with_kernel() if matches(name, pattern))
     if not found:
         raise NoOperator(
-            f"{pattern}: no operator with a kernel on the chip matches; `isthmus ops` prints them"
+            f"{pattern}: matches no operator with a kernel on the chip; `isthmus ops` lists them"
         )
     return found
 
@@ -97,7 +96,7 @@ def _all_with_kernel() -> Iterator[str]:
 
 
 def _is_whole_composite(name: str) -> bool:
-    """Whether the chip registers a composite's name only to take it apart itself; its parts are watched."""
+    """Return whether the operator is a composite: the operators it calls are intercepted instead."""
     return _has_kernel(name, "CompositeImplicitAutograd") and not _has_kernel(name, "CPU")
 
 
@@ -108,20 +107,20 @@ def _has_kernel(name: str, key: str) -> bool:
 def _is_view(name: str) -> bool:
     try:
         returns = overload_named(name)._schema.returns
-    except AttributeError:  # one that Python cannot reach
+    except AttributeError:  # not reachable from Python
         return True
     return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 def overload_named(name: str) -> OpOverload:
-    """The overload of a name such as ``aten::add.Tensor``. Raises AttributeError."""
+    """Return the overload of a name such as ``aten::add.Tensor``. Raises AttributeError."""
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
 
 
 def watch(probe: Probe, names: list[str]) -> None:
-    """Show a probe every call of these overloads from now on. An earlier probe is closer to the kernel."""
+    """Pass calls of these overloads to a probe. An earlier probe is closer to the kernel."""
     with _lock:
         for name in names:
             _probes.setdefault(name, []).append(probe)
@@ -129,7 +128,7 @@ def watch(probe: Probe, names: list[str]) -> None:
 
 
 def forget(probe: Probe) -> None:
-    """Show a probe nothing more."""
+    """Stop passing calls to a probe."""
     with _lock:
         for name in [name for name, probes in _probes.items() if probe in probes]:
             _probes[name].remove(probe)
@@ -139,18 +138,18 @@ def forget(probe: Probe) -> None:
 
 
 def watched() -> list[str]:
-    """Names of the overloads that a probe watches now."""
+    """Return the names of all intercepted overloads."""
     return sorted(_probes)
 
 
 def is_changing() -> bool:
-    """Whether registrations are being made right now: a signal handler may have to come back later."""
+    """Return whether registrations are changing: a signal handler must retry later."""
     return _changing
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """What runs inside, in this thread, is a tool's own work: no probe sees it, no autograd, mode or autocast."""
+    """Hide this thread's calls, the tool's own work, from probes, autograd, modes and autocast."""
     before, _local.quiet = _local.quiet, True
     try:
         with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
@@ -160,7 +159,7 @@ def quietly() -> Iterator[None]:
 
 
 def _register() -> None:
-    """Make the dispatcher's entries what ``_probes`` says."""
+    """Update the dispatcher's entries from ``_probes``."""
     global _changing
     _changing = True
     try:
@@ -173,7 +172,7 @@ def _register() -> None:
 def _unregister() -> None:
     if _active == 0:
         _retired.clear()
-    # Calls may be under way in kernels that are about to go, the one that this is called from among them.
+    # Calls may still be running in these kernels, perhaps the one that led here.
     _retired.extend(torch.library.get_kernel(op, KEY) for op in _registered)
     _registered.clear()
     while _libraries:
@@ -204,7 +203,7 @@ def _register_probes() -> None:
 
 
 def _entry(op: OpOverload, name: str, kernel: Any, probes: tuple[Probe, ...]) -> Callable[..., Any]:
-    """The Python kernel of one overload: through the probes to the kernel that was there."""
+    """Make the Python kernel of one overload: through the probes to the previous kernel."""
     takes_tensor = [isinstance(a.type, torch.TensorType) for a in op._schema.arguments]
 
     def original(keys: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -247,11 +246,11 @@ def _around(probe: Probe, call: Call, proceed: Proceed) -> Proceed:
 
 
 class _Inside:
-    """Runs a function where PyTorch takes Python numbers as tensors.
+    """A function to run where PyTorch accepts Python numbers as tensors.
 
-    PyTorch hands ``x + 2``'s 2, a tensor marked as a number, to a Python kernel as a number, and a kernel called in
-    turn refuses it, unless the call comes from ``torch.ops.aten.add`` and its like. An object with
-    ``__torch_function__`` is called inside of that.
+    In ``x + 2``, PyTorch passes the 2 to a Python kernel as a number, and another kernel refuses it as a tensor
+    argument, except inside ``torch.ops.aten.add`` and similar operators. Such an operator calls the
+    ``__torch_function__`` of this object.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -264,15 +263,15 @@ class _Inside:
 
 
 def numbers_as_tensors(function: Callable[[], Any]) -> Any:
-    """Run a function where PyTorch takes Python numbers for tensor arguments, as arithmetic with numbers does."""
+    """Run a function where PyTorch accepts Python numbers as tensor arguments."""
     with torch._C._EnableTorchFunction():
         return torch.ops.aten.add.Tensor._op(_Inside(function), 0)
 
 
 def call_on(op: OpOverload, key: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call an overload's kernel for a dispatch key; a number may stand where the schema says tensor.
+    """Call an overload's kernel for a dispatch key; a number may replace a tensor argument.
 
-    Not through ``op(...)``, which takes numbers for tensors in arithmetic alone.
+    Unlike ``op(...)``, which accepts numbers as tensors only in arithmetic.
     """
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
     return numbers_as_tensors(lambda: op.redispatch(keys, *args, **kwargs))

@@ -1,4 +1,4 @@
-"""Which line of the user's program an operator call comes from; in backward, the line of the forward call."""
+"""The line of the user's program that called an operator; in backward, the line of the forward call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KEPT = 1 << 18
 
 
 class Origin(NamedTuple):
-    """Where a call comes from.
+    """The origin of a call.
 
     Attributes:
-        line: ``train.py:12`` of the program, "" where there is none.
-        library: ``modeling_llama.py:88``: the nearest line of a package outside PyTorch, where one is in between.
-        backward: whether the call belongs to backward; the lines are then those of the forward call.
+        line: ``train.py:12`` of the program, or "".
+        library: ``modeling_llama.py:88``, the innermost line of a package other than PyTorch, or "".
+        backward: whether the call belongs to backward; the lines are those of the forward call.
         node: name of the autograd node, in backward.
     """
 
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
     node: str = ""
 
     def __str__(self) -> str:
-        text = self.line or "no line of the program"
+        text = self.line or "unknown line"
         text += f" (in {self.library})" if self.library else ""
         return f"backward of {text}" if self.backward else text
 
@@ -41,10 +41,10 @@ _forward: dict[int, tuple[Origin, bool]] = {}
 
 
 def origin(requires_grad: bool) -> Origin:
-    """Origin of the call under way.
+    """Return the origin of the current call.
 
     Args:
-        requires_grad: whether autograd records the call: its line is then that of the newest autograd node.
+        requires_grad: whether autograd records the call: its line then belongs to the newest autograd node.
     """
     found, in_engine = _walk()
     node: Any = torch._C._current_autograd_node() if torch._C._current_graph_task_id() != -1 else None
@@ -56,7 +56,7 @@ def origin(requires_grad: bool) -> Origin:
 
 
 def program_frame() -> FrameType | None:
-    """The innermost frame of the program on this thread's stack; None where there is none."""
+    """Return the innermost frame of the program on this thread's stack, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _kind(frame.f_code.co_filename) != "user":
         frame = frame.f_back
@@ -71,8 +71,8 @@ def forget() -> None:
 def _remember(found: Origin, recorded: bool) -> None:
     number = torch._C._autograd._get_sequence_nr() - 1
     known = _forward.get(number)
-    # A call that autograd does not record says nothing of the node, unless nothing better is known of it: a view's,
-    # or that of an autograd.Function, whose forward runs without gradients.
+    # A call that autograd does not record is kept only until a recorded one is known: a view, or the forward of an
+    # autograd.Function, which runs without gradients.
     if known is None or (recorded and not known[1]):
         _forward[number] = (found, recorded)
     if len(_forward) > _KEPT:
@@ -88,7 +88,7 @@ def _line_of(number: int) -> Origin:
 
 
 def _walk() -> tuple[Origin, bool]:
-    """First lines outside PyTorch, and whether the autograd engine was met before any of the program."""
+    """Return the origin, and whether the autograd engine is on the stack inside of the program."""
     library, in_engine = "", False
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
@@ -110,7 +110,7 @@ def _text(frame: FrameType) -> str:
 
 @cache
 def _kind(file: str) -> str:
-    """user, library, or hidden: PyTorch, this package, Python itself."""
+    """Classify a file: user, library, or hidden (PyTorch, this package, Python itself)."""
     if file.startswith("<") and file not in ("<stdin>", "<string>"):
         return "hidden"
     parts = Path(file).parts

@@ -1,4 +1,4 @@
-"""The first call that turns finite numbers into NaN or infinity."""
+"""Find calls that produce NaN or infinity from finite inputs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from isthmus.debug.record import Findings
 
 
 class Overflow:
-    """Reports calls with NaN or infinity in a result and none in any input: the producers.
+    """A probe that reports calls with NaN or infinity in a result and none in any input: the producers.
 
-    A literal infinity among the arguments is meant, as in masks: such a call is none.
+    A literal infinity among the arguments is intended, as in masks: such a call is not reported.
 
     Args:
-        findings: where producers go. The first one counts; others follow from it, most likely.
+        findings: receives the producers. The first one matters; the others most likely follow from it.
     """
 
     name = "overflow"
@@ -29,10 +29,10 @@ class Overflow:
         self.findings = findings
 
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
-        """See one call."""
+        """Run one call and check its results."""
         where = origin(any(tensor.requires_grad for _, tensor in call.inputs()))
         with intercept.quietly():
-            # What is overwritten cannot be looked at later.
+            # Overwritten inputs must be checked before the call.
             read = [n for n in call.op_written_in_order if n not in call.out]
             overwritten = [pair for name in read for pair in tensors_of(name, call.arguments[name])]
             was_finite = all(is_finite(tensor) for _, tensor in overwritten)
@@ -72,7 +72,7 @@ class Overflow:
 
 def _has_finite_inputs(call: Call) -> bool:
     for name, value in call.arguments.items():
-        if name in call.written:  # looked at before the call
+        if name in call.written:  # checked before the call
             continue
         items = value if isinstance(value, (tuple, list)) else (value,)
         if any(isinstance(item, (float, complex)) and not _is_finite_number(item) for item in items):
@@ -87,14 +87,14 @@ def _is_finite_number(value: complex) -> bool:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether it has neither NaN nor infinity; integers have not."""
+    """Return whether a tensor has neither NaN nor infinity; always True for integers."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout != torch.strided:
         return True
     return bool(tensor.detach().isfinite().all().item())
 
 
 def range_of(tensor: torch.Tensor) -> str:
-    """``-1.5..3`` of a tensor with elements."""
+    """Return the range of a tensor, such as ``-1.5..3``; "" if it is empty or not comparable."""
     if (
         tensor.numel() == 0
         or tensor.is_complex()

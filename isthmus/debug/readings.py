@@ -1,4 +1,4 @@
-"""The numbers that a program printed, and how far those of two runs are apart."""
+"""The numbers printed by a program, and the difference between two runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from isthmus.debug.errors import DebugError
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)\b"
-# "lm loss: 5.38E+00", "loss 5.384", "loss=5.38", "{'loss': 5.38}"; not "loss scale: 1.0", which is no loss.
+# Matches "lm loss: 5.38E+00", "loss 5.384", "loss=5.38", "{'loss': 5.38}", but not "loss scale: 1.0".
 METRIC = rf"(?i)loss\b(?!\s*scale)[^\w\n+-]{{0,12}}(?:is\s+|tensor\()?({_NUMBER})"
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What the metric matched in one run.
+    """The matches of the metric in one run.
 
     Attributes:
-        values: in order.
-        units: one unit in the last digit printed, of each.
-        line: that the last one stands in.
+        values: in order of output.
+        units: one unit in the last printed digit of each value.
+        line: the line of the last value.
     """
 
     values: tuple[float, ...] = ()
@@ -29,17 +29,17 @@ class Readings:
     line: str = ""
 
     def distances(self, other: Readings) -> list[float]:
-        """Relative difference of each value; infinity alone where there are not as many."""
+        """Return the relative difference of each value; [inf] if the numbers of values differ."""
         if len(self.values) != len(other.values):
             return [math.inf]
         return [_distance(a, b) for a, b in zip(self.values, other.values, strict=True)]
 
     def distance(self, other: Readings) -> float:
-        """The largest of them."""
+        """Return the largest relative difference."""
         return max(self.distances(other), default=0.0)
 
     def beside(self, other: Readings) -> tuple[str, str]:
-        """The two values that are farthest apart, or how many there are where that is the difference."""
+        """Return the two values that are farthest apart, or the two counts if these differ."""
         distances = self.distances(other)
         if len(self.values) != len(other.values):
             return f"{len(self.values)} numbers", f"{len(other.values)} numbers"
@@ -47,7 +47,7 @@ class Readings:
         return f"{self.values[worst]:.9g}", f"{other.values[worst]:.9g}"
 
     def is_rounding(self, other: Readings) -> bool:
-        """Whether no value differs by more than one unit in the last digit printed."""
+        """Return whether no value differs by more than one unit in the last printed digit."""
         if len(self.values) != len(other.values):
             return False
         rows = zip(self.values, other.values, self.units, other.units, strict=True)
@@ -55,13 +55,13 @@ class Readings:
 
 
 def read(text: str, metric: str = METRIC) -> Readings:
-    """Find the numbers in what a program printed.
+    """Find the numbers in a program's output.
 
-    Of the default metric only lines of the most frequent form count, the later one of two that are as frequent: a
-    summary at the end, which repeats the first loss, is no step of training.
+    With the default metric only lines of the most frequent form count (of two equally frequent forms, the later one):
+    a final summary that repeats the first loss is not a training step.
 
     Raises:
-        DebugError: the metric is no regular expression with one group, or the group is not a number.
+        DebugError: the metric is not a regular expression with one group, or the group is not a number.
     """
     found = list(compiled(metric).finditer(text))
     lines = [_line_at(text, match) for match in found]
@@ -79,17 +79,19 @@ def read(text: str, metric: str = METRIC) -> Readings:
 
 
 def compiled(metric: str) -> re.Pattern[str]:
-    """The metric as a pattern of at most one group.
+    """Compile the metric, a pattern of at most one group.
 
     Raises:
-        DebugError: it is none.
+        DebugError: the metric is invalid.
     """
     try:
         pattern = re.compile(metric)
     except re.error as error:
-        raise DebugError(f"--metric {metric!r} is no regular expression: {error}") from None
+        raise DebugError(f"--metric {metric!r}: not a regular expression: {error}") from None
     if pattern.groups > 1:
-        raise DebugError(f"--metric {metric!r}: it has {pattern.groups} groups; give one, (?:...) for others")
+        raise DebugError(
+            f"--metric {metric!r}: has {pattern.groups} groups; give one, and use (?:...) for others"
+        )
     return pattern
 
 
@@ -100,7 +102,7 @@ def _line_at(text: str, match: re.Match[str]) -> str:
 
 
 def _form(line: str) -> str:
-    """A line without its numbers."""
+    """Return a line with its numbers replaced by #."""
     return " ".join(re.sub(r"[-+]?\d[\d.,]*(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b", "#", line).split())
 
 

@@ -1,4 +1,4 @@
-"""What the tools find: lines on standard error, a file of JSON lines, a summary at the end, the exit code."""
+"""Output of the debugging tools: lines on standard error, a JSON Lines file, a summary, the exit status."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ EXIT_CODE = 3
 
 
 def folder() -> Path:
-    """Where the tools write (ISTHMUS_DEBUG_FOLDER); made when first needed, mode 0750."""
+    """Return the output folder (ISTHMUS_DEBUG_FOLDER), created with mode 0750 if absent."""
     path = folder_path()
     make_folder(path)
     return path
 
 
 def folder_path() -> Path:
-    """The same, not made."""
+    """Return the path of the output folder without creating it."""
     return Path(options.text("debug_folder"))
 
 
 def tell(text: str) -> None:
-    """One line on standard error, after what the program has printed."""
+    """Print a line to standard error, after flushing the program's output."""
     sys.stdout.flush()
     print(f"isthmus: {text}", file=sys.stderr, flush=True)
 
 
 def rank() -> str:
-    """``rank 3``, or "" outside of a distributed job."""
+    """Return ``rank 3``, or "" outside a distributed job."""
     return f"rank {os.environ['RANK']}" if os.environ.get("RANK") else ""
 
 
 def process_name() -> str:
-    """``rank-3-4711`` or ``4711``: for names of files."""
+    """Return ``rank-3-4711`` or ``4711``, for file names."""
     return "-".join([*rank().split(), str(os.getpid())])
 
 
 class Findings:
-    """Verdicts of one tool.
+    """The verdicts of one tool.
 
     Args:
-        tool: its name.
-        shown: how many failures are printed as they come.
+        tool: name of the tool.
+        shown: number of failures to print during the run.
     """
 
     def __init__(self, tool: str, shown: int = 10) -> None:
@@ -63,18 +63,18 @@ class Findings:
         self._file: TextIO | None = None
 
     def skip(self, operator: str, reason: str) -> None:
-        """Note that an operator's calls are not judged."""
+        """Record that an operator's calls are not judged, and why."""
         if operator not in self.skipped:
             self.skipped[operator] = reason
             self.write({"operator": operator, "skipped": reason})
 
     def count(self, operator: str) -> None:
-        """Count a call that is judged."""
+        """Count a judged call."""
         self.calls += 1
         self.seen[operator] += 1
 
     def verdict(self, row: dict[str, Any], failed: bool) -> None:
-        """Write a verdict; print it if it failed and not too many have."""
+        """Write a verdict; also print it if it is one of the first failures."""
         self.write({"verdict": "fail" if failed else "pass", **row})
         if not failed:
             return
@@ -95,7 +95,7 @@ class Findings:
             self._file.flush()
 
     def close(self) -> str:
-        """Close the file; the summary, in one line."""
+        """Close the file and return a summary in one line."""
         where = ""
         if self._file is not None:
             where = f"; {self._file.name}"
@@ -119,24 +119,24 @@ _failed_tools: set[str] = set()
 
 
 def process_failed(tool: str) -> None:
-    """This process ends with status 3, whatever its program does."""
+    """Make this process exit with status 3, whatever its program does."""
     _failed_tools.add(tool)
 
 
 def failed() -> bool:
-    """Whether a tool has failed this process."""
+    """Return whether a tool found a failure in this process."""
     return bool(_failed_tools)
 
 
 def reset() -> None:
-    """Forget that a tool has failed. For a program that has looked at the failures itself, and for tests."""
+    """Clear the failure of this process, for programs that handle failures themselves, and for tests."""
     _failed_tools.clear()
 
 
 def _leave() -> None:
     if not _failed_tools:
         return
-    tell(f"{', '.join(sorted(_failed_tools))} found failures: status {EXIT_CODE}")
+    tell(f"{', '.join(sorted(_failed_tools))} found failures: exit status {EXIT_CODE}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(EXIT_CODE)

@@ -1,4 +1,4 @@
-"""What a call should give: the same overload on CPU, in float64 and in the dtypes of the call."""
+"""Reference results of a call: the same overload on CPU, in float64 and in the call's dtypes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from isthmus.debug.call import Call, replaced
 from isthmus.debug.intercept import call_on, numbers_as_tensors, overload_named
 from isthmus.debug.verdict import Limit
 
-# What these give jumps, or depends on the dtype itself: another dtype has other jumps.
+# Their results are discontinuous or depend on the dtype, so a wider dtype gives others.
 _OWN_DTYPE = frozenset(
     """bucketize ceil floor floor_divide fmod frac frexp heaviside histc nan_to_num nextafter remainder round
     searchsorted sign signbit threshold threshold_backward trunc""".split()
 )
-# What other devices are called by, and what the CPU calls the same.
+# Names on accelerators, and the CPU's names of the same operators.
 _STAND_INS = {
     "aten::convolution_overrideable": "aten::convolution",
     "aten::convolution_backward_overrideable": "aten::convolution_backward",
 }
-# Their workspace is a result that means nothing to others.
+# One of their results is a workspace with private contents.
 _OPAQUE = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward")
 _WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
@@ -34,8 +34,8 @@ class Expected:
 
     Attributes:
         exact: names and tensors, floats in float64.
-        native: tensors of the CPU's own kernel in the dtypes of the call.
-        magnitudes: what the operator sums, in absolute values; None where it is not known.
+        native: results of the CPU kernel in the call's dtypes.
+        magnitudes: sums of the absolute values of the terms; None if unknown.
     """
 
     exact: list[tuple[str, torch.Tensor]]
@@ -44,22 +44,22 @@ class Expected:
 
 
 class NoReference(Exception):
-    """The call has no reference; the message says why, in a few words."""
+    """The call has no reference; the message is the reason in a few words."""
 
 
 def why_none(call: Call) -> str:
-    """Why a call cannot be compared, or ""."""
+    """Return why a call has no reference, or ""."""
     if is_random(call):
-        return "it draws random numbers"
+        return "draws random numbers"
     if any(t.layout != torch.strided or t.is_quantized or t.is_nested for _, t in call.inputs()):
-        return "a tensor is not strided"
+        return "has a tensor that is not strided"
     if call.name in _OPAQUE:
-        return "it keeps a workspace of its own"
+        return "returns a private workspace"
     return ""
 
 
 def is_random(call: Call) -> bool:
-    """Whether its results depend on a generator; attention and dropout with probability 0 do not."""
+    """Return whether the results depend on a generator; those of dropout with probability 0 do not."""
     chances = [call.arguments[name] for name in ("dropout_p", "dropout") if name in call.arguments]
     if chances:
         return any(bool(chance) for chance in chances)
@@ -68,7 +68,7 @@ def is_random(call: Call) -> bool:
 
 
 def snapshot(call: Call) -> dict[str, Any]:
-    """Arguments of a call with every tensor copied to the CPU, by name."""
+    """Return the arguments of a call by name, with every tensor copied to the CPU."""
     return {name: replaced(value, _to_cpu) for name, value in call.arguments.items()}
 
 
@@ -81,7 +81,7 @@ def expected(name: str, arguments: dict[str, Any]) -> Expected:
     """Compute the reference from a snapshot.
 
     Raises:
-        NoReference: the CPU has no such operator for these dtypes, or refuses the arguments.
+        NoReference: the CPU does not support the operator with these dtypes or arguments.
     """
     name, arguments = _stand_in(name, arguments)
     op = overload_named(name)
@@ -93,7 +93,7 @@ def expected(name: str, arguments: dict[str, Any]) -> Expected:
         except NoReference:  # it has no float64 kernel
             exact = native
     if len(exact) != len(native):
-        raise NoReference("in float64 it gives another number of results")
+        raise NoReference("the number of results differs in float64")
     return Expected(exact, [t for _, t in native], _magnitudes(name, arguments, len(exact)))
 
 
@@ -110,21 +110,21 @@ def _is_own(op: OpOverload) -> bool:
 
 
 def run(op: OpOverload, arguments: dict[str, Any], wide: bool) -> list[tuple[str, torch.Tensor]]:
-    """Results of an overload on CPU copies of the arguments, which stay as they are.
+    """Run an overload on CPU copies of the arguments and return its results.
 
     Args:
         arguments: by name, tensors on CPU.
-        wide: floats as float64, also where the arguments name a dtype.
+        wide: convert floats to float64, also dtypes given as arguments.
 
     Raises:
-        NoReference: it failed.
+        NoReference: the call failed.
     """
     args, kwargs = _split(op, {name: _convert(name, value, wide) for name, value in arguments.items()})
     try:
         returned = call_on(op, "CPU", args, kwargs)
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise NoReference(f"the CPU refuses it: {first}") from None
+        raise NoReference(f"failed on the CPU: {first}") from None
     return Call(op.name(), op, tuple(args), kwargs).results(returned)
 
 
@@ -152,7 +152,7 @@ def _copied(tensor: torch.Tensor, wide: bool) -> torch.Tensor:
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 for floats, complex128 for complex numbers, others as they are."""
+    """Return float64 for floats, complex128 for complex dtypes, and other dtypes unchanged."""
     return torch.float64 if dtype.is_floating_point else _WIDE.get(dtype, dtype)
 
 
@@ -165,7 +165,7 @@ def _magnitudes(name: str, arguments: dict[str, Any], count: int) -> list[torch.
     values = {key: _convert(key, value, True) for key, value in arguments.items() if key in wanted}
     try:
         made = numbers_as_tensors(lambda: operator.magnitude(**values))
-    except Exception:  # what the opset does not speak of, such as fewer key heads than queries, no statistics
+    except Exception:  # arguments outside the opset's definition, such as fewer key heads than query heads
         return nothing
     flat = list(_flattened(made))
     return flat if len(flat) == count else nothing
@@ -188,7 +188,7 @@ def _operator(name: str) -> Any:
 
 
 def limit_of(name: str, dtype: torch.dtype) -> Limit:
-    """Tolerance of the opset for an overload and a dtype; the default where the opset has none."""
+    """Return the opset's tolerance for an overload and a dtype, or the default."""
     operator = _operator(name)
     found = operator and operator.tolerance.get(str(dtype).removeprefix("torch."))
     pointwise = torch.Tag.pointwise in overload_named(_STAND_INS.get(name, name)).tags

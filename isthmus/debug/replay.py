@@ -1,4 +1,4 @@
-"""Running captured calls again: against what they gave, and against the float64 reference."""
+"""Replay captured calls and compare the results with the captured ones and with a float64 reference."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from isthmus.debug.verdict import Difference, Limit, judge
 
 
 class ReplayError(ValueError):
-    """A captured call cannot be used; the message is one line."""
+    """A captured call cannot be replayed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A call read back.
+    """A captured call.
 
     Attributes:
-        folder: where it was.
+        folder: its folder.
         name: overload.
-        line: where it came from.
+        line: line of the program that made the call.
         random: whether its results depend on a generator.
-        arguments: by name, tensors on CPU; a device is that of the tensors it was made on.
+        arguments: by name, tensors on CPU.
         results: names and tensors.
     """
 
@@ -45,14 +45,14 @@ class Captured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One call run again.
+    """The result of a replay.
 
     Attributes:
         captured: the call.
-        same: whether its results are the captured ones, bit for bit.
+        same: whether the results equal the captured ones bit for bit.
         repeatable: whether every run gave the same bits.
-        wrong: what differs from the captured results by more than the tolerance, and from the reference if asked.
-        problem: why it could not be judged, or "".
+        wrong: differences beyond the tolerance from the captured results, and from the reference if requested.
+        problem: why the call could not be judged, or "".
     """
 
     captured: Captured
@@ -63,14 +63,14 @@ class Outcome:
 
 
 def folders(root: Path) -> list[Path]:
-    """Folders of captured calls: the root, if it is one, or those in it.
+    """Return the folders of captured calls: the root itself, or those in it.
 
     Raises:
-        ReplayError: there is none.
+        ReplayError: the root has no captured calls.
     """
     found = [root] if (root / CALL).is_file() else sorted(p.parent for p in root.glob(f"[!.]*/{CALL}"))
     if not found:
-        raise ReplayError(f"{root}: no captured call in it; `isthmus.debug.capture` makes them")
+        raise ReplayError(f"{root}: contains no captured calls; create them with isthmus.debug.capture")
     return found
 
 
@@ -78,13 +78,13 @@ def read(folder: Path) -> Captured:
     """Read one call.
 
     Raises:
-        ReplayError: a file is missing, cut short or of another format.
+        ReplayError: a file is missing, truncated or of another format.
     """
     try:
         document = json.loads((folder / CALL).read_text())
         tensors = safetensors.torch.load((folder / TENSORS).read_bytes())
     except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise ReplayError(f"{folder}: cannot be read: {error}") from None
+        raise ReplayError(f"{folder}: cannot read the captured call: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ReplayError(f"{folder / CALL}: not a captured call of format {FORMAT}")
     try:
@@ -94,7 +94,9 @@ def read(folder: Path) -> Captured:
             folder, document["operator"], document["line"], document["random"], arguments, results
         )
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise ReplayError(f"{folder / CALL}: incomplete or altered: {error}; capture it again") from None
+        raise ReplayError(
+            f"{folder / CALL}: incomplete or modified: {error}; capture the call again"
+        ) from None
 
 
 def _load(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Any:
@@ -118,13 +120,13 @@ def _load(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcome:
-    """Run a call again.
+    """Replay a call.
 
     Args:
         captured: the call.
         device: ``cpu`` or ``chip``.
-        times: how often; each run must give the same bits.
-        compare: also judge against the float64 reference.
+        times: number of runs; all must give the same bits.
+        compare: also compare with the float64 reference.
     """
     try:
         op = overload_named(captured.name)
@@ -138,7 +140,7 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
             return Outcome(captured, False, False, (), str(error).splitlines()[0])
     repeatable = all(_same(runs[0], other) for other in runs[1:])
     if captured.random:
-        return Outcome(captured, False, repeatable, (), "it draws random numbers")
+        return Outcome(captured, False, repeatable, (), "not judged: draws random numbers")
     same = _same(runs[0], captured.results)
     expected: reference.Expected | None = None
     problem = ""
@@ -180,7 +182,7 @@ def _run(op: Any, arguments: dict[str, Any], device: str) -> list[tuple[str, tor
 
 
 def _copy_to(tensor: torch.Tensor, device: str) -> torch.Tensor:
-    """A copy with the same strides."""
+    """Copy a tensor with its strides."""
     if tensor.numel() == 0:
         return tensor.to(device)
     span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
@@ -198,9 +200,9 @@ def _against(
     former: list[tuple[str, torch.Tensor]],
     magnitudes: list[torch.Tensor | None],
 ) -> list[Difference]:
-    """What differs from the captured results: two honest results may be twice the tolerance apart."""
+    """Compare with the captured results; two correct results may be twice the tolerance apart."""
     if len(got) != len(former):
-        return [Difference("", f"{len(got)} results for {len(former)}")]
+        return [Difference("", f"{len(got)} results, expected {len(former)}")]
     found = []
     for index, ((label, tensor), (_, then)) in enumerate(zip(got, former, strict=True)):
         one = reference.limit_of(name, tensor.dtype)
@@ -212,7 +214,7 @@ def _against(
 
 
 def line(outcome: Outcome) -> str:
-    """An outcome in one line."""
+    """Format an outcome as one line."""
     captured = outcome.captured
     head = f"{captured.name} ({captured.folder.name}, {captured.line or 'no line'})"
     if outcome.wrong:
@@ -221,5 +223,5 @@ def line(outcome: Outcome) -> str:
     if outcome.problem:
         return f"      {head}: {outcome.problem}"
     if not outcome.repeatable:
-        return f"WRONG {head}: another run gave other bits"
+        return f"WRONG {head}: not deterministic: two runs gave different bits"
     return f"ok    {head}: {'bit-equal' if outcome.same else 'within the tolerance'}"

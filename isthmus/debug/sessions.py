@@ -1,4 +1,4 @@
-"""What is switched on in this process: tools, each with a pattern of operators."""
+"""Sessions: the tools enabled in this process, each for a pattern of operators."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TOOLS = ("compare", "capture", "fallback", "overflow", "time")
 
 @dataclass(eq=False)
 class Session:
-    """One tool at work on the operators of a pattern. A context manager; leaving it stops the tool.
+    """A tool enabled for the operators of a pattern. A context manager; leaving it disables the tool.
 
     Attributes:
         tool: one of :data:`TOOLS`.
-        pattern: of operators.
-        operators: the overloads that it is at work on.
-        probe: the tool's own object, with what it has found; None for fallback.
+        pattern: operators.
+        operators: the matching overloads.
+        probe: the tool's object with its findings; None for fallback.
     """
 
     tool: str
@@ -41,7 +41,7 @@ class Session:
     summary: str = ""
 
     def start(self) -> Self:
-        """Switch it on, for every thread. Call it between operators, not inside one.
+        """Enable the tool in all threads. Must not be called from inside an operator.
 
         Raises:
             DebugError: the pattern matches no operator.
@@ -58,7 +58,7 @@ class Session:
         return self
 
     def stop(self) -> str:
-        """Switch it off: the operators' former kernels are back. The summary, in one line or more."""
+        """Disable the tool, restore the previous kernels, and return the summary in one or more lines."""
         if self.running:
             self.running = False
             _sessions.remove(self)
@@ -70,7 +70,7 @@ class Session:
         return self.summary
 
     def report(self) -> str:
-        """What it has found so far, in one line or more."""
+        """Return the findings so far in one or more lines."""
         return _REPORTS[self.tool](self)
 
     def _force(self, route: str) -> None:
@@ -93,36 +93,36 @@ _sessions: list[Session] = []
 
 
 def sessions() -> tuple[Session, ...]:
-    """Those that are switched on."""
+    """Return the enabled sessions."""
     return tuple(_sessions)
 
 
 def make(tool: str, pattern: str, **limits: Any) -> Session:
-    """A session that is not started yet.
+    """Make a session without starting it.
 
     Args:
         tool: one of :data:`TOOLS`.
-        pattern: of operators, such as ``aten::*mm*``; for fallback also ``@file``, one pattern a line.
+        pattern: operators, such as ``aten::*mm*``; for fallback also ``@file`` with one pattern per line.
         limits: of the tool: ``shown`` (compare, overflow), ``folder``, ``calls``, ``nbytes`` (capture).
 
     Raises:
-        DebugError: there is no such tool.
+        DebugError: unknown tool.
     """
     if tool not in TOOLS:
-        raise DebugError(f"{tool}: no such tool; there are {', '.join(TOOLS)}")
+        raise DebugError(f"unknown tool {tool!r}; expected one of {', '.join(TOOLS)}")
     return Session(tool, pattern, probe=_PROBES[tool](limits))
 
 
 def stop_all() -> str:
-    """Switch everything off; the summaries."""
+    """Disable all tools and return their summaries."""
     return "\n".join(session.stop() for session in reversed(sessions()))
 
 
 def start_listed(text: str) -> list[Session]:
-    """Start what ISTHMUS_DEBUG lists: ``compare:aten::*mm*,overflow:*``.
+    """Start the tools listed in ISTHMUS_DEBUG: ``compare:aten::*mm*,overflow:*``.
 
     Raises:
-        DebugError: an item is not ``tool:pattern``, or cannot be started; nothing is on then.
+        DebugError: an item is not ``tool:pattern`` or cannot be started; no tool is enabled then.
     """
     started: list[Session] = []
     try:
@@ -163,7 +163,7 @@ def _time_report(session: Session) -> str:
 
 def _fallback_report(session: Session) -> str:
     calls = _fallback_calls() - session.before
-    return f"fallback: {session.pattern}: {calls} calls ran on CPU copies (of every operator on that route)"
+    return f"fallback: {session.pattern}: {calls} calls ran on CPU copies (of all operators on that route)"
 
 
 def _fallback_calls() -> int:
@@ -193,7 +193,7 @@ _PROBES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def _at_exit() -> None:
-    if not _sessions or not _chip().is_initialized():  # a launcher only carries the variable to its children
+    if not _sessions or not _chip().is_initialized():  # a launcher only passes the variable to its children
         return
     for session in sessions():
         for line in session.stop().splitlines():

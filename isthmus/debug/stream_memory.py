@@ -1,4 +1,4 @@
-"""What was last done with each piece of memory, and on which stream."""
+"""The last accesses to each storage, with their streams."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from isthmus.debug.origin import Origin
 from isthmus.debug.stream_clocks import Clocks, StreamKey
 
-_LARGEST_MASK = 1 << 28  # elements; larger regions are compared by their ends alone
+_LARGEST_MASK = 1 << 28  # elements; larger regions are compared only by their bounds
 _LOOK_FOR_DEAD = 4096
 
 
 class Region(NamedTuple):
-    """The bytes of a tensor in its storage.
+    """The bytes of a tensor within its storage.
 
     Attributes:
-        first: byte where it begins.
-        end: byte behind the last one.
-        itemsize: bytes of an element.
+        first: offset of the first byte.
+        end: offset after the last byte.
+        itemsize: bytes per element.
         shape: of the tensor.
         strides: in elements.
     """
@@ -37,14 +37,14 @@ class Region(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Region:
-        """Region of a tensor with at least one element."""
+        """Return the region of a tensor with at least one element."""
         shape, strides, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
         first = int(tensor.storage_offset()) * item
         last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         return cls(first, first + (last + 1) * item, item, shape, strides)
 
     def overlaps(self, other: Region) -> bool:
-        """Whether they have a byte in common; interleaved columns do not."""
+        """Return whether two regions share a byte; interleaved columns do not."""
         if self.first >= other.end or other.first >= self.end:
             return False
         if self.is_dense() and other.is_dense():
@@ -55,11 +55,11 @@ class Region(NamedTuple):
         return bool((self._mask(first, end) & other._mask(first, end)).any())
 
     def covers(self, other: Region) -> bool:
-        """Whether it has every byte of the other; False where that takes time to see."""
+        """Return whether it contains the other region; False where deciding would be expensive."""
         return self == other or (self.first <= other.first and other.end <= self.end and self.is_dense())
 
     def is_dense(self) -> bool:
-        """Whether it has every byte from its first to its end."""
+        """Return whether it contains every byte from its first to its end."""
         return (self.end - self.first) // self.itemsize <= int(np.prod(self.shape, dtype=np.int64))
 
     def _mask(self, first: int, end: int) -> np.ndarray:
@@ -70,17 +70,17 @@ class Region(NamedTuple):
 
 
 class Access(NamedTuple):
-    """One use of memory by one operator.
+    """An access to memory by an operator.
 
     Attributes:
         operator: overload, ``aten::add.Tensor``.
-        argument: its name in the schema.
-        writes: whether it writes.
-        stream: on which it ran.
-        number: of the work, as :class:`Clocks` counts.
-        origin: the line of the program.
-        region: which bytes.
-        freed: whether the tensor has been freed since, and the memory belongs to another one.
+        argument: name of the argument in the schema.
+        writes: whether the access writes.
+        stream: stream of the operator.
+        number: number of the work in :class:`Clocks`.
+        origin: line of the program.
+        region: accessed bytes.
+        freed: whether the tensor has been freed since, so that the memory belongs to another one.
     """
 
     operator: str
@@ -95,15 +95,15 @@ class Access(NamedTuple):
 
 @dataclass(eq=False)
 class Memory:
-    """One storage.
+    """A storage.
 
     Attributes:
-        alive: tells whether it still exists; keeps its identity from being used again.
+        alive: weak reference to the storage; keeps its identity from being reused.
         address: of its first byte.
-        nbytes: of it.
-        maker: stream that it was allocated for; None if it was made before it was seen.
-        users: streams that record_stream() named.
-        accesses: the last of each kind, stream and region.
+        nbytes: its size.
+        maker: stream that it was allocated for; None if it was allocated before checking began.
+        users: streams passed to record_stream().
+        accesses: the last access of each kind, stream and region.
     """
 
     alive: StorageWeakRef
@@ -114,19 +114,19 @@ class Memory:
     accesses: list[Access] = field(default_factory=list)
 
     def is_freed(self) -> bool:
-        """Whether these bytes are its storage's no longer: that is freed, or ``resize_`` gave it others."""
+        """Return whether the memory was freed, or replaced by ``resize_``."""
         if self.alive.expired():
             return True
         storage = torch.UntypedStorage._new_with_weak_ptr(self.alive.cdata)
         return storage is None or storage.data_ptr() != self.address
 
     def conflict(self, new: Access, later: StreamKey | None, clocks: Clocks) -> Access | None:
-        """An earlier access that the new one must come after and does not.
+        """Find an earlier access that the new one must wait for and does not.
 
         Args:
-            new: the access to come.
-            later: its stream; None: the host.
-            clocks: what is known.
+            new: the new access.
+            later: its stream; None is the host.
+            clocks: the known order.
         """
         for old in self.accesses:
             if not (new.writes or old.writes) or clocks.is_before(old.stream, old.number, later):
@@ -136,7 +136,7 @@ class Memory:
         return None
 
     def add(self, new: Access) -> None:
-        """Remember an access, and forget those that whoever comes after this one comes after too."""
+        """Add an access and drop older ones that it supersedes."""
 
         def is_kept(old: Access) -> bool:
             if not new.region.covers(old.region) or old.freed:
@@ -147,7 +147,7 @@ class Memory:
         self.accesses.append(new)
 
     def left_behind(self, clocks: Clocks) -> Iterator[Access]:
-        """Accesses that the allocator does not wait for before it gives the freed memory to its maker's stream."""
+        """Yield accesses that the allocator does not wait for before it reuses the freed memory."""
         if self.maker is None:
             return
         for access in self.accesses:
@@ -158,33 +158,32 @@ class Memory:
 
 
 class Memories:
-    """Every storage that was seen, by identity and by address; what it held before it was resized, by address."""
+    """All known storages, by identity and by address."""
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
         self._count = 0
-        self._memories: dict[int, Memory] = {}  # by number, in the order of being seen
-        # Of a storage, also of one whose memory was forgotten after it had been resized; to the last number.
+        self._memories: dict[int, Memory] = {}  # by number, in the order of first use
+        # Identity of a storage -> its last number, also after a resize replaced its memory.
         self._by_identity: dict[int, tuple[StorageWeakRef, int]] = {}
         self._by_address: list[tuple[int, int]] = []  # address, number
         self._look_at = _LOOK_FOR_DEAD
 
     def known(self, tensor: torch.Tensor) -> Memory | None:
-        """The memory of a tensor, if it was seen before."""
+        """Return the memory of a tensor if it is known."""
         storage = tensor.untyped_storage()
         entry = self._by_identity.get(storage._cdata)
         found = None if entry is None else self._memories.get(entry[1])
-        # Else it was resized: what it held stays, by address, for whoever gets that.
+        # After a resize the old memory stays known by its address, for the next owner.
         return found if found is not None and found.address == storage.data_ptr() else None
 
     def of(self, tensor: torch.Tensor, maker: StreamKey | None, user: StreamKey | None = None) -> Memory:
-        """The memory of a tensor.
+        """Return the memory of a tensor, made if unknown.
 
         Args:
             tensor: with at least one byte.
-            maker: stream that it was allocated for if it was not seen before; None if that is unknown.
-            user: stream that uses it now; taken for the maker if the storage was resized since it was last seen,
-                because nothing tells for which stream.
+            maker: stream that new memory was allocated for; None if unknown.
+            user: stream of the current access; assumed as the maker of memory that a resize allocated.
         """
         found = self.known(tensor)
         if found is not None:
@@ -203,7 +202,7 @@ class Memories:
         return made
 
     def at(self, address: int) -> Memory | None:
-        """The living memory that holds an address."""
+        """Return the live memory that contains an address."""
         index = bisect_left(self._by_address, (address + 1, 0))
         for _, number in reversed(self._by_address[:index]):
             memory = self._memories[number]
@@ -212,10 +211,10 @@ class Memories:
         return None
 
     def _take_over(self, first: int, end: int) -> Iterable[Access]:
-        """What freed memory at these addresses was used for that may not be done; it is forgotten there."""
+        """Remove freed memory at these addresses; return its accesses that may not be completed."""
         left: list[Access] = []
         index = bisect_left(self._by_address, (first, 0))
-        # One that begins before may reach in; living ones never overlap a new one.
+        # One that begins earlier may reach into the range. Live memory never overlaps new memory.
         begin = max(0, index - 1)
         for address, number in self._by_address[begin:]:
             if address >= end:
@@ -233,7 +232,7 @@ class Memories:
             self._by_identity.pop(memory.alive.cdata, None)
 
     def _forget_freed(self) -> None:
-        """Forget freed memory that nothing can be wrong with."""
+        """Drop freed memory whose accesses are all ordered."""
         for number, memory in list(self._memories.items()):
             if memory.is_freed() and not any(memory.left_behind(self._clocks)):
                 self._drop(number)

@@ -1,4 +1,4 @@
-"""What an operator does with memory, by its schema: what it reads, what it writes, what the host waits for."""
+"""The effect of an operator on memory, from its schema: reads, writes, waits of the host."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from isthmus.debug.call import tensors_of, written
 
-# Collectives run on streams of their process group and are ordered by their Work, which no operator shows.
+# Collectives run on streams of their process group and are ordered by their Work.
 _NAMESPACES_LEFT_OUT = frozenset(
     ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
 )
-# They look at or change what describes a tensor, not its bytes.
+# They access the description of a tensor, not its bytes.
 _DESCRIPTIONS = frozenset(
     """aten::resize_ aten::resize_as_ aten::set_ aten::set_data aten::is_pinned aten::is_same_size aten::is_set_to
     aten::_has_compatible_shallow_copy_type aten::_has_same_storage_numel aten::_version aten::result_type
@@ -30,16 +30,16 @@ _TRANSFERS = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_
 
 
 class Effect(NamedTuple):
-    """What an overload does with memory.
+    """The effect of an overload on memory.
 
     Attributes:
         name: of the overload.
-        arguments: name and whether it is written, of every argument that may hold tensors, by position.
-        skipped: it touches no bytes.
-        reads: it reads its arguments; a factory such as ``zeros_like`` does not.
-        fills: it writes what it returns; ``empty`` does not.
-        transfers: it may copy between host and device.
-        answers_host: the host waits for its result: a number, or a shape that depends on data.
+        arguments: position -> (name, whether written) of every argument that may hold tensors.
+        skipped: whether no bytes are accessed.
+        reads: whether arguments are read; not by a factory such as ``zeros_like``.
+        fills: whether results are written; not by ``empty``.
+        transfers: whether it may copy between host and device.
+        answers_host: whether the host waits for a result: a number, or a shape that depends on data.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Effect(NamedTuple):
 
 @cache
 def effect(op: OpOverload) -> Effect:
-    """The effect of an overload."""
+    """Return the effect of an overload."""
     schema = op._schema
     base = schema.name
     names = written(op)
@@ -78,7 +78,7 @@ def effect(op: OpOverload) -> Effect:
 def tensors(
     effect: Effect, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Name, tensor and whether it is written, of every dense tensor with elements among the arguments."""
+    """Yield name, tensor and whether it is written, for every dense, non-empty tensor argument."""
     declared = op._schema.arguments
     for index, (name, writes) in effect.arguments.items():
         if index < len(args):
@@ -93,7 +93,7 @@ def tensors(
 
 
 def results(returned: Any) -> Iterator[torch.Tensor]:
-    """Dense tensors with elements among the results."""
+    """Yield the dense, non-empty tensors among the results."""
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
     for value in values:
         for _, tensor in tensors_of("", value):
@@ -102,12 +102,12 @@ def results(returned: Any) -> Iterator[torch.Tensor]:
 
 
 def is_plain(kind: type) -> bool:
-    """Whether tensors of a class are dispatched as ``torch.Tensor``; others are made of tensors, or of no bytes."""
+    """Return whether tensors of a class are dispatched as ``torch.Tensor``; others wrap tensors or have no bytes."""
     return kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
 
 
 def is_traced(types: Iterable[type]) -> bool:
-    """Whether an operator with arguments of these classes computes shapes or a graph alone."""
+    """Return whether an operator with arguments of these classes only computes shapes or a graph."""
     if any(issubclass(kind, (FakeTensor, FunctionalTensor)) for kind in types):
         return True
     return any(_get_dispatch_mode(key) is not None for key in _TRACING)

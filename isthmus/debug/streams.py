@@ -1,8 +1,8 @@
-"""The stream-order checker: finds memory that a stream uses while another may still be writing it.
+"""The stream-order checker: finds memory that one stream uses while another may still be writing it.
 
-Every operator of the calling thread is seen with the stream it runs on, every event and wait of every thread by the
-core. Work is ordered if a chain of events, or the host's waiting, leads from one to the other; the order in which
-the host chip happened to run it says nothing.
+It intercepts every operator of the calling thread with its stream, and the core reports events and waits of all
+threads. Two pieces of work are ordered if a chain of events, or a wait of the host, leads from one to the other. The
+order in which the host chip happened to run them does not count.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from isthmus.debug.stream_operators import Effect
 
 
 class StreamOrderError(RuntimeError):
-    """Two pieces of work on different streams use the same memory, and nothing orders them."""
+    """Unordered work on different streams accesses the same memory."""
 
 
 class StreamOrderWarning(UserWarning):
-    """The same, where the program goes on."""
+    """Unordered work on different streams accesses the same memory; the program continues."""
 
 
 class StreamChecker(TorchDispatchMode):
-    """Sees the operators of the thread that enters it.
+    """A dispatch mode that checks the operators of the thread that enters it.
 
     Args:
-        raises: raise :class:`StreamOrderError` before the second operator runs; else warn, once for each pair of
-            lines.
+        raises: raise :class:`StreamOrderError` before the second operator runs; else warn once per pair of lines.
     """
 
     def __init__(self, raises: bool = True) -> None:
@@ -49,27 +48,29 @@ class StreamChecker(TorchDispatchMode):
         self._told: set[tuple[str, str, str, str]] = set()
 
     def start(self) -> None:
-        """Watch this thread's operators, and every thread's events, from now on."""
+        """Start to check this thread's operators with the events of all threads."""
         self.running = True
         _C.listen_to_streams(self._listen)
         self.__enter__()
 
     def stop(self) -> None:
-        """Watch nothing more."""
+        """Stop checking."""
         self.running = False
         _C.listen_to_streams(None)
-        if _get_current_dispatch_mode() is self:  # else it stays on the stack, and lets everything pass
+        if _get_current_dispatch_mode() is self:  # else it stays on the stack and passes calls through
             self.__exit__(None, None, None)
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """See one operator, then run it."""
+        """Check and run one operator."""
         kwargs = kwargs or {}
-        if stream_operators.is_traced(types):  # before the classes: a fake tensor leaves it to its mode
+        if stream_operators.is_traced(
+            types
+        ):  # before looking at the classes: fake tensors have their own mode
             return func(*args, **kwargs)
         if not all(stream_operators.is_plain(kind) for kind in types):
-            return NotImplemented  # a tensor made of others: its parts come here
+            return NotImplemented  # a tensor subclass: its inner tensors are checked
         if not self.running:
             return func(*args, **kwargs)
         if func is torch.ops.aten.record_stream.default:
@@ -83,7 +84,7 @@ class StreamChecker(TorchDispatchMode):
         try:
             return self._run(effect, func, args, kwargs)
         except StreamOrderError as error:
-            raise error.with_traceback(None) from None  # without the checker's inner frames
+            raise error.with_traceback(None) from None  # hide the checker's frames
 
     def _run(self, effect: Effect, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = list(stream_operators.tensors(effect, op, args, kwargs)) if effect.reads else []
@@ -113,7 +114,7 @@ class StreamChecker(TorchDispatchMode):
     def _transfer(
         self, call: _Call, on_host: list[tuple[str, torch.Tensor, bool]], non_blocking: bool
     ) -> None:
-        """Between host and device: the host waits for it, or it reads or writes pinned memory later."""
+        """Order a copy between host and device: the host waits, or pinned memory is accessed asynchronously."""
         if not call.streams:
             return
         stream = next(iter(call.streams.values()))
@@ -124,7 +125,7 @@ class StreamChecker(TorchDispatchMode):
                 self.clocks.stream_done(stream)
 
     def report(self, new: Access, old: Access, tensor: torch.Tensor, on_host: bool) -> None:
-        """Raise or warn of two accesses that nothing orders."""
+        """Raise or warn about two unordered accesses."""
         pair = (new.operator, str(new.origin), old.operator, str(old.origin))
         text = _message(new, old, tensor, on_host)
         if self.raises:
@@ -152,7 +153,7 @@ class StreamChecker(TorchDispatchMode):
 
 
 class _Call:
-    """One operator call: a piece of work on the current stream of each device that it uses."""
+    """An operator call: work on the current stream of each device that it uses."""
 
     def __init__(self, checker: StreamChecker, effect: Effect, requires_grad: bool) -> None:
         self.checker = checker
@@ -170,37 +171,37 @@ class _Call:
         return self._origin
 
     def stream(self, device: int) -> StreamKey:
-        """The stream that it runs on."""
+        """Return the stream that the call runs on."""
         if device not in self.streams:
             self.streams[device] = (device, _C.current_stream(device)[0])
         return self.streams[device]
 
     def join(self, devices: Iterable[int]) -> None:
-        """A copy between devices comes after the work of both streams, and later work of both after it."""
+        """Order a copy between devices after the work of both streams, and later work of both after it."""
         streams = [self.stream(device) for device in devices]
         for stream in streams:
             self._number(stream)
         self.checker.clocks.join(streams)
 
     def use(self, name: str, tensor: torch.Tensor, writes: bool) -> None:
-        """It reads or writes a tensor of the chip."""
+        """Record an access to a tensor on the chip."""
         self.use_on(self.stream(tensor.device.index), name, tensor, writes)
 
     def make(self, tensor: torch.Tensor, fills: bool) -> None:
-        """It has allocated a tensor, and written it."""
+        """Record a new tensor, written if it is filled."""
         stream = self.stream(tensor.device.index)
         memory = self.checker.memories.of(tensor, stream)
         if fills:
             self._add(memory, self._access("its result", tensor, True, stream), tensor)
 
     def use_on(self, stream: StreamKey, name: str, tensor: torch.Tensor, writes: bool) -> None:
-        """It reads or writes a tensor on a stream."""
+        """Record an access to a tensor on a stream."""
         user = stream if tensor.device.type == "chip" else None
         memory = self.checker.memories.of(tensor, None, user)
         self._add(memory, self._access(name, tensor, writes, stream), tensor)
 
     def use_on_host(self, tensors: list[tuple[str, torch.Tensor, bool]]) -> None:
-        """The host reads or writes tensors, which copies may still be using."""
+        """Check accesses of the host to tensors that copies may still be using."""
         for name, tensor, writes in tensors:
             memory = self.checker.memories.known(tensor)
             if memory is None or not memory.accesses:
@@ -245,8 +246,8 @@ def _message(new: Access, old: Access, tensor: torch.Tensor, on_host: bool) -> s
     before = _stream_name(old.stream)
     if old.freed:
         return (
-            text + f"the same memory on {before}, of a tensor that was freed since. "
-            "Call record_stream() on that tensor with that stream before it is freed."
+            text + f"the same memory on {before}, through a tensor that has been freed. "
+            "Call record_stream() with that stream before that tensor is freed."
         )
     remedy = (
         f"synchronize {before} first." if on_host else f"make {where[3:]} wait for {before} (wait_stream)."
@@ -260,7 +261,7 @@ def _stream_name(stream: StreamKey) -> str:
 
 
 def _warn(text: str) -> None:
-    """Warn at the line of the program, however many of PyTorch's and of ours lie between."""
+    """Warn with the line of the program, not of PyTorch or of this package."""
     frame = program_frame()
     if frame is None:
         warnings.warn(text, StreamOrderWarning, stacklevel=1)
@@ -290,5 +291,5 @@ def check(on: bool, raises: bool = True) -> None:
 
 
 def is_checking() -> bool:
-    """Whether it runs."""
+    """Return whether the checker is running."""
     return _checker is not None

@@ -1,4 +1,4 @@
-"""Host time of every watched call, with the stream synchronised before and after."""
+"""Host time of calls, with the stream synchronized before and after each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Row(NamedTuple):
 
     Attributes:
         operator: overload.
-        calls: how many.
-        total: all of them together, without watched calls made inside of them.
-        mean: of one.
-        longest: of one.
+        calls: number of calls.
+        total: time of all calls, without nested intercepted calls.
+        mean: mean time of a call.
+        longest: longest call.
     """
 
     operator: str
@@ -30,17 +30,17 @@ class Row(NamedTuple):
 
 
 class Time:
-    """Counts and times calls. Synchronising takes overlap away: the sum is not the time of the program."""
+    """A probe that counts and times calls. Synchronizing removes overlap: the sum is not the program's time."""
 
     name = "time"
-    nearest = True  # or it would time the other tools
+    nearest = True  # else it would time the other tools
 
     def __init__(self) -> None:
         self._times: dict[str, list[float]] = {}
         self._inside = [0.0]
 
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
-        """See one call."""
+        """Run and time one call."""
         self._wait()
         self._inside.append(0.0)
         start = time.perf_counter()
@@ -58,7 +58,7 @@ class Time:
             torch.accelerator.current_stream().synchronize()
 
     def rows(self) -> list[Row]:
-        """The longest first."""
+        """Return one row per operator, the longest total first."""
         rows = [
             Row(name, len(times), sum(times), sum(times) / len(times), max(times))
             for name, times in list(self._times.items())
@@ -66,7 +66,7 @@ class Time:
         return sorted(rows, key=lambda row: -row.total)
 
     def table(self, shown: int = 20) -> str:
-        """The rows as text."""
+        """Format the rows as text."""
         rows = self.rows()
         whole = sum(row.total for row in rows) or 1.0
         lines = [f"{'operator':<48} {'calls':>8} {'total ms':>10} {'mean us':>10} {'share':>6}"]

@@ -1,4 +1,4 @@
-"""Whether a result is what it should be, element by element."""
+"""Comparison of a result with its reference, element by element."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
-# An element may be this many times as far from the reference as the CPU's own kernel in the same dtype, in ulps.
+# An element's error in ulps may be this many times that of the CPU kernel in the same dtype.
 CPU_FACTOR = 4.0
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How far an element may be from the reference (:class:`isthmus.opset.operator.Tolerance`).
+    """Limit of an element's error (:class:`isthmus.opset.operator.Tolerance`).
 
     Attributes:
         ulp: units in the last place of the reference.
         accumulate: rounding steps of the compute dtype, relative to the magnitude.
-        source: where it comes from: "opset" or "default".
-        pointwise: whether each element comes of few numbers, so that nothing but its own size excuses its error.
+        source: origin of the limit, "opset" or "default".
+        pointwise: whether each element depends on few numbers, so that only its own size bounds its error.
     """
 
     ulp: float = 4.0
@@ -31,15 +31,15 @@ class Limit:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is wrong with one result.
+    """A wrong result.
 
     Attributes:
-        result: its name.
+        result: name of the result.
         reason: one line.
         index: of the worst element.
-        got, expected: there.
-        ulps: distance in units in the last place of the result's dtype; -1 where it has none.
-        wrong: number of elements out of the limit.
+        got, expected: values of the worst element.
+        ulps: error in units in the last place of the result's dtype; -1 if undefined.
+        wrong: number of elements beyond the limit.
     """
 
     result: str
@@ -52,12 +52,12 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """The difference in one line."""
         if not self.wrong:
             return f"{self.result}: {self.reason}".removeprefix(": ")
         ulps = f", {self.ulps:.4g} ulp" if self.ulps >= 0 else ""
         return (
-            f"{self.result}{list(self.index)} is {self.got:.9g}, should be {self.expected:.9g}"
+            f"{self.result}{list(self.index)} is {self.got:.9g}, expected {self.expected:.9g}"
             f" ({self.reason}{ulps}; {self.wrong} elements wrong)"
         )
 
@@ -70,24 +70,24 @@ def judge(
     limit: Limit = Limit(),
     magnitude: torch.Tensor | None = None,
 ) -> tuple[Difference | None, float]:
-    """Compare a result, all on CPU.
+    """Compare a result with its reference; all tensors are on CPU.
 
     Args:
-        name: of the result.
-        got: what the chip gave.
+        name: name of the result.
+        got: result of the chip.
         reference: float64 for floats, the exact dtype otherwise.
-        native: of the CPU's own kernel in the dtype of the call: it says what shape and dtype are right, and how far
-            from the reference an honest kernel may be.
-        limit: for floats.
-        magnitude: what the operator sums, in absolute values, float64.
+        native: result of the CPU kernel in the call's dtype: it defines shape and dtype, and the error that a correct
+            kernel may have.
+        limit: limit of errors of floats.
+        magnitude: sum of the absolute values of the terms, float64.
 
     Returns:
-        What is wrong, or None; and the largest error in ulps.
+        The difference, or None; and the largest error in ulps.
     """
     if got.shape != native.shape:
-        return Difference(name, f"shape {list(got.shape)} for {list(native.shape)}"), -1.0
+        return Difference(name, f"shape {list(got.shape)}, expected {list(native.shape)}"), -1.0
     if got.dtype != native.dtype:
-        return Difference(name, f"dtype {got.dtype} for {native.dtype}"), -1.0
+        return Difference(name, f"dtype {got.dtype}, expected {native.dtype}"), -1.0
     if got.numel() == 0:
         return None, 0.0
     if got.is_complex():
@@ -143,10 +143,10 @@ def _floats(
 
 
 def _honest(own: torch.Tensor, ulp: torch.Tensor, summed: torch.Tensor, limit: Limit) -> torch.Tensor:
-    """What the CPU's own errors, beyond those of summing, allow each element.
+    """Return the error that the CPU kernel's own errors, beyond those of summing, allow each element.
 
-    Every element is measured by its own ulp: the rounding of a large one excuses no small one. Where the operator is
-    not pointwise, terms may cancel, and what the worst one has lost before its last rounding counts for all.
+    Each element is measured in its own ulp, so rounding of a large element does not excuse a small one. If the
+    operator is not pointwise, terms may cancel, and the largest loss before the last rounding counts for all.
     """
     own = (own - summed).clamp_min(0.0)
     allowed = summed + CPU_FACTOR * (own / ulp).max() * ulp
@@ -176,7 +176,7 @@ def _at(
 
 
 def ulp_of(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
-    """Distance of neighbours of that dtype at a float64 value; at zero and below, that of subnormal numbers."""
+    """Return the distance between neighbours of a dtype at a float64 value, at least that of subnormal numbers."""
     info = torch.finfo(dtype)
     size = value.abs().nan_to_num(0.0, info.max).clamp(info.tiny, info.max)
     _, exponent = torch.frexp(size)

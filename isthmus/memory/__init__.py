@@ -1,4 +1,4 @@
-"""Traces of what training allocates, and how well an allocator serves them.
+"""Traces of the allocations of training, and replay of allocators over them.
 
 ``isthmus memory trace`` makes, records and shows traces; ``isthmus memory replay`` runs allocators over them.
 """

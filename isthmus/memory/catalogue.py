@@ -1,4 +1,4 @@
-"""The ten traces that are published, and how each is made."""
+"""The ten published traces and the jobs that make them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _fixed(batch: int, length: int) -> Lengths:
 
 
 def _varying(batch: int, shortest: int, longest: int) -> Lengths:
-    """Padded to eight tokens; more short ones than long ones."""
+    """Draw lengths padded to eight tokens, short ones more often than long ones."""
 
     def draw(source: random.Random) -> tuple[int, int]:
         length = shortest + (longest - shortest) * source.random() ** 2
@@ -123,20 +123,20 @@ JOBS: dict[str, tuple[str, Job]] = {
 
 
 def names() -> list[str]:
-    """Of the published traces."""
+    """Return the names of the published traces."""
     return list(JOBS)
 
 
 def generate(name: str) -> Trace:
-    """Make a published trace; the same bytes every time. Raises TraceError for another name."""
+    """Make a published trace, reproducible to the byte. Raises TraceError for an unknown name."""
     if name not in JOBS:
-        raise TraceError(f"{name}: no such trace; there are {', '.join(JOBS)}")
+        raise TraceError(f"unknown trace {name!r}; expected one of {', '.join(JOBS)}")
     model, job = JOBS[name]
     return record(job, name=name, made=f"isthmus memory trace generate {name}", model=model)
 
 
 def record(job: Job, *, name: str, made: str, model: str) -> Trace:
-    """The trace of a job."""
+    """Run a job and return its trace."""
     recorder = Recorder()
     with recorder:
         training = Training(job, recorder)

@@ -1,4 +1,4 @@
-"""``isthmus memory``: traces of allocations, and allocators over them."""
+"""``isthmus memory``: make and replay traces of allocations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from isthmus._support.exits import fail
 
 app = typer.Typer(
-    help="What training allocates, and how well an allocator serves it.",
+    help="Trace what training allocates, and compare allocators on traces.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -25,7 +25,7 @@ app.add_typer(trace_app, name="trace")
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Errors of the user's end in one line and exit code 1."""
+    """Print errors as one line and exit with 1."""
     from isthmus.memory.trace import TraceError
 
     try:
@@ -42,11 +42,11 @@ def _one_line() -> Iterator[None]:
 @trace_app.command()
 def generate(
     name: Annotated[
-        str, typer.Argument(help="Of a published trace, or all; without it they are listed.")
+        str, typer.Argument(help="Name of a published trace, or all; without it, list the names.")
     ] = "",
     output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("traces"),
 ) -> None:
-    """Make a published trace: a training step of a large model under FakeTensorMode, without memory."""
+    """Make a published trace: training steps of a large model under FakeTensorMode, without its memory."""
     from isthmus._support.files import make_folder
     from isthmus.memory import catalogue
     from isthmus.memory.trace import write
@@ -87,14 +87,16 @@ def record(
         except JobError as error:
             raise TraceError(str(error)) from None
         if command[1:3] != ["-m", MAIN]:
-            raise TraceError(f"{program[0]}: one process is recorded; give a script, -m module or -c command")
+            raise TraceError(
+                f"{program[0]}: only one process can be recorded; give a script, -m module or -c command"
+            )
         command[2:3] = ["isthmus.memory.recording", str(output.absolute())]
         os.execve(command[0], command, job.environment())
 
 
 @trace_app.command()
 def show(file: Annotated[Path, typer.Argument(help="Trace.")]) -> None:
-    """Print what is in a trace: events, live peak of each step, sizes and lifetimes."""
+    """Summarize a trace: events, live peak of each step, sizes and lifetimes."""
     from isthmus.memory.table import describe
     from isthmus.memory.trace import read
 
@@ -108,30 +110,30 @@ def replay(
     allocator: Annotated[
         str,
         typer.Option(
-            help="Allocators, such as planned,torch,bf; all if not given. Options of one behind a slash: "
+            help="Allocators, such as planned,torch,bf; by default all. Options of one follow a slash: "
             "torch/expandable_segments:True.",
             show_default=False,
         ),
     ] = "",
     conf: Annotated[
-        str, typer.Option(help="Options of all, as in PYTORCH_ALLOC_CONF: max_split_size_mb:512.")
+        str, typer.Option(help="Options of all allocators, as in PYTORCH_ALLOC_CONF: max_split_size_mb:512.")
     ] = "",
     capacity: Annotated[str, typer.Option(help="Memory of the device, such as 80GiB.")] = "1TiB",
-    rounds: Annotated[int, typer.Option(min=1, help="The fastest of so many rounds counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds; the fastest counts.")] = 5,
     repeat: Annotated[
-        int, typer.Option(min=0, help="All that follows the first step so many times more: a longer run.")
+        int, typer.Option(min=0, help="Repeat the steps after the first this many times more.")
     ] = 0,
     picture: Annotated[
         Path | None,
         typer.Option(help="Draw the address space over time: .png, .svg or .html; one trace only."),
     ] = None,
     as_json: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures, in bytes and nanoseconds.")
+        Path | None, typer.Option("--json", help="Write the figures to this file, in bytes and nanoseconds.")
     ] = None,
 ) -> None:
-    """Run allocators over traces: reserved and live peak, fragmentation, time, calls of the driver.
+    """Replay traces with allocators: reserved and live peak, fragmentation, time, driver calls.
 
-    The exit status is 1 where every allocator runs out of memory on every trace.
+    Exits with 1 if every allocator runs out of memory on every trace.
     """
     from isthmus._support.files import write_file
     from isthmus._support.tables import aligned
@@ -148,7 +150,7 @@ def replay(
         names = _separate(allocator) if allocator else engine.policies()
         if not names:
             raise TraceError(
-                f"--allocator {allocator}: it names none; there are {', '.join(engine.policies())}"
+                f"--allocator {allocator!r}: no name given; expected some of {', '.join(engine.policies())}"
             )
         limit = engine.parse_size(capacity)
         outcomes = []
@@ -164,11 +166,11 @@ def replay(
                 picture, trace, [engine.spans(trace, name, conf, limit) for name in names], outcomes
             )
         if all(outcome.out_of_memory >= 0 for outcome in outcomes):
-            raise TraceError(f"every allocator runs out of {capacity}; give a larger --capacity")
+            raise TraceError(f"every allocator runs out of memory ({capacity}); give a larger --capacity")
 
 
 def _separate(names: str) -> list[str]:
-    """At commas, except where what follows is an option (key:value) of the allocator before."""
+    """Split at commas, except before an option (key:value) of the preceding allocator."""
     found: list[str] = []
     for part in filter(None, (part.strip() for part in names.split(","))):
         if found and ":" in part and "/" not in part and "/" in found[-1]:

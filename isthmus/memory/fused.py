@@ -1,4 +1,4 @@
-"""Kernels that an accelerator has and ATen has not, as what they allocate: outputs, and what backward needs."""
+"""Fused kernels of accelerators, reduced to what they allocate: outputs and tensors saved for backward."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _SwiGLU(torch.autograd.Function):
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
-        # The gradient takes the place of the logits.
+        # The gradient overwrites the logits.
         ctx.save_for_backward(logits)
         losses = logits.new_empty(logits.shape[0], dtype=torch.float32)
         return losses.mean()
@@ -46,18 +46,18 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """[t, h], [h] -> [t, h]."""
+    """Fused RMSNorm: [t, h], [h] -> [t, h]."""
     normed: Tensor = _RMSNorm.apply(x, weight)
     return normed
 
 
 def swiglu(both: Tensor) -> Tensor:
-    """[t, 2 w] -> [t, w]."""
+    """Fused SwiGLU: [t, 2 w] -> [t, w]."""
     gated: Tensor = _SwiGLU.apply(both)
     return gated
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """[t, v] and int64 [t] -> the mean loss, float32."""
+    """Fused cross entropy: [t, v] and int64 [t] -> mean loss, float32."""
     loss: Tensor = _CrossEntropy.apply(logits, labels)
     return loss

@@ -1,6 +1,6 @@
-"""Language models for traces: the operators of a training step on one rank, without the distributed library.
+"""Language models for traces: the operators of a training step on one rank, without torch.distributed.
 
-A collective is what it does to memory: the buffer that it makes, and its use on the communication stream.
+A collective is reduced to its effect on memory: the buffer it allocates and its use on the communication stream.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from isthmus.memory.recorder import Recorder
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A model, or what one rank holds of it.
+    """Sizes of a model, or of one rank's part of it.
 
     Attributes:
-        layers: of this rank, over all its pipeline chunks.
-        hidden: width.
-        heads: of queries, all ranks together.
-        kv_heads: of keys and values, all ranks together.
-        ffn: width of the feed-forward layer (of one expert), all ranks together.
-        vocabulary: all ranks together.
-        tensor_parallel: ranks that share a layer; with more than one, activations are split by sequence between.
-        experts: all ranks together; 0 for a dense model.
+        layers: layers of this rank, over all its pipeline chunks.
+        hidden: hidden size.
+        heads: query heads of all ranks together.
+        kv_heads: key and value heads of all ranks together.
+        ffn: width of the feed-forward layer (of one expert) of all ranks together.
+        vocabulary: vocabulary size of all ranks together.
+        tensor_parallel: ranks that share a layer; with more than one, sequence parallelism is on.
+        experts: experts of all ranks together; 0 for a dense model.
         expert_parallel: ranks that share the experts.
-        fused: RMSNorm, SwiGLU and cross entropy are one kernel each.
-        unfused_attention: the sequence by sequence matrix is made.
+        fused: RMSNorm, SwiGLU and cross entropy are fused kernels.
+        unfused_attention: attention materializes the matrix of scores.
     """
 
     layers: int
@@ -59,7 +59,7 @@ def _weight(*shape: int) -> nn.Parameter:
 
 
 class _Move(torch.autograd.Function):
-    """A collective that makes rows_out rows of rows_in: all-gather, reduce-scatter, all-to-all, and their inverse."""
+    """A collective that changes the number of rows: all-gather, reduce-scatter, all-to-all."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: int, recorder: Recorder) -> Tensor:
@@ -89,7 +89,7 @@ class Norm(nn.Module):
         self.fused = fused
 
     def forward(self, x: Tensor) -> Tensor:
-        """[t, h] bfloat16 -> the same."""
+        """[t, h] bfloat16 -> [t, h]."""
         if self.fused:
             return rms_norm(x, self.weight)
         wide = x.float()
@@ -110,7 +110,7 @@ class Attention(nn.Module):
         self.output = _weight(shape.hidden, self.heads * shape.head)
 
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], batch: int) -> Tensor:
-        """[b * s, h] -> the same."""
+        """[b * s, h] -> [b * s, h]."""
         query = _rotate(self._heads(F.linear(x, self.query), batch), rotary)
         key = _rotate(self._heads(F.linear(x, self.key), batch), rotary)
         value = self._heads(F.linear(x, self.value), batch)
@@ -146,7 +146,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """SwiGLU of one dense layer, or of one expert."""
+    """SwiGLU feed-forward layer, dense or of one expert."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class FeedForward(nn.Module):
         self.down = _weight(shape.hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[t, h] -> the same."""
+        """[t, h] -> [t, h]."""
         both = F.linear(x, self.gate_up)
         if self.fused:
             return F.linear(swiglu(both), self.down)
@@ -165,7 +165,7 @@ class FeedForward(nn.Module):
 
 
 class Experts(nn.Module):
-    """Mixture of experts: two of them for each token, on this rank and others; how many come here varies."""
+    """Mixture of experts with top-2 routing; the number of tokens received varies."""
 
     def __init__(self, shape: Shape, recorder: Recorder) -> None:
         super().__init__()
@@ -174,11 +174,11 @@ class Experts(nn.Module):
         self.local = nn.ModuleList(FeedForward(shape) for _ in range(shape.experts // shape.expert_parallel))
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> Tensor:
-        """[t, h] -> the same.
+        """[t, h] -> [t, h].
 
         Args:
             x: tokens of this rank.
-            counts: tokens that each local expert receives.
+            counts: tokens received by each local expert.
         """
         scores = F.softmax(F.linear(x, self.router).float(), -1)
         weights, chosen = torch.topk(scores, 2)
@@ -202,7 +202,7 @@ class Block(nn.Module):
         self.feed_forward = Experts(shape, recorder) if shape.experts else FeedForward(shape)
 
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], batch: int, counts: Sequence[int]) -> Tensor:
-        """[b * s / tensor_parallel, h] -> the same."""
+        """[b * s / tensor_parallel, h] -> [b * s / tensor_parallel, h]."""
         mixed = self.attention(self._gather(self.norms[0](x)), rotary, batch)
         x = x + self._scatter(mixed, x.shape[0])
         wide = self._gather(self.norms[1](x))
@@ -220,7 +220,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """Last norm, projection onto the vocabulary and the loss."""
+    """Final norm, output projection and loss."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Head(nn.Module):
         self.fused = shape.fused
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """[t, h] and int64 [t] -> the mean loss."""
+        """[t, h] and int64 [t] -> mean loss."""
         logits = F.linear(self.norm(x), self.weight)
         if self.fused:
             return cross_entropy(logits, labels)
@@ -237,7 +237,7 @@ class Head(nn.Module):
 
 
 def rotary(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [s, head], as bfloat16."""
+    """Return cosines and sines [s, head], bfloat16."""
     angles = torch.outer(torch.arange(length).float(), torch.empty(shape.head // 2))
     angles = torch.cat((angles, angles), -1)
     return angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)

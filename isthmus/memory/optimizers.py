@@ -1,6 +1,6 @@
-"""AdamW in mixed precision, as training jobs run it: bfloat16 weights, float32 copies and moments.
+"""AdamW in mixed precision: bfloat16 weights, float32 master copies and moments.
 
-The states are made in the first step, as PyTorch's optimizers do.
+As in PyTorch's optimizers, the first step makes the states.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BUCKET = 40_000_000  # elements, as Megatron-LM's default
 
 
 class AdamW:
-    """Each parameter by itself, or all at once with the ``foreach`` operators (and their lists of temporaries)."""
+    """AdamW in a loop over the parameters, or with the ``foreach`` operators and their lists of temporaries."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], foreach: bool = False) -> None:
         self.parameters = list(parameters)
@@ -26,9 +26,9 @@ class AdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Clip, update, forget the gradients."""
+        """Clip, update, and drop the gradients."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        assert len(gradients) == len(self.parameters), "a parameter without gradient"
+        assert len(gradients) == len(self.parameters), "a parameter has no gradient"
         clip(gradients)
         if not self.states:
             self.states = [_state(p) for p in self.parameters]
@@ -53,14 +53,14 @@ class AdamW:
 
 
 class ShardedAdamW:
-    """The optimizer's states divided among data-parallel ranks; gradients added up in float32 buckets."""
+    """AdamW with states sharded over data-parallel ranks; gradients accumulate in float32 buckets."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], ranks: int, recorder: Recorder) -> None:
         self.recorder = recorder
         self.buckets: list[tuple[list[nn.Parameter], Tensor, int]] = []
         self.states: list[tuple[Tensor, Tensor, Tensor]] = []
         members: list[nn.Parameter] = []
-        for parameter in reversed(list(parameters)):  # in the order in which backward ends with them
+        for parameter in reversed(list(parameters)):  # the order in which backward completes them
             members.append(parameter)
             if sum(p.numel() for p in members) >= _BUCKET:
                 self._add_bucket(members, ranks)
@@ -79,7 +79,7 @@ class ShardedAdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Reduce, clip, update this rank's part, gather the weights, clear the gradients."""
+        """Reduce, clip, update this rank's shard, gather the weights, clear the gradients."""
         parts = [bucket[:share] for _, bucket, share in self.buckets]
         for _, bucket, _ in self.buckets:
             self.recorder.use(bucket)
@@ -103,7 +103,7 @@ def _add_into(parameter: nn.Parameter, main: Tensor) -> None:
 
 
 def _state(parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Float32 copy and two moments; a float32 parameter is its own copy."""
+    """Make the float32 master copy and two moments; a float32 parameter is its own master copy."""
     copy: Any = parameter if isinstance(parameter, nn.Parameter) and parameter.is_floating_point() else None
     if copy is None or copy.dtype != torch.float32:
         copy = torch.empty_like(parameter, dtype=torch.float32)
@@ -111,7 +111,7 @@ def _state(parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def clip(gradients: list[Tensor]) -> None:
-    """Scale gradients in place by the global norm."""
+    """Clip gradients in place by their global norm."""
     norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients])
     scale = (1.0 / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
@@ -119,7 +119,7 @@ def clip(gradients: list[Tensor]) -> None:
 
 
 def update(parameter: Tensor, gradient: Tensor, master: Tensor, first: Tensor, second: Tensor) -> None:
-    """One step of AdamW on one tensor; everything but the parameter is float32."""
+    """Update one tensor; all tensors but the parameter are float32."""
     master.mul_(1 - 1e-5)
     first.lerp_(gradient, 0.1)
     second.mul_(0.95).addcmul_(gradient, gradient, value=0.05)

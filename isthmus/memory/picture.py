@@ -1,7 +1,7 @@
-"""The address space over time: one panel for each allocator, in a PNG, an SVG or an HTML page.
+"""Pictures of the address space over time, one panel per allocator, as PNG, SVG or HTML page.
 
-Blocks are coloured by lifetime, from one event (yellow) to the whole trace (violet). White is memory that is held
-and not used, grey is not held. Addresses that were never held are left out.
+Blocks are coloured by lifetime, from one event (yellow) to the whole trace (violet). White is reserved but unused,
+grey is not reserved. Addresses that were never reserved are left out.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def draw(path: Path, trace: Trace, panels: Sequence[Spans], outcomes: Sequence[Outcome] = ()) -> None:
-    """Write the picture (mode 0640); the name's ending says which kind.
+    """Write the picture (mode 0640) in the format of the file's suffix.
 
     Args:
         path: ends in .png, .svg or .html.
-        trace: what was replayed.
-        panels: where the allocators put its blocks.
-        outcomes: the table on an HTML page.
+        trace: the replayed trace.
+        panels: blocks and segments of each allocator.
+        outcomes: rows of the table on an HTML page.
 
     Raises:
-        TraceError: another ending, or no matplotlib.
+        TraceError: unknown suffix, or matplotlib is not installed.
     """
     kind = path.suffix.removeprefix(".")
     if kind not in ("png", "svg", "html"):
-        raise TraceError(f"--picture {path}: give a name that ends in .png, .svg or .html")
+        raise TraceError(f"--picture {path}: unknown format; give a name that ends in .png, .svg or .html")
     image = _figure(trace, panels, "png" if kind == "html" else kind)
     write_file(path, [_page(trace, image, outcomes) if kind == "html" else image])
 
@@ -49,8 +49,8 @@ def _figure(trace: Trace, panels: Sequence[Spans], kind: str) -> bytes:
     try:
         import matplotlib
     except ImportError:
-        raise TraceError("a picture needs matplotlib; do `pip install matplotlib`") from None
-    from matplotlib.figure import Figure  # not pyplot: it keeps figures and picks a window system
+        raise TraceError("--picture needs matplotlib; run `pip install matplotlib`") from None
+    from matplotlib.figure import Figure  # pyplot would keep figures and choose a window system
 
     colours = matplotlib.colormaps["plasma_r"]
     figure = Figure(figsize=(12, 0.6 + 4.4 * len(panels)), layout="constrained")
@@ -81,7 +81,7 @@ def _panel(axis: Any, trace: Trace, spans: Spans, height: int, colours: Any) -> 
 
 
 def raster(trace: Trace, spans: Spans, height: int, colours: Any) -> Array:
-    """float [700, 1400, 3]: the panel's colours, from low addresses up to height bytes."""
+    """Return the panel's colours, float [700, 1400, 3], from low addresses up to height bytes."""
     pixels = np.empty((_HEIGHT, _WIDTH, 3))
     pixels[:] = _GREY
     addresses = _Addresses(spans)
@@ -98,14 +98,14 @@ def raster(trace: Trace, spans: Spans, height: int, colours: Any) -> Array:
 
     fill(spans.segments, np.broadcast_to(np.array(_WHITE), (len(spans.segments), 3)))
     lifetime = np.log(np.maximum(spans.blocks[:, 1] - spans.blocks[:, 0], 1)) / np.log(max(events, 2))
-    # The shortest first: a pixel shows the longest of those that share it.
+    # The shortest first: a pixel shows its longest block.
     order = np.argsort(lifetime, kind="stable")
     fill(spans.blocks[order], colours(lifetime[order])[:, :3])
     return pixels
 
 
 class _Addresses:
-    """Addresses moved together, so that those which no segment ever had take no room."""
+    """Addresses without the ranges that no segment ever covered."""
 
     def __init__(self, spans: Spans) -> None:
         rows = spans.segments[np.argsort(spans.segments[:, 2], kind="stable")]
@@ -114,14 +114,12 @@ class _Addresses:
         fresh[1:] = starts[1:] > ends[:-1]
         self.starts = starts[fresh]
         last = np.append(np.flatnonzero(fresh)[1:], len(rows)) - 1
-        lengths = (
-            ends[last[: len(self.starts)]] - self.starts
-        )  # none at all where the first event ran out of memory
+        lengths = ends[last[: len(self.starts)]] - self.starts  # empty if the first event ran out of memory
         self.places = np.cumsum(lengths) - lengths
         self.total = int(lengths.sum())
 
     def compact(self, addresses: Array) -> Array:
-        """Where the addresses are shown, in bytes from 0."""
+        """Return the positions of addresses in the picture, in bytes from 0."""
         run = np.searchsorted(self.starts, addresses, side="right") - 1
         placed: Array = self.places[run] + addresses - self.starts[run]
         return placed

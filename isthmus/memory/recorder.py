@@ -1,4 +1,4 @@
-"""Records what PyTorch allocates under FakeTensorMode: shapes and lifetimes without memory or arithmetic."""
+"""Recorder of the allocations of a program under FakeTensorMode: no memory, no arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,9 +18,8 @@ aten: Any = torch.ops.aten
 
 COMPUTE, COMMUNICATION = 0, 1  # streams
 
-# Bytes of scratch memory that an accelerator's kernel takes besides its outputs, from the operator's arguments.
-# Attention's backward adds up the gradient of the query in float32, and one sum per row; the gradient of an
-# embedding sorts the indices with their positions.
+# Bytes of scratch memory of an accelerator's kernel, from the operator's arguments. Attention's backward accumulates
+# the query's gradient and one sum per row in float32; the embedding's gradient sorts the indices with positions.
 _SCRATCH: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: lambda grad, query, *_, **__: (
         4 * (query.numel() + query.numel() // query.shape[-1])
@@ -31,10 +29,10 @@ _SCRATCH: dict[Any, Callable[..., int]] = {
 
 
 class Recorder(TorchDispatchMode):
-    """Sees every operator and keeps the storages that it makes until they die.
+    """A dispatch mode that records allocations and frees of storages.
 
-    Used as a context manager; it enters FakeTensorMode by itself. The order of events depends on the program alone:
-    the garbage collector runs at the end of each step and at no other time.
+    As a context manager it also enters FakeTensorMode. The order of events depends only on the program: the garbage
+    collector runs only at the end of each step.
     """
 
     def __init__(self) -> None:
@@ -61,7 +59,7 @@ class Recorder(TorchDispatchMode):
         gc.enable()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator and note the storages that are new."""
+        """Run an operator and record new storages."""
         result = func(*args, **(kwargs or {}))
         if not self._paused:
             for each in result if isinstance(result, (tuple, list)) else (result,):
@@ -92,19 +90,19 @@ class Recorder(TorchDispatchMode):
         self._rows.append((FREE, self._alloc(size), 0, 0))
 
     def use(self, tensor: torch.Tensor, stream: int = COMMUNICATION) -> None:
-        """Note that another stream works on the tensor's memory, as ``Tensor.record_stream`` does."""
+        """Record a use on another stream, as ``Tensor.record_stream`` does."""
         number = self._ids.get(tensor.untyped_storage()._cdata)
         if number is not None:
             self._rows.append((USE, number, stream, 0))
 
     def step(self) -> None:
-        """Note the end of an optimizer step."""
+        """Record the end of an optimizer step."""
         gc.collect()
         self._rows.append((STEP, 0, 0, 0))
 
     @contextmanager
     def on(self, stream: int) -> Iterator[None]:
-        """Allocate on this stream."""
+        """Record allocations as made on a stream."""
         self._stream, outer = stream, self._stream
         try:
             yield
@@ -113,7 +111,7 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Make tensors that the device never sees."""
+        """Stop recording, for tensors that are not on the device."""
         self._paused, outer = True, self._paused
         try:
             yield
@@ -121,15 +119,5 @@ class Recorder(TorchDispatchMode):
             self._paused = outer
 
     def trace(self, *, name: str, made: str, model: str) -> Trace:
-        """What was recorded."""
-        rows = np.array(self._rows, np.int64).reshape(-1, 4)
-        kind, ids, size, stream = rows.T
-        return Trace(
-            kind=kind.astype(np.uint8),
-            id=ids.astype(np.int32),
-            size=np.ascontiguousarray(size),
-            stream=stream.astype(np.int16),
-            name=name,
-            made=made,
-            model=model,
-        )
+        """Return the recorded trace."""
+        return Trace.of_rows(self._rows, name=name, made=made, model=model)

@@ -1,8 +1,8 @@
-"""Records what a training run on the chip allocates, from the history that its allocator keeps.
+"""Record the allocations of a training run on the chip, from its allocator's history.
 
     python -m isthmus.memory.recording FILE script.py ...
 
-runs the program as ``isthmus run`` does and writes FILE when it ends.
+runs the program as ``isthmus run`` does and writes FILE at its end.
 """
 
 from __future__ import annotations
@@ -14,30 +14,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from isthmus.memory.trace import ALLOC, FREE, STEP, USE, Trace, TraceError, write
 
-# Actions of the allocator's history (csrc/memory/history.h); a free counts when the program asks for it.
+# Actions of the allocator's history (csrc/memory/history.h); a free counts when the program requests it.
 _ALLOC, _FREE_REQUESTED, _STEP, _USE = 0, 1, 9, 10
 
 _CUT_SHORT = (
-    "cut short: the program calls _record_memory_history itself, which ended or limited the recording; "
-    "take out that call"
+    "incomplete: the program calls _record_memory_history itself, which ended or limited the recording; "
+    "remove that call"
 )
 
 
 def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model: str) -> Trace:
-    """The trace of one device's history.
+    """Return the trace of one device's history.
 
     Args:
-        events: (action, address, size, stream) in their order; of a use, size is the stream that uses.
-        name: of the trace.
-        made: how.
-        model: what was trained.
+        events: (action, address, size, stream) in order; for a use, size is the using stream.
+        name: name of the trace.
+        made: how it was made.
+        model: the trained model.
 
-    What was allocated before the history began is left out, steps with nothing between them are one, and streams
-    are numbered in the order they are seen.
+    Blocks allocated before the history began are left out, empty steps are merged with the preceding one, and streams
+    are numbered in order of appearance.
     """
     rows: list[tuple[int, int, int, int]] = []
     held: dict[int, int] = {}
@@ -54,26 +52,17 @@ def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model:
             rows.append((USE, held[address], streams.setdefault(size, len(streams)), 0))
         elif action == _STEP and rows and rows[-1][0] != STEP:
             rows.append((STEP, 0, 0, 0))
-    table = np.array(rows, np.int64).reshape(-1, 4)
-    return Trace(
-        kind=table[:, 0].astype(np.uint8),
-        id=table[:, 1].astype(np.int32),
-        size=table[:, 2].copy(),
-        stream=table[:, 3].astype(np.int16),
-        name=name,
-        made=made,
-        model=model,
-    )
+    return Trace.of_rows(rows, name=name, made=made, model=model)
 
 
-_EMPTY = "the program allocated nothing on the chip, so no trace is written"
+_EMPTY = "no trace written: the program allocated nothing on the chip"
 
 
 class Recording:
-    """The allocator's history of this process, from now on, without stacks. Raises TraceError without a chip."""
+    """A recording of this process, started at construction. Raises TraceError without a chip."""
 
     def __init__(self) -> None:
-        import torch  # noqa: F401  with which the chip is registered
+        import torch  # noqa: F401  registers the chip
 
         import isthmus
 
@@ -88,18 +77,18 @@ class Recording:
         self._core.start_memory_history(True, "", False, sys.maxsize, True, [])
 
     def is_cut_short(self) -> bool:
-        """Whether the program has ended or limited the history itself."""
+        """Return whether the program ended or limited the history itself."""
         return self._losses() > self._losses_before
 
     def is_empty(self) -> bool:
-        """Whether nothing was allocated so far."""
+        """Return whether nothing has been allocated so far."""
         return not any(
             (self._core.memory_events(device)[0] == _ALLOC).any()
             for device in range(self._core.device_count())
         )
 
     def stop(self, *, name: str, made: str) -> Trace:
-        """End it; the trace is that of the device with most events."""
+        """Stop, and return the trace of the device with the most events."""
         self._core.stop_memory_history()
         columns = [self._core.memory_events(device) for device in range(self._core.device_count())]
         device = max(range(len(columns)), key=lambda index: len(columns[index][0]))
@@ -108,7 +97,7 @@ class Recording:
 
 
 def main(arguments: list[str]) -> None:
-    """Record the program until it ends, however it ends."""
+    """Record the program until it exits in any way."""
     output, program = Path(arguments[0]), arguments[1:]
     try:
         recording = Recording()
@@ -138,9 +127,7 @@ def main(arguments: list[str]) -> None:
     except SystemExit as end:
         if end.code:
             raise
-    if (
-        recording.is_cut_short() or recording.is_empty()
-    ):  # known before finish(), in which a status can no longer be set
+    if recording.is_cut_short() or recording.is_empty():  # finish() can no longer set the status
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Allocators over a trace: what they would have reserved, and how long they take."""
+"""Replay of a trace with allocators: reserved memory and time."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import numpy as np
 
 from isthmus.memory.trace import ALLOC, Trace, TraceError
 
-NO_LIMIT = 1 << 40  # bytes of a device on which nothing runs out
-_MOST = 1 << 60  # bytes of a device that the core can count with room to spare
+NO_LIMIT = 1 << 40  # bytes of a device that never runs out of memory
+_MOST = 1 << 60  # bytes of a device; the core counts in int64
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One allocator over one trace.
+    """The replay of one trace with one allocator.
 
     Attributes:
-        trace: its name.
-        allocator: the policy, and its configuration if there is one.
-        steps: of the trace.
-        live_peak_first: most bytes in use at a time, in the first step.
-        live_peak: the same, from the second step on.
-        reserved_peak_first: most bytes held of the driver's memory, in the first step.
-        reserved_peak: the same, from the second step on.
-        nanoseconds: for one event, of every round.
-        growths: calls that asked the driver for memory.
-        releases: calls that gave it back.
-        out_of_memory: the event that could not be served, or -1.
+        trace: name of the trace.
+        allocator: the policy, with its configuration if any.
+        steps: steps of the trace.
+        live_peak_first: peak of allocated bytes in the first step.
+        live_peak: peak of allocated bytes from the second step on.
+        reserved_peak_first: peak of bytes reserved from the driver in the first step.
+        reserved_peak: peak of bytes reserved from the driver from the second step on.
+        nanoseconds: time per event, one for each round.
+        growths: driver calls that allocated memory.
+        releases: driver calls that freed memory.
+        out_of_memory: index of the event that ran out of memory, or -1.
     """
 
     trace: str
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def ratio_first(self) -> float:
-        """Reserved over live peak in the first step; NaN where nothing lives, or after running out of memory."""
+        """Reserved over live peak in the first step; NaN if nothing is live or memory ran out."""
         return self._ratio(self.reserved_peak_first, self.live_peak_first)
 
     @property
@@ -59,12 +59,12 @@ class Outcome:
 
     @property
     def fragmentation(self) -> float:
-        """Part of the reserved peak that is no use: 1 - live / reserved, from the second step on; NaN with ratio."""
+        """Unused part of the reserved peak, 1 - live / reserved, from the second step on; NaN as :attr:`ratio`."""
         return 1 - 1 / self.ratio
 
     @property
     def best(self) -> float:
-        """Nanoseconds for one event, in the fastest round."""
+        """Nanoseconds per event in the fastest round."""
         return min(self.nanoseconds)
 
     def _ratio(self, reserved: int, live: int) -> float:
@@ -72,7 +72,7 @@ class Outcome:
         return reserved / live if is_known else float("nan")
 
     def row(self) -> dict[str, Any]:
-        """What JSON shows; NaN is null there."""
+        """Return the values for JSON; NaN becomes None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["nanoseconds"] = self.best
         for name in ("ratio_first", "ratio", "fragmentation"):
@@ -83,10 +83,10 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """Where blocks and segments were, for a picture.
+    """Blocks and segments of a replay, for a picture.
 
     Attributes:
-        allocator: the policy, and its configuration if there is one.
+        allocator: the policy, with its configuration if any.
         blocks: int64 [n, 5]: first and last event, address, bytes, id.
         segments: int64 [m, 4]: first and last event, address, bytes.
     """
@@ -99,23 +99,23 @@ class Spans:
 def replay(
     trace: Trace, allocators: Sequence[str], conf: str = "", capacity: int = NO_LIMIT, rounds: int = 5
 ) -> list[Outcome]:
-    """Run allocators over a trace, in turn within every round.
+    """Replay a trace with allocators, in turn within every round.
 
     Args:
-        trace: at least one step.
-        allocators: policies by name (:func:`policies`), each with options of its own if it has any behind a
-            slash, as in ``torch/expandable_segments:True``.
-        conf: options of all, as in PYTORCH_ALLOC_CONF.
+        trace: a trace of at least one step.
+        allocators: policies by name (:func:`policies`), each with its own options after a slash, as in
+            ``torch/expandable_segments:True``.
+        conf: options of all allocators, as in PYTORCH_ALLOC_CONF.
         capacity: bytes of the device.
-        rounds: how often; times are of every round, all else is the same in each.
+        rounds: number of timing rounds.
 
     Raises:
-        TraceError: no such policy or option, or a trace without a step or an allocation.
+        TraceError: unknown policy or option, or a trace without a step or an allocation.
     """
     if not (trace.kind == ALLOC).any():
-        raise TraceError(f"{trace.name}: it has no allocation; record a run that uses the chip")
+        raise TraceError(f"{trace.name}: contains no allocation; record a run that uses the chip")
     if trace.steps == 0:
-        raise TraceError(f"{trace.name}: no step ends in it; a replay compares steps")
+        raise TraceError(f"{trace.name}: contains no complete optimizer step; record a run with at least one")
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in allocators}
     for _ in range(rounds):
         for name in allocators:
@@ -124,37 +124,35 @@ def replay(
 
 
 def spans(trace: Trace, allocator: str, conf: str = "", capacity: int = NO_LIMIT) -> Spans:
-    """Where an allocator puts the blocks of a trace. Arguments and errors as :func:`replay`."""
+    """Return where an allocator places the blocks of a trace. Arguments and errors as :func:`replay`."""
     found = _run(trace, allocator, conf, capacity, snapshots=1)
     return Spans(allocator=allocator, blocks=found["blocks"], segments=found["segments"])
 
 
 def policies() -> list[str]:
-    """Names of the allocators, the default first. Raises TraceError where the core is not built."""
+    """Return the names of the allocators, the default first. Raises TraceError if the core is not built."""
     return list(_core().allocators())
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "80GiB" or "1.5TiB" or "4096". Raises TraceError."""
+    """Parse a size such as "80GiB", "1.5TiB" or "4096" to bytes. Raises TraceError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|B)?", text.strip())
     if not found or float(found[1]) == 0:
         raise TraceError(f"{text}: not a size; give bytes or a number with KiB, MiB, GiB, TiB, such as 80GiB")
     size = float(found[1]) * _UNITS[found[2] or ""]
     if not 1 <= size <= _MOST:
-        raise TraceError(
-            f"{text}: no memory has this size; give from 1 byte to {_MOST >> 40} TiB, such as 80GiB"
-        )
+        raise TraceError(f"{text}: out of range; give a size from 1 byte to {_MOST >> 40} TiB, such as 80GiB")
     return int(size)
 
 
 def _core() -> Any:
-    """The compiled core; replay needs no driver."""
-    import torch  # noqa: F401  its libraries are those of the core
+    """Import the compiled core; replay needs no driver."""
+    import torch  # noqa: F401  the core links its libraries
 
     try:
         from isthmus import _C
     except ImportError as error:
-        raise TraceError(f"the core is not built ({error}); `isthmus doctor` says how") from None
+        raise TraceError(f"the core is not built ({error}); see `isthmus doctor`") from None
     return _C
 
 

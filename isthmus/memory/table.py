@@ -1,4 +1,4 @@
-"""What a replay prints, and what ``isthmus memory trace show`` prints."""
+"""Tables of ``isthmus memory replay`` and ``isthmus memory trace show``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _HEAD = (
 
 
 def unit_for(size: int) -> tuple[str, int]:
-    """Name and bytes of the largest unit that is not larger than size; of none, the smallest."""
+    """Return name and bytes of the largest unit not larger than size, or the smallest unit."""
     return next((unit for unit in _UNITS if unit[1] <= size), _UNITS[-1])
 
 
 def columns(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Lines of cells, the head first; sizes in the unit of the smallest live peak."""
+    """Return rows of cells, the head first; sizes are in the unit of the smallest live peak."""
     peaks = [outcome.live_peak for outcome in outcomes if outcome.out_of_memory < 0 and outcome.live_peak]
     name, unit = unit_for(min(peaks, default=_UNITS[0][1]))
     head = [cell.format(unit=name) for cell in _HEAD]
@@ -49,12 +49,12 @@ def _cells(outcome: Outcome, unit: int) -> list[str]:
 
 
 def _figure(text: str) -> str:
-    """A dash for what is not known: a trace of one step has no step after it."""
+    """Replace NaN by a dash: a trace of one step has no later steps."""
     return "-" if text.startswith("nan") else text
 
 
 def describe(trace: Trace) -> str:
-    """What is in a trace: events, live peak of each step, sizes and lifetimes."""
+    """Summarize a trace: events, live peak of each step, sizes and lifetimes."""
     counts = {kind: int(np.count_nonzero(trace.kind == kind)) for kind in (ALLOC, FREE, USE)}
     streams = len(np.unique(trace.stream[trace.kind == ALLOC]))
     highest = trace.live_peaks()

@@ -1,4 +1,4 @@
-"""A training run on one rank, step by step: schedule, model chunks, optimizer."""
+"""A training run on one rank: schedule, model chunks, optimizer."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from isthmus.memory.models import Block, Head, Shape, recompute, rotary
 from isthmus.memory.optimizers import AdamW, ShardedAdamW
 from isthmus.memory.recorder import COMMUNICATION, COMPUTE, Recorder
 
-Lengths = Callable[[random.Random], tuple[int, int]]  # -> sequences in a micro-batch, tokens in each
+Lengths = Callable[[random.Random], tuple[int, int]]  # -> sequences of a micro-batch, tokens per sequence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one rank does.
+    """The job of one rank.
 
     Attributes:
-        shape: of the model.
-        lengths: of a micro-batch.
+        shape: sizes of the model.
+        lengths: draws the lengths of a micro-batch.
         steps: optimizer steps.
-        micro_batches: for each step.
+        micro_batches: micro-batches per step.
         recompute: "none", "full" (every layer), "alternate" (every second layer), "selective" (attention).
-        pipeline: stages; this rank is the first.
-        chunks: of the model, on this rank, for the interleaved schedule.
+        pipeline: pipeline stages; this rank is the first.
+        chunks: model chunks on this rank, for the interleaved schedule.
         optimizer: "loop", "foreach", or "sharded" with states divided by data_parallel.
-        data_parallel: ranks.
-        gathered: weights are divided by data_parallel too, and gathered layer by layer on the communication stream.
-        seed: of lengths and routing.
+        data_parallel: data-parallel ranks.
+        gathered: weights are sharded too, and gathered layer by layer on the communication stream.
+        seed: seed of lengths and routing.
     """
 
     shape: Shape
@@ -50,7 +50,7 @@ class Job:
 
 
 class _Gather(torch.autograd.Function):
-    """A layer's weights from every rank's part; backward adds the gradients up and keeps this rank's part."""
+    """All-gather of a layer's weights; backward is a reduce-scatter of the gradients."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, ranks: int, recorder: Recorder) -> Tensor:
@@ -71,13 +71,13 @@ class _Gather(torch.autograd.Function):
 
 
 class _Gathered(nn.Module):
-    """A layer of which this rank holds a part."""
+    """A layer whose weights are sharded."""
 
     def __init__(self, make: Callable[[], Block], ranks: int, recorder: Recorder) -> None:
         super().__init__()
         with recorder.pause():
             template = make()
-        self.layer = [template]  # in a list, so that its weights are not this module's
+        self.layer = [template]  # in a list, so that its weights are not registered with this module
         self.ranks, self.recorder = ranks, recorder
         elements = sum(p.numel() for p in template.parameters())
         self.part = nn.Parameter(torch.empty(-(-elements // ranks), dtype=torch.float32))
@@ -93,7 +93,7 @@ class _Gathered(nn.Module):
 
 
 class Training:
-    """The job, to be run inside its recorder."""
+    """A run of a job; must run inside its recorder."""
 
     def __init__(self, job: Job, recorder: Recorder) -> None:
         self.job, self.recorder = job, recorder
@@ -118,7 +118,7 @@ class Training:
         return _Gathered(make, self.job.data_parallel, self.recorder) if self.job.gathered else make()
 
     def run(self) -> None:
-        """All steps."""
+        """Run all steps."""
         for _ in range(self.job.steps):
             self._step()
             self.recorder.step()
@@ -136,7 +136,7 @@ class Training:
         self.optimizer.step()
 
     def _forward(self, chunk: int, batch: int, length: int) -> tuple[Tensor, Tensor]:
-        """Input and output of the chunk."""
+        """Run a chunk and return its input and output."""
         shape = self.job.shape
         if chunk == 0:
             tokens = torch.empty(batch * length, dtype=torch.int64)
@@ -164,7 +164,7 @@ class Training:
         return x
 
     def _counts(self, tokens: int) -> list[int]:
-        """Tokens that each local expert receives: two for each token, unevenly."""
+        """Draw the tokens received by each local expert; two experts per token, uneven."""
         shape = self.job.shape
         if not shape.experts:
             return []
@@ -185,16 +185,16 @@ class Training:
             return
         gradient = self._receive(end.shape)
         end.backward(gradient)
-        if start.is_leaf:  # the gradient goes back to the stage before
+        if start.is_leaf:  # the gradient is sent to the previous stage
             assert start.grad is not None
             self.recorder.use(start.grad)
 
 
 def schedule(stages: int, chunks: int, micro_batches: int) -> list[tuple[bool, int, int]]:
-    """Forward (True) and backward passes of the first stage, as (pass, chunk, micro-batch), in their order.
+    """Return the passes of the first stage in order, as (is forward, chunk, micro-batch).
 
-    One forward, one backward (Narayanan and others, 2021), interleaved when chunks > 1, where micro_batches is a
-    multiple of stages. With one stage: plain gradient accumulation.
+    The 1F1B schedule (Narayanan et al., 2021), interleaved if chunks > 1; micro_batches must then be a multiple of
+    stages. With one stage it is gradient accumulation.
     """
     total = chunks * micro_batches
     warm_up = stages - 1 if chunks == 1 else (stages - 1) * 2 + (chunks - 1) * stages
@@ -209,7 +209,7 @@ def schedule(stages: int, chunks: int, micro_batches: int) -> list[tuple[bool, i
 
 
 def _place(index: int, stages: int, chunks: int, *, forward: bool) -> tuple[int, int]:
-    """Chunk and micro-batch of the index-th pass."""
+    """Return chunk and micro-batch of the index-th pass."""
     if chunks == 1:
         return 0, index
     group, within = divmod(index, stages * chunks)

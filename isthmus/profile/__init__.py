@@ -1,1 +1,1 @@
-"""Reading profiles: the Chrome traces that ``torch.profiler`` writes on any accelerator."""
+"""Analysis of Chrome traces written by ``torch.profiler`` on any accelerator."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from isthmus.profile.report import Section
 
 app = typer.Typer(
-    help="Read profiles: Chrome traces that torch.profiler wrote, on any accelerator.",
+    help="Analyse Chrome traces written by torch.profiler on any accelerator.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,7 +26,7 @@ Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
 def _read(path: Path) -> Hot:
-    """The findings in a trace; says in one line how many of its events are left out."""
+    """Analyse a trace; warn if events were ignored."""
     from isthmus.profile import hot as analysis
     from isthmus.profile.trace import ProfileError, read
 
@@ -35,7 +35,7 @@ def _read(path: Path) -> Hot:
     except ProfileError as error:
         raise fail(error) from None
     if trace.ignored:
-        said = f"{path}: {trace.ignored} events are left out: their time is negative, infinite or no number"
+        said = f"{path}: ignored {trace.ignored} events whose time is negative, infinite or not a number"
         print(f"isthmus: warning: {said}", file=sys.stderr)
     return analysis.analyse(trace)
 
@@ -57,7 +57,7 @@ def _show(title: str, sections: list[Section], html: Path | None) -> None:
 
 @app.command()
 def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
-    """The hottest operators and kernels, where the device idles, and how often the runtime was called."""
+    """Show the hottest operators and kernels, the idle time of the device, and the runtime calls."""
     from isthmus.profile import hot as analysis
 
     _show(f"Profile of {trace.name}", analysis.sections(_read(trace), top), html)
@@ -66,19 +66,19 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
 @app.command()
 def diff(
     a: Trace,
-    b: Annotated[Path | None, typer.Argument(help="The other one.", show_default=False)] = None,
+    b: Annotated[Path | None, typer.Argument(help="The second trace.", show_default=False)] = None,
     only: Annotated[
         str, typer.Option(help="Only operators that match, such as 'aten::linalg_vector_norm'.")
     ] = "*",
     html: Html = None,
     top: Top = 20,
 ) -> None:
-    """Two traces: calls, times, differences and ratios; what is new and what is gone."""
+    """Compare two traces: calls, times, differences, ratios, new and removed operators."""
     from isthmus.profile import diff as comparison
 
     if b is None:
-        raise fail(f"{a} is compared with nothing; give two traces: isthmus profile diff A B")
+        raise fail("only one trace given; usage: isthmus profile diff A B")
     before, after = _read(a), _read(b)
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
-        raise fail(f"--only {only}: neither trace has such an operator; `isthmus profile hot` lists them")
+        raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
     _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)

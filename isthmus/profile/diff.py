@@ -1,4 +1,4 @@
-"""Two traces side by side: what each operator and kernel took before and after a change."""
+"""Comparison of two traces: time of each operator and kernel before and after a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NONE = Total()
 
 @dataclass
 class Pair:
-    """One name in both traces; times in microseconds."""
+    """The totals of one name in both traces; times in microseconds."""
 
     name: str
     before: Total
@@ -22,7 +22,7 @@ class Pair:
 
     @property
     def delta(self) -> float:
-        """Positive where the second trace takes longer."""
+        """Time in the second trace minus time in the first."""
         return self.after.time - self.before.time
 
     @property
@@ -36,7 +36,7 @@ class Pair:
 
 
 def pairs(before: dict[str, Total], after: dict[str, Total], pattern: str = "*") -> list[Pair]:
-    """What the traces have, by the size of the change. ``pattern`` is as a shell's."""
+    """Return the names of both traces that match a shell pattern, the largest change first."""
     found = [
         Pair(name, before.get(name, _NONE), after.get(name, _NONE))
         for name in {**before, **after}
@@ -46,7 +46,7 @@ def pairs(before: dict[str, Total], after: dict[str, Total], pattern: str = "*")
 
 
 def sections(before: Hot, after: Hot, pattern: str, top: int) -> list[Section]:
-    """The report; with a pattern, of the operators that match and the kernels that they launched."""
+    """Return the report; with a pattern, of the matching operators and the kernels that they launched."""
     operators = pairs(before.operators, after.operators, pattern)
     kernels = pairs(before.kernels, after.kernels)
     if pattern != "*":
@@ -56,7 +56,7 @@ def sections(before: Hot, after: Hot, pattern: str, top: int) -> list[Section]:
         ]
     return [
         _summary(before, after),
-        _table("Operators, with what they launch", operators, top, host=True),
+        _table("Operators, including their kernels", operators, top, host=True),
         _table("Kernels and copies", kernels, top, host=False),
         _calls(before, after),
     ]
@@ -100,12 +100,12 @@ def _table(title: str, found: list[Pair], top: int, host: bool) -> Section:
         section.rows.append(row)
     new = sum(pair.status == "new" for pair in found)
     gone = sum(pair.status == "gone" for pair in found)
-    section.note = f"{len(shown)} of {len(found)}; {new} new in B, {gone} gone."
+    section.note = f"{len(shown)} of {len(found)} shown; {new} new in B, {gone} only in A."
     return section
 
 
 def _calls(before: Hot, after: Hot) -> Section:
-    section = Section("Calls of the runtime", ["call", "calls A", "calls B", "host A", "host B"])
+    section = Section("Runtime calls", ["call", "calls A", "calls B", "host A", "host B"])
     for name, first in before.calls.items():
         second = after.calls[name]
         times = [format_time(first.host_time), format_time(second.host_time)]

@@ -1,4 +1,4 @@
-"""Where the time went: the hottest operators and kernels, the gaps of the device, the calls that should be rare."""
+"""Analysis of a trace: the hottest operators and kernels, idle time of the device, runtime calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.profile.trace import Event, Row, Trace
 NOTHING = "(no operator)"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
-# Calls of the runtime that cost a step when they are many, by the makers' names for them.
+# Runtime calls that slow a step down when there are many, by the vendors' names for them.
 _CALLS = {
     "setDevice": re.compile(r"set_?device|setcurrentcontext|ctxsetcurrent", re.IGNORECASE),
     "synchronize": re.compile(r"synchroni[sz]e", re.IGNORECASE),
@@ -25,27 +25,27 @@ _CALLS = {
 
 @dataclass
 class Gap:
-    """A time in which no stream of a device worked."""
+    """A period in which all streams of a device were idle."""
 
     device: str
     start: float
     end: float
     host: str = NOTHING
-    """What the host ran in the middle of it."""
+    """The innermost operator, call or frame on the host in the middle of the gap."""
 
     @property
     def duration(self) -> float:
-        """In microseconds."""
+        """Length in microseconds."""
         return self.end - self.start
 
 
 @dataclass
 class Hot:
-    """The findings in one trace; times in microseconds."""
+    """The analysis of one trace; times in microseconds."""
 
     span: float
     busy: dict[str, float]
-    """By device: the time in which any of its streams worked."""
+    """Time in which any stream of a device was busy, by device."""
     operators: dict[str, Total]
     kernels: dict[str, Total]
     gaps: list[Gap]
@@ -53,7 +53,7 @@ class Hot:
 
 
 def analyse(trace: Trace) -> Hot:
-    """Examine a trace."""
+    """Analyse a trace."""
     start, end = trace.window()
     gaps: list[Gap] = []
     busy: dict[str, float] = {}
@@ -65,7 +65,7 @@ def analyse(trace: Trace) -> Hot:
 
 
 def call_totals(trace: Trace) -> dict[str, Total]:
-    """The runtime's calls by kind, also those that were never made."""
+    """Return the runtime calls by kind, including kinds without a call."""
     totals = {name: Total() for name in _CALLS}
     for event in trace.runtime:
         for name, pattern in _CALLS.items():
@@ -77,7 +77,7 @@ def call_totals(trace: Trace) -> dict[str, Total]:
 
 
 def _busy_periods(events: list[Event]) -> dict[str, list[tuple[float, float]]]:
-    """By device, the union of its streams' work."""
+    """Return the union of the busy periods of all streams, by device."""
     periods: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in events:
         found = periods[event.row[0]]
@@ -95,10 +95,10 @@ def _gaps(device: str, periods: list[tuple[float, float]], start: float, end: fl
 
 
 def _name_gaps(gaps: list[Gap], trace: Trace) -> None:
-    """Find what the host ran in the middle of each gap: an operator or a call, or else a Python frame."""
+    """Name each gap by the operator or call on the host in its middle, else by the Python frame."""
     ordered = sorted(gaps, key=lambda gap: gap.start + gap.end)
     inner = sorted([*trace.operators, *trace.runtime], key=lambda event: (event.start, -event.duration))
-    for events in (trace.frames, inner):  # the latter overrule the former
+    for events in (trace.frames, inner):  # operators and calls replace frames
         _name_by(ordered, events)
 
 
@@ -117,7 +117,7 @@ def _name_by(gaps: list[Gap], events: list[Event]) -> None:
         innermost = [found for stack in running.values() if (found := _last_running(stack, middle))]
         if innermost:
             name = min(innermost, key=lambda found: found.duration).name
-            gap.host = _ADDRESS.sub("", name)  # one function of many objects is one host
+            gap.host = _ADDRESS.sub("", name)  # group the same function of different objects
 
 
 def _last_running(stack: list[Event], time: float) -> Event | None:
@@ -127,7 +127,7 @@ def _last_running(stack: list[Event], time: float) -> Event | None:
 
 
 def sections(hot: Hot, top: int) -> list[Section]:
-    """The report; at most ``top`` rows of each table."""
+    """Return the report with at most ``top`` rows per table."""
     return [
         _device_section(hot),
         _total_section("Operators by device time", hot.operators, top),
@@ -145,7 +145,7 @@ def _device_section(hot: Hot) -> Section:
         section.rows.append(row)
     section.note = f"The trace covers {format_time(hot.span)}."
     if not hot.busy:
-        section.note += " It has no work of a device: profile with ProfilerActivity.CUDA or PrivateUse1."
+        section.note += " It has no device events: profile with ProfilerActivity.CUDA or PrivateUse1."
     return section
 
 
@@ -165,7 +165,7 @@ def _total_section(title: str, totals: dict[str, Total], top: int) -> Section:
                 format_time(total.self_time / total.calls),
             ]
         )
-    section.note = f"{len(shown)} of {len(totals)}; together they take {format_time(whole)} of device time."
+    section.note = f"{len(shown)} of {len(totals)} shown; device time of all: {format_time(whole)}."
     return section
 
 
@@ -174,9 +174,7 @@ def _idle_section(hot: Hot, top: int) -> Section:
     for gap in hot.gaps:
         by_host[gap.host].append(gap.duration)
     idle = sum(gap.duration for gap in hot.gaps)
-    section = Section(
-        "Idle time by what the host ran meanwhile", ["host", "idle", "share", "gaps", "longest"]
-    )
+    section = Section("Idle time by host activity", ["host", "idle", "share", "gaps", "longest"])
     for name, times in sorted(by_host.items(), key=lambda item: sum(item[1]), reverse=True)[:top]:
         total = sum(times)
         figures = [format_time(total), format_share(total, idle), str(len(times)), format_time(max(times))]
@@ -190,12 +188,12 @@ def _gap_section(hot: Hot, top: int) -> Section:
     for gap in sorted(hot.gaps, key=lambda gap: gap.duration, reverse=True)[:top]:
         row = [gap.host, gap.device, format_time(gap.start - start), format_time(gap.duration)]
         section.rows.append(row)
-    section.note = "Times are counted from the first gap."
+    section.note = "Times are relative to the first gap."
     return section
 
 
 def _call_section(hot: Hot) -> Section:
-    section = Section("Calls of the runtime", ["call", "calls", "host time"])
+    section = Section("Runtime calls", ["call", "calls", "host time"])
     for name, total in hot.calls.items():
         section.rows.append([name, str(total.calls), format_time(total.host_time)])
     section.note = "A steady step needs no setDevice and few synchronizations."

@@ -1,4 +1,4 @@
-"""Which operator caused which work of the device, and what each took in all."""
+"""Attribution of device work to operators, and totals by name."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from isthmus.profile.trace import Event, Row, Trace
 
 @dataclass
 class Total:
-    """What all calls of one name took, in microseconds."""
+    """Totals of all calls of one name, in microseconds."""
 
     calls: int = 0
     time: float = 0.0
-    """On the device for kernels and operators, on the host for calls of the runtime."""
+    """Device time for kernels and operators, host time for runtime calls."""
     self_time: float = 0.0
-    """Without what inner operators took; kernels have none."""
+    """Time without nested operators."""
     host_time: float = 0.0
     kernels: set[str] = field(default_factory=set)
 
 
 def kernel_totals(trace: Trace) -> dict[str, Total]:
-    """Work of the device by its name."""
+    """Return totals of device work by name."""
     totals: dict[str, Total] = defaultdict(Total)
     for event in trace.device:
         total = totals[event.name]
@@ -34,7 +34,7 @@ def kernel_totals(trace: Trace) -> dict[str, Total]:
 
 
 def operator_totals(trace: Trace) -> dict[str, Total]:
-    """Operators by name, with the device time of what they and the operators inside them launched."""
+    """Return totals of operators by name, with the device time of what they and nested operators launched."""
     parents = enclosing(trace.operators)
     launched = _launched(trace, parents)
     totals: dict[str, Total] = defaultdict(Total)
@@ -53,7 +53,7 @@ def operator_totals(trace: Trace) -> dict[str, Total]:
 
 
 def enclosing(events: list[Event]) -> list[int]:
-    """For each of a trace's events the place of the innermost one around it on its row; -1 if there is none."""
+    """Return for each event the index of the innermost event around it on its row, or -1."""
     stacks: dict[Row, list[int]] = defaultdict(list)
     parents = []
     for index, event in enumerate(events):
@@ -73,7 +73,7 @@ def _names_around(events: list[Event], parents: list[int], index: int) -> set[st
 
 
 def _launched(trace: Trace, parents: list[int]) -> dict[int, list[Event]]:
-    """Work of the device by the place of its operator in the trace."""
+    """Return device work by the index of its operator."""
     by_id = {event.external: index for index, event in enumerate(trace.operators) if event.external}
     arrows = _Arrows(trace, parents)
     found: dict[int, list[Event]] = defaultdict(list)
@@ -85,7 +85,7 @@ def _launched(trace: Trace, parents: list[int]) -> dict[int, list[Event]]:
 
 
 class _Arrows:
-    """The way back along a flow arrow: for traces that do not name the operator of a kernel."""
+    """Operators of kernels by flow arrows, for traces that do not name the operator of a kernel."""
 
     def __init__(self, trace: Trace, parents: list[int]) -> None:
         starts = {flow.key: flow for flow in trace.flow_starts}
@@ -99,7 +99,7 @@ class _Arrows:
             self._rows[event.row].append(index)
 
     def operator_of(self, kernel: Event) -> int | None:
-        """Place of the innermost operator that runs where the arrow begins; None without one."""
+        """Return the index of the innermost operator where the arrow begins, or None."""
         flow = self._origin.get((kernel.row, kernel.start))
         if flow is None:
             return None

@@ -1,7 +1,7 @@
-"""A Chrome trace, its events sorted into what the device did, what the host ran and what it called.
+"""Reader of Chrome traces; events are sorted into device work, operators, runtime calls and frames.
 
-Read are traces of ``torch.profiler`` on a chip, CUDA or XPU, and those of torch_npu, which mark the work of the
-device by the name of its process. Times are microseconds, as in the file.
+Supports traces of ``torch.profiler`` on a chip, CUDA or XPU, and of torch_npu, which marks device work by the name of
+its process. Times are in microseconds, as in the file.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ Row = tuple[str, str]
 
 
 class ProfileError(ValueError):
-    """A trace that cannot be used; one line for people."""
+    """A trace is invalid; the message is one line."""
 
 
 @dataclass(slots=True)
 class Event:
-    """Something with a beginning and an end on one row."""
+    """A period on one row."""
 
     name: str
     start: float
     duration: float
     row: Row
     external: int = 0
-    """The operator that it belongs to; 0 if the trace does not say."""
+    """ID of its operator; 0 if unknown."""
 
     @property
     def end(self) -> float:
-        """When it ended, in microseconds."""
+        """End in microseconds."""
         return self.start + self.duration
 
 
 @dataclass(slots=True)
 class Flow:
-    """One end of an arrow."""
+    """One end of a flow arrow."""
 
     key: tuple[str, str]
     row: Row
@@ -64,7 +64,7 @@ class Flow:
 
 @dataclass
 class Trace:
-    """The events of a file, each list sorted by start, and enclosing events first."""
+    """The events of a file; lists are sorted by start, enclosing events first."""
 
     path: Path
     device: list[Event] = field(default_factory=list)
@@ -75,27 +75,27 @@ class Trace:
     flow_starts: list[Flow] = field(default_factory=list)
     flow_ends: list[Flow] = field(default_factory=list)
     ignored: int = 0
-    """Events left out because their time is none: negative in length, infinite or not a number."""
+    """Number of events ignored because their time is negative, infinite or not a number."""
 
     def window(self) -> tuple[float, float]:
-        """Beginning of the first and end of the last event, in microseconds."""
+        """Return the start of the first and the end of the last event, in microseconds."""
         events = [*self.device, *self.operators, *self.runtime]
         return min(event.start for event in events), max(event.end for event in events)
 
 
 def read(path: Path) -> Trace:
-    """Read a trace, plain or gzipped. Raises ProfileError if it is none, or cut off, or covers no time."""
+    """Read a trace, plain or gzipped. Raises ProfileError if it is invalid, truncated or empty."""
     events = _events(path, _parse(path, _content(path)))
     trace = Trace(path)
     processes = _process_names(events)
     for event in events:
         _sort_in(trace, event, processes)
     if not (trace.device or trace.operators or trace.runtime):
-        ignored = f" with a usable time ({trace.ignored} have none)" if trace.ignored else ""
+        ignored = f" with a valid time ({trace.ignored} have an invalid one)" if trace.ignored else ""
         raise ProfileError(f"{path}: the trace has no operators and no kernels{ignored}; profile some steps")
     start, end = trace.window()
     if end <= start:
-        raise ProfileError(f"{path}: its events take no time at all; profile some steps")
+        raise ProfileError(f"{path}: the events have no duration; profile some steps")
     for events_of_kind in (trace.device, trace.operators, trace.runtime, trace.frames):
         events_of_kind.sort(key=lambda event: (event.start, -event.duration))
     return trace
@@ -108,7 +108,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}") from None
     except (EOFError, zlib.error):
-        raise ProfileError(f"{path}: the gzip file is cut off or damaged; copy it again") from None
+        raise ProfileError(f"{path}: the gzip file is truncated or damaged; copy it again") from None
 
 
 def _parse(path: Path, content: bytes) -> Any:
@@ -116,17 +116,19 @@ def _parse(path: Path, content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         if content.lstrip()[:1] not in (b"{", b"["):
-            raise ProfileError(f"{path}: not a Chrome trace; give what export_chrome_trace() wrote") from None
+            raise ProfileError(
+                f"{path}: not a Chrome trace; give a file written by export_chrome_trace()"
+            ) from None
         place = f" at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         raise ProfileError(
-            f"{path}: the trace is cut off or damaged{place}; copy or export it again"
+            f"{path}: the trace is truncated or damaged{place}; copy or export it again"
         ) from None
 
 
 def _events(path: Path, parsed: Any) -> list[dict[str, Any]]:
     found = parsed.get("traceEvents") if isinstance(parsed, dict) else parsed
     if not isinstance(found, list):
-        raise ProfileError(f"{path}: it has no traceEvents; give what export_chrome_trace() wrote")
+        raise ProfileError(f"{path}: no traceEvents; give a file written by export_chrome_trace()")
     return [event for event in found if isinstance(event, dict)]
 
 
@@ -144,7 +146,7 @@ def _args(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """None for what is no number, and for one so large that sums of such are none."""
+    """Return a number, or None if it is not a number or too large to be summed."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -26,7 +26,7 @@ def test_trace_show():
 def test_trace_generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert [line.split()[0] for line in isthmus("trace", "generate").splitlines()] == catalogue.names()
     assert isthmus("trace", "generate", "x", code=1).startswith(
-        "isthmus: x: no such trace; there are dense-7b,"
+        "isthmus: unknown trace 'x'; expected one of dense-7b,"
     )
     monkeypatch.setitem(catalogue.JOBS, "dense-7b", ("tiny", tiny()))
     said = isthmus("trace", "generate", "dense-7b", "--output", tmp_path / "made")
@@ -69,11 +69,11 @@ def test_memory_replay_says_what_is_wrong(tmp_path: Path):
         ([small, "--capacity", "much"], "much: not a size"),
         ([small, "--capacity", "99999999TiB"], "99999999TiB: no memory has this size; give from 1 byte"),
         ([small, "--allocator", "best"], "best over tiny"),
-        ([small, "--allocator", ","], "--allocator ,: it names none; there are planned,"),
+        ([small, "--allocator", ","], "--allocator ',': no name given; expected some of planned,"),
         ([small, "--repeat", 10**9], "tiny: 1000000000 times more is too long a run"),
         ([small, "--json", "."], ".: a folder; give the name of a file"),
-        ([small, "--json", absent / "x.json"], f"there is no folder {absent}; make it first"),
-        ([small, "--picture", absent / "x.png"], f"there is no folder {absent}; make it first"),
+        ([small, "--json", absent / "x.json"], f"no such folder: {absent}; create it first"),
+        ([small, "--picture", absent / "x.png"], f"no such folder: {absent}; create it first"),
     ]:
         said = isthmus("replay", *words, "--rounds", 1, code=1)
         assert message in said
@@ -86,7 +86,7 @@ def test_out_of_memory_at_the_first_event_is_a_line(tmp_path: Path):
     write(make((ALLOC, 0, 64 * MIB), (STEP,), (FREE, 0), (STEP,)), small)
     out = ["--json", tmp_path / "x.json", "--picture", tmp_path / "x.png"]
     said = isthmus("replay", small, "--capacity", "1MiB", "--rounds", 1, *out, code=1)
-    assert said == "isthmus: every allocator runs out of 1MiB; give a larger --capacity\n"
+    assert said == "isthmus: every allocator runs out of memory (1MiB); give a larger --capacity\n"
     rows = json.loads((tmp_path / "x.json").read_text())
     assert [row["out_of_memory"] for row in rows] == [0] * len(rows) and rows
     assert all(row["ratio"] is None for row in rows)
@@ -105,7 +105,7 @@ def test_what_a_trace_does_not_have_is_no_figure(tmp_path: Path):
     empty, short = tmp_path / "empty.trace", tmp_path / "short.trace"
     write(make((STEP,), (STEP,)), empty)
     said = isthmus("replay", empty, "--rounds", 1, code=1)
-    assert said == "isthmus: small: it has no allocation; record a run that uses the chip\n"
+    assert said == "isthmus: small: contains no allocation; record a run that uses the chip\n"
     assert "0 allocations" in isthmus("trace", "show", empty)
     write(make((ALLOC, 0, MIB)), short)
     assert "live peak of each step, GiB: none" in isthmus("trace", "show", short)

@@ -93,7 +93,10 @@ def test_a_run_that_fails_is_recorded_up_to_there(tmp_path: Path):
 
 def test_what_cannot_be_recorded():
     for program, message in [
-        (["torchrun", "x.py"], "torchrun: one process is recorded; give a script, -m module or -c command"),
+        (
+            ["torchrun", "x.py"],
+            "torchrun: only one process can be recorded; give a script, -m module or -c command",
+        ),
         (["absent.py"], "cannot run absent.py: no such file"),
     ]:
         result = record(*program)
@@ -107,7 +110,7 @@ def test_a_program_that_ends_the_recording_is_told(tmp_path: Path):
     for call, is_cut in [("None", True), ("max_entries=9", True), ("'all'", False)]:
         code = f"import torch; torch.ones(3, device='cuda'); torch.cuda.memory._record_memory_history({call})"
         result = record("--output", out, "-c", f"{code}; torch.ones(3, device='cuda')")
-        said = f"isthmus: {out}: cut short: the program calls _record_memory_history itself"
+        said = f"isthmus: {out}: incomplete: the program calls _record_memory_history itself"
         assert (result.returncode, said in result.stderr) == (int(is_cut), is_cut), result.stderr
         assert is_cut or len(read(out)) == 4
 
@@ -116,11 +119,11 @@ def test_a_program_without_the_chip_leaves_no_trace(tmp_path: Path):
     out = tmp_path / "x.trace"
     for program, status in [("import torch; torch.ones(3)", 1), ("raise SystemExit(7)", 7)]:
         result = record("--output", out, "-c", program)
-        said = "isthmus: the program allocated nothing on the chip, so no trace is written\n"
+        said = "isthmus: no trace written: the program allocated nothing on the chip\n"
         assert (result.returncode, result.stderr, out.exists()) == (status, said, False)
 
 
 def test_a_trace_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path):
     result = record("--output", tmp_path / "absent" / "x.trace", "-c", "print('ran')")
-    message = f"isthmus: {tmp_path}/absent/x.trace: there is no folder {tmp_path}/absent; make it first\n"
+    message = f"isthmus: {tmp_path}/absent/x.trace: no such folder: {tmp_path}/absent; create it first\n"
     assert (result.returncode, result.stdout, result.stderr) == (1, "", message)

@@ -95,7 +95,7 @@ def test_options_of_one_and_of_all():
 
 
 def test_a_trace_without_a_step_is_refused():
-    with pytest.raises(TraceError, match="no step ends in it"):
+    with pytest.raises(TraceError, match="contains no complete optimizer step"):
         replay.replay(make((ALLOC, 0, 1)), ["torch"])
 
 

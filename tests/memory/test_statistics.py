@@ -140,5 +140,5 @@ def test_a_job_becomes_a_trace(tmp_path: Path):
     memory._record_memory_history()
     with pytest.raises(RuntimeError, match="history is on"), memory.record_trace(tmp_path / "inner.trace"):
         pass
-    with pytest.raises(FileNotFoundError, match="make it first"), memory.record_trace(tmp_path / "x" / "y"):
+    with pytest.raises(FileNotFoundError, match="create it first"), memory.record_trace(tmp_path / "x" / "y"):
         raise AssertionError("it is refused before the block runs")

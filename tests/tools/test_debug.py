@@ -105,7 +105,7 @@ def test_views_and_bare_memory_are_not_watched() -> None:
         "aten::convolution_overrideable",
     } <= names
     assert not {"aten::view", "aten::as_strided", "aten::empty.memory_format", "aten::unfold"} & names
-    with pytest.raises(debug.DebugError, match="nosuch: no operator with a kernel on the chip matches"):
+    with pytest.raises(debug.DebugError, match="nosuch: matches no operator with a kernel on the chip"):
         debug.compare("nosuch").start()
 
 
@@ -240,7 +240,7 @@ def test_compare_sees_a_modified_input_and_a_wrong_dtype() -> None:
     assert session.probe.findings.rows[0]["wrong"][0]["reason"] == "input was modified"
     with planted("exp", lambda call, v: call(v.double())), debug.compare("aten::exp") as session:
         torch.exp(value)
-    assert "dtype torch.float64 for torch.float32" in session.probe.findings.rows[0]["text"]
+    assert "dtype torch.float64, expected torch.float32" in session.probe.findings.rows[0]["text"]
 
 
 def test_positions_of_equal_values_may_differ() -> None:
@@ -259,7 +259,7 @@ def test_positions_of_equal_values_may_differ() -> None:
 def test_random_operators_are_not_judged() -> None:
     with debug.compare("*") as session:
         torch.rand(3, device="chip")
-    assert session.probe.findings.skipped == {"aten::uniform_": "it draws random numbers"}
+    assert session.probe.findings.skipped == {"aten::uniform_": "draws random numbers"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -285,7 +285,7 @@ def test_verdicts() -> None:
         found = judge("r", got, reference, good, Limit(100))[0]
         if got is nan:
             assert found is not None and found.reason == "NaN or infinity" and found.index == (1,)
-    assert judge("r", good[:2], exact, good)[0].reason == "shape [2] for [3]"
+    assert judge("r", good[:2], exact, good)[0].reason == "shape [2], expected [3]"
     whole = torch.tensor([1, 2, 3])
     assert judge("r", whole, whole, whole)[0] is None
     assert judge("r", whole + (whole == 2), whole, whole)[0].index == (1,)
@@ -369,7 +369,7 @@ def test_captured_calls_are_replayed(tmp_path: Path) -> None:
         for device in ("chip", "cpu"):
             outcome = replay.replay(call, device, times=2, compare=True)
             if call.random:
-                assert outcome.problem == "it draws random numbers"
+                assert outcome.problem == "not judged: draws random numbers"
             else:
                 assert (outcome.same, outcome.repeatable, outcome.wrong, outcome.problem) == (
                     True,
@@ -425,7 +425,7 @@ def test_bad_captures_are_refused_in_one_line(tmp_path: Path) -> None:
             replay.read(folder)
         assert "\n" not in str(caught.value) and str(folder) in str(caught.value)
         path.write_bytes(former)
-    with pytest.raises(replay.ReplayError, match="no captured call in it"):
+    with pytest.raises(replay.ReplayError, match="contains no captured calls"):
         replay.folders(tmp_path / "nothing")
 
 

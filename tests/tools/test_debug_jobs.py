@@ -100,8 +100,8 @@ def test_a_right_job_ends_as_it_would(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("compare", "'compare' is not tool:pattern"),
-        ("compare:nosuch", "nosuch: no operator with a kernel on the chip matches"),
-        ("look:*", "look: no such tool; there are compare, capture"),
+        ("compare:nosuch", "nosuch: matches no operator with a kernel on the chip"),
+        ("look:*", "unknown tool 'look'; expected one of compare, capture"),
         ("fallback:@/nowhere", "/nowhere: cannot be read"),
     ],
 )
@@ -149,20 +149,20 @@ def test_tools_are_switched_from_outside(tmp_path: Path) -> None:
 
             pid = str(process.pid)
             assert pid in ask() and "loop.py" in ask()
-            assert ask(pid) == "everything is off"
+            assert ask(pid) == "all tools are off"
             assert ask(pid, "compare", "aten::mm").startswith("compare aten::mm: on for")
             assert ask(pid, "time", "aten::mm").startswith("time aten::mm: on for")
             time.sleep(0.5)
             assert "compare aten::mm" in ask(pid, "status")
             assert "0 failed" in ask(pid, "off")
-            assert ask(pid) == "everything is off"
+            assert ask(pid) == "all tools are off"
             done = isthmus("debug", pid, "look", cwd=tmp_path, **changes)
-            assert done.returncode == 1 and "look: no such tool" in done.stderr
+            assert done.returncode == 1 and "unknown tool 'look'" in done.stderr
             assert (runtime / "isthmus").stat().st_mode & 0o777 == 0o750
         finally:
             process.kill()
     done = isthmus("debug", pid, "status", cwd=tmp_path, **changes)
-    assert done.returncode == 1 and f"process {pid} does not listen" in done.stderr
+    assert done.returncode == 1 and f"process {pid} cannot be debugged" in done.stderr
 
 
 def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:

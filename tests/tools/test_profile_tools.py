@@ -87,8 +87,8 @@ def test_gzip_reads_as_the_plain_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (json.dumps({"traceEvents": EVENTS}).encode()[:400], "cut off or damaged at byte"),
-        (gzip.compress(json.dumps({"traceEvents": EVENTS}).encode())[:-20], "gzip file is cut off"),
+        (json.dumps({"traceEvents": EVENTS}).encode()[:400], "truncated or damaged at byte"),
+        (gzip.compress(json.dumps({"traceEvents": EVENTS}).encode())[:-20], "gzip file is truncated"),
         (b"\x7fELF", "not a Chrome trace"),
         (b"", "not a Chrome trace"),
         (b'{"schemaVersion": 1}', "no traceEvents"),
@@ -209,7 +209,7 @@ def test_trace_of_torch_npu(tmp_path: Path):
 def test_trace_without_device_says_so(tmp_path: Path):
     trace = read(write(tmp_path / "trace.json", [event("cpu_op", "aten::add", 0, 1, 1)]))
     text = report.as_text("", hot.sections(hot.analyse(trace), 5))
-    assert "no work of a device" in text
+    assert "no device events" in text
 
 
 # ---- Two traces ----------------------------------------------------------------------------------------
@@ -293,8 +293,8 @@ def test_page_loads_nothing_and_escapes_names(tmp_path: Path):
     [
         (("hot", "{folder}/none.json"), "No such file"),
         (("diff", "{a}", "{folder}/none.json"), "No such file"),
-        (("diff", "{a}"), "is compared with nothing; give two traces: isthmus profile diff A B"),
-        (("diff", "{a}", "{b}", "--only", "aten::conv*"), "neither trace has such an operator"),
+        (("diff", "{a}"), "only one trace given; usage: isthmus profile diff A B"),
+        (("diff", "{a}", "{b}", "--only", "aten::conv*"), "no operator of either trace matches"),
         (("hot", "{a}", "--html", "{folder}/none/page.html"), "give a file in a folder that exists"),
     ],
 )
@@ -327,7 +327,7 @@ def test_events_without_a_time_are_left_out_and_counted(tmp_path: Path, wrong: d
     clean, odd = cuda(tmp_path), write(tmp_path / "odd.json", [*EVENTS, event("kernel", "odd", 1, 1) | wrong])
     result = isthmus("hot", odd)
     assert result.returncode == 0
-    said = "1 events are left out: their time is negative, infinite or no number"
+    said = "ignored 1 events whose time is negative, infinite or not a number"
     assert result.stderr == f"isthmus: warning: {odd}: {said}\n"
     before, after = hot.analyse(read(clean)), hot.analyse(read(odd))
     assert hot.sections(after, 20) == hot.sections(before, 20)
@@ -336,8 +336,8 @@ def test_events_without_a_time_are_left_out_and_counted(tmp_path: Path, wrong: d
 def test_a_number_beyond_every_float_is_no_time(tmp_path: Path):
     path = tmp_path / "x.json"
     for digits, message in [
-        ("1e400", "(1 have none)"),
-        ("1" * 400, "(1 have none)"),
+        ("1e400", "(1 have an invalid one)"),
+        ("1" * 400, "(1 have an invalid one)"),
         ("1" * 9000, "damaged"),
     ]:
         text = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": DUR}]}'
@@ -350,7 +350,7 @@ def test_a_number_beyond_every_float_is_no_time(tmp_path: Path):
 def test_a_profile_of_no_time_is_refused(tmp_path: Path):
     path = write(tmp_path / "x.json", [event("cpu_op", "aten::mm", 3, 0), event("kernel", "gemm", 3, 0)])
     result = isthmus("hot", path)
-    message = f"isthmus: {path}: its events take no time at all; profile some steps\n"
+    message = f"isthmus: {path}: the events have no duration; profile some steps\n"
     assert (result.returncode, result.stdout, result.stderr) == (1, "", message)
 
 
