@@ -1,7 +1,7 @@
-"""Arrays in a safetensors file: written with an equal array once, read through a memory map.
+"""Arrays in a safetensors file, deduplicated, read through a memory map.
 
-The format is eight bytes with the length of a JSON header, the header, the bytes of the arrays. Written here
-because ``safetensors.numpy`` has no bfloat16 and needs an array in memory twice.
+The format is eight bytes with the length of a JSON header, the header, and the bytes of the arrays.
+``safetensors.numpy`` is not used: it does not support bfloat16 and holds every array in memory twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CODES = {
     "float64": "F64",
     "bool": "BOOL",
     "complex64": "C64",
-    "complex128": "F64",  # the format has none: pairs of float64, and a key that says so
+    "complex128": "F64",  # not in the format: stored as pairs of float64, marked by the key
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
@@ -42,13 +42,13 @@ _DTYPES = {code: dt.DTYPES[name].numpy for name, code in _CODES.items() if name 
 
 
 class Store:
-    """Arrays on their way into a file."""
+    """Arrays to be written to a file."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
 
     def add(self, array: Array) -> str:
-        """Keep a 1-D array and return its key, which depends on nothing but dtype and bytes."""
+        """Add a 1-D array and return its key, which depends only on dtype and bytes."""
         flat = np.ascontiguousarray(array).reshape(-1)
         name = dt.name_of(flat.dtype)
         digest = hashlib.sha256(f"{name}:{flat.size}:".encode())
@@ -74,7 +74,7 @@ class Store:
 
 
 class Mapped:
-    """The arrays of a file, read-only, each mapped when it is asked for."""
+    """The arrays of a file, read-only, mapped on access."""
 
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, np.uint8, mode="r")
@@ -83,7 +83,7 @@ class Mapped:
         self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
 
     def get(self, key: str) -> Array:
-        """The array of a key, 1-D. Raises KeyError."""
+        """Return the 1-D array of a key. Raises KeyError."""
         row = self._header[key]
         start, end = (self._start + offset for offset in row["data_offsets"])
         dtype = np.dtype(np.complex128) if key.startswith(_PAIRS) else _DTYPES[row["dtype"]]

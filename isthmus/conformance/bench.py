@@ -1,9 +1,10 @@
-"""``isthmus conform bench``: the time of each operator of a library against what the machine could do at best.
+"""``isthmus conform bench``: the time of each operator of a library relative to the machine's limits.
 
-The limits are measured in the same run, between the operators: bytes in and out at the bandwidth of the device's own
-copies of that size, and for products the arithmetic of NumPy's matmul on the CPU. An operator's ratio is its limit
-divided by its time; 1 is as fast as the limit. What makes it unfair: other work on the machine, a product on a device
-that is faster than the CPU, and tensors so small that the call itself is the time. PyTorch is not needed.
+The limits are measured in the same run, between the operators: bytes read and written at the bandwidth of the
+device's own copies of that size, and for matrix products the FLOP rate of NumPy's matmul on the CPU. An operator's
+ratio is its limit divided by its time; 1 is as fast as the limit. The comparison is unfair with other work on the
+machine, for products on a device faster than the CPU, and for tensors so small that the call dominates. PyTorch is
+not needed.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class Row(NamedTuple):
     Attributes:
         operator: overload.
         dtype: of the case.
-        library: whose kernel.
+        library: library of the kernel.
         case: id of the sample.
-        nbytes: read and written at least.
+        nbytes: bytes that must be read and written.
         flops: floating-point operations of a product, else 0.
-        seconds: of one call, best batch of the run.
-        median_seconds: of one call, median batch.
-        limit_seconds: what the limits allow.
-        bound: "bytes" or "flops": which limit.
+        seconds: time of one call in the best batch.
+        median_seconds: time of one call in the median batch.
+        limit_seconds: time of one call at the limit.
+        bound: the limit that applies, "bytes" or "flops".
         ratio: limit_seconds / seconds.
     """
 
@@ -73,22 +74,22 @@ class Bench:
         self.libraries = target.libraries
 
     def names(self) -> set[str]:
-        """Operators that a library has."""
+        """Return the operators of all libraries."""
         return {name for library in self.libraries for name in library.operators}
 
     def run(
         self, golden: Reader, names: set[str], rounds: int, at: Callable[[str, int, int], None]
     ) -> dict[str, Any]:
-        """Time everything.
+        """Time the operators.
 
         Args:
-            golden: where the samples are from.
+            golden: source of the samples.
             names: operators to time.
-            rounds: batches of each.
-            at: is told (operator, done, of how many).
+            rounds: batches of each operator.
+            at: progress callback (operator, done, total).
 
         Returns:
-            What is written as bench.json: device, limits, rows, and what was left out with the reason.
+            The content of bench.json: device, limits, rows, and skipped cases with the reason.
         """
         limits, left_out = Limits(self.device), dict[str, str]()
         cases = bench_cases(golden, names & self.names())
@@ -113,7 +114,7 @@ class Bench:
     def _time(
         self, golden: Reader, case: Case, rounds: int, left_out: dict[str, str]
     ) -> list[tuple[Case, str, int, Timed]]:
-        """One case on every library that has its operator, batches interleaved: case, library, bytes, times."""
+        """Time a case on every library with its operator, interleaved; return case, library, bytes, times."""
         schema = parse(golden.operators[case.operator].schema)
         found = []
         with ExitStack() as stack:
@@ -136,10 +137,10 @@ class Bench:
 
 @contextmanager
 def prepared(device: Device, plan: Plan) -> Iterator[Callable[[int], None]]:
-    """A function that calls the kernel so many times on the default stream and waits for the work."""
+    """Yield a function that calls the kernel n times on the default stream and waits for the work."""
     host = bool(plan.kernel.flags & HOST)
     if host and not device.host_addressable:
-        raise NotClaimed("it computes on the CPU, which does not reach this device's memory")
+        raise NotClaimed("it computes on the CPU, which cannot access this device's memory")
     shift = device.host_offset if host else 0
     explained: list[str] = []
     scratch: dict[int, int] = {}
@@ -170,7 +171,7 @@ def prepared(device: Device, plan: Plan) -> Iterator[Callable[[int], None]]:
 
 
 def _traffic(plan: Plan) -> int:
-    """Bytes that the kernel reads and writes at least: each element once, what it updates twice."""
+    """Return the bytes that the kernel must move: each element once, updated elements twice."""
     total = 0
     for slot in plan.image.slots:
         elements = prod(slot.shape) * dt.DTYPES[slot.dtype].numpy.itemsize
@@ -201,7 +202,7 @@ def _row(case: Case, library: str, nbytes: int, call: Timed, limits: Limits) -> 
 
 
 def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows for people, the slowest against its limit first."""
+    """Return head and rows of the printed table, the lowest ratio first."""
     head = ["operator", "dtype", "library", "sample", "KiB", "us", "limit us", "bound", "ratio"]
     rows = [Row(**row) for row in result["rows"]]
     return head, [

@@ -1,4 +1,4 @@
-"""What `isthmus conform bench` times: the large samples of the golden data, enlarged where that is simple."""
+"""Cases of ``isthmus conform bench``: the large samples of the golden data, enlarged where possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MATMUL_SIZE = 512
 DTYPES = ("float32", "bfloat16")
 
 _M, _B = MATMUL_SIZE, 8
-# Shapes of the tensors of each, inputs then output.
+# Shapes of the tensors, inputs then output.
 _MATMULS: dict[str, tuple[tuple[int, ...], ...]] = {
     "aten::mm": ((_M, _M), (_M, _M), (_M, _M)),
     "aten::addmm": ((_M, _M), (_M, _M), (_M, _M), (_M, _M)),
@@ -27,7 +27,7 @@ _MATMULS: dict[str, tuple[tuple[int, ...], ...]] = {
 
 
 def bench_cases(golden: Reader, names: set[str], dtypes: Sequence[str] = DTYPES) -> list[Case]:
-    """One case for each operator and dtype that has a case of any size, in the order of the golden data."""
+    """Return the largest case of each operator and dtype, in the order of the golden data."""
     best: dict[tuple[str, str], Case] = {}
     for family in golden.families:
         for case in golden.cases(family):
@@ -38,7 +38,7 @@ def bench_cases(golden: Reader, names: set[str], dtypes: Sequence[str] = DTYPES)
 
 
 def _rank(case: Case | None) -> tuple[int, int]:
-    """Large contiguous cases come before others, big ones before small ones."""
+    """Rank large contiguous cases before others, and big ones before small ones."""
     if case is None:
         return (-1, 0)
     size = sum(tensor.storage.nbytes for tensor in _tensors(case.arguments))
@@ -59,10 +59,10 @@ def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
 
 
 def enlarged(case: Case) -> Case:
-    """The case with tensors of a size at which its limit is the memory or the arithmetic, where that is simple.
+    """Enlarge the tensors of a case until memory or arithmetic is the limit, where possible.
 
-    Products of matrices get matrices of MATMUL_SIZE, pointwise operators without broadcasting POINTWISE_SHAPE; the
-    values repeat. Other cases stay as they are.
+    Matrix products get matrices of MATMUL_SIZE, pointwise operators without broadcasting POINTWISE_SHAPE; the values
+    repeat. Other cases are returned unchanged.
     """
     if case.operator in _MATMULS:
         return _with_shapes(case, _MATMULS[case.operator])
@@ -89,7 +89,7 @@ def _of_shape(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> Tensor:
 
 
 def flops(case: Case) -> int:
-    """Floating-point operations of a product or a convolution; 0 for what memory alone limits."""
+    """Return the floating-point operations of a product or convolution; 0 for memory-bound operators."""
     tensors = _tensors(case.arguments)
     base = case.operator.partition("::")[2].partition(".")[0]
     outputs = [out for out in case.outputs if isinstance(out, Expected)]

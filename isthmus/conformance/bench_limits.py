@@ -1,4 +1,4 @@
-"""Timing in batches, and the limits of the machine that operators are compared with."""
+"""Timing in batches, and the machine's limits for comparison."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from isthmus.conformance.device import Device
 from isthmus.drivers.interface import CopyKind
 
 BATCH_SECONDS = 0.004
-PROBE_BYTES = tuple(1 << power for power in range(14, 27, 2))  # of each side of a copy
+PROBE_BYTES = tuple(1 << power for power in range(14, 27, 2))  # bytes of a copy
 
 
 class Timed:
-    """A call that is timed in batches of a steady length.
+    """A call timed in batches of constant size.
 
     Args:
-        body: runs so many calls and waits for them.
+        body: runs n calls and waits for them.
     """
 
     def __init__(self, body: Callable[[int], None]) -> None:
@@ -28,7 +28,7 @@ class Timed:
         self.seconds: list[float] = []
 
     def calibrate(self) -> None:
-        """Warm up and choose how many calls are a batch. Raises what a call raises."""
+        """Warm up and choose the size of a batch. Raises the errors of the call."""
         self._body(1)
         while (spent := self._time()) < BATCH_SECONDS / 4 and self._calls < 1 << 16:
             self._calls *= 2 if spent > BATCH_SECONDS / 16 else 4
@@ -49,10 +49,10 @@ class Timed:
 
 
 class Limits:
-    """What the machine can do, measured between the operators.
+    """The machine's limits, measured between the operators.
 
     Args:
-        device: whose copies are timed.
+        device: device whose copies are timed.
     """
 
     def __init__(self, device: Device) -> None:
@@ -76,7 +76,7 @@ class Limits:
         return body
 
     def measure(self, rounds: int) -> None:
-        """So many batches of each probe."""
+        """Time some batches of each probe."""
         for _ in range(rounds):
             for probe in self._probes:
                 probe.measure()
@@ -86,11 +86,11 @@ class Limits:
         self._device.free(self._address)
 
     def bandwidth(self) -> dict[int, float]:
-        """Bytes per second, read and written together, by the bytes of both sides of a copy."""
+        """Return bytes read and written per second, by the bytes read and written of a copy."""
         return {2 * nbytes: 2 * nbytes / probe.best for nbytes, probe in self._copies.items()}
 
     def peak(self) -> dict[str, float]:
-        """Floating-point operations per second of NumPy's matmul, by dtype."""
+        """Return floating-point operations per second of NumPy's matmul, by dtype."""
         return {name: 2 * MATMUL_SIZE**3 / probe.best for name, probe in self._products.items()}
 
 

@@ -1,4 +1,4 @@
-"""Where golden data is kept between runs: a folder of the user's cache for each state of the opset."""
+"""Cache of golden data: a folder in the user's cache per version of the opset."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import MANIFEST, REMEDY, GoldenError, Reader
 from isthmus.doctor import has_torch
 
-_KEPT = 3  # sets; older ones are for states of the opset that are gone
-_IN_USE_SECONDS = 6 * 3600.0  # a set that was taken so lately may be read by another run
+_KEPT = 3  # sets; older ones are of former versions of the opset
+_IN_USE_SECONDS = 6 * 3600.0  # a set used this recently may still be read by another run
 
 
 def folder() -> Path:
-    """The folder for the opset as it is: ``$XDG_CACHE_HOME/isthmus/golden/<digest>``."""
+    """Return the folder for the current opset: ``$XDG_CACHE_HOME/isthmus/golden/<digest>``."""
     return user_cache() / "golden" / digest()[:16]
 
 
 def golden(asked: Path | None, say: Callable[[str], None]) -> Reader | Callable[[], Reader]:
-    """Golden data of a folder or of the cache; where it is not in the cache, a function that makes it.
+    """Open golden data of a folder or of the cache; if the cache has none, return a function that makes it.
 
     Args:
         asked: the folder; None is the cache.
-        say: takes a line for people before it takes long.
+        say: called with a line to print before the data is made.
 
     Raises:
-        GoldenError: it cannot be used, or is of another opset than the one that is installed.
+        GoldenError: the data is invalid, or of another opset than the installed one.
     """
     if asked is not None:
         return _of_this_opset(Reader(asked))
     here = folder()
     if (here / MANIFEST).is_file():
-        with suppress(OSError):  # a cache that cannot be written is read
+        with suppress(OSError):  # the cache may be read-only
             os.utime(here)
         return Reader(here)
 
@@ -52,7 +52,7 @@ def golden(asked: Path | None, say: Callable[[str], None]) -> Reader | Callable[
 
 
 def prune(root: Path) -> None:
-    """Remove all sets of golden data below root but the newest few and those in use."""
+    """Remove all sets of golden data below root except the newest and those in use."""
     sets = [each for each in root.iterdir() if (each / MANIFEST).is_file()]
     sets.sort(key=lambda each: each.stat().st_mtime, reverse=True)
     for each in sets[_KEPT:]:
@@ -64,7 +64,7 @@ def _of_this_opset(reader: Reader) -> Reader:
     found, ours = str(reader.manifest.get("opset", "")), digest()
     if found != ours:
         raise GoldenError(
-            f"{reader.folder / MANIFEST}: of another opset ({found[:12]}, installed is {ours[:12]}); {REMEDY}"
+            f"{reader.folder / MANIFEST}: made for opset {found[:12]}, installed is {ours[:12]}; {REMEDY}"
         )
     return reader
 
@@ -73,10 +73,10 @@ def _make(here: Path, say: Callable[[str], None]) -> None:
     if not has_torch():
         raise GoldenError(
             f"{here}: no golden data for this opset, and PyTorch is not installed to make it; run `isthmus conform "
-            "generate --output DIR` where it is, copy DIR here and pass --golden DIR"
+            "generate --output DIR` on a machine with PyTorch, copy DIR here and pass --golden DIR"
         )
-    say(f"making golden data in {here} (once for each state of the opset)")
+    say(f"making golden data in {here} (once per version of the opset)")
     command = [sys.executable, "-m", "isthmus", "conform", "generate", "--output", str(here)]
-    # Standard output is the run's: what is made says so on standard error.
+    # Standard output belongs to the run.
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
-        raise GoldenError(f"{here}: golden data could not be made, see above")
+        raise GoldenError(f"{here}: failed to make golden data, see the error above")

@@ -1,4 +1,4 @@
-"""Calling a kernel by its C interface: the arguments of operators.h, built by hand with ctypes."""
+"""Calls of kernels by their C interface: the arguments of operators.h, built with ctypes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _CALL = ctypes.CFUNCTYPE(
 
 
 class Placed(NamedTuple):
-    """A tensor in device memory: address of its first element (0 if it has none), dtype, sizes, strides."""
+    """A tensor in device memory: address of its first element (0 if empty), dtype, sizes, strides."""
 
     address: int
     dtype: str
@@ -75,10 +75,10 @@ class Placed(NamedTuple):
 
 
 class KernelError(Exception):
-    """A kernel failed; the message is what it said, in one line.
+    """A kernel failed; the message is its error in one line.
 
     Attributes:
-        unsupported: it does not serve these arguments, which is its right.
+        unsupported: whether it returned ISTHMUS_UNSUPPORTED, which is allowed.
     """
 
     def __init__(self, message: str, unsupported: bool = False) -> None:
@@ -87,10 +87,10 @@ class KernelError(Exception):
 
 
 class Frame:
-    """The arguments of one call, as the C interface has them, with all that they point to.
+    """The arguments of one call in the form of the C interface, with everything they point to.
 
     Args:
-        dlpack_device: under which tensors are handed over.
+        dlpack_device: DLPack device of the tensors.
     """
 
     def __init__(self, dlpack_device: tuple[int, int]) -> None:
@@ -138,16 +138,16 @@ class Frame:
 
         Args:
             operator: of an opened library.
-            context: handed over as it is.
-            explained: what the kernel says through ``context.explain`` lies here.
+            context: the call's context.
+            explained: receives the messages of ``context.explain``.
 
         Raises:
-            KernelError: it returned a status, or raised.
+            KernelError: the kernel returned an error status, or raised.
         """
         self.bound(operator, context, explained)()
 
     def bound(self, operator: LoadedOperator, context: Context, explained: list[str]) -> Callable[[], None]:
-        """The call, made ready to be repeated while the frame lives; arguments and errors as of :meth:`call`."""
+        """Prepare a call for repetition while the frame exists; arguments and errors as in :meth:`call`."""
         arguments = (Any_ * (len(self._items) + 1))(Any_(_INT), *self._items)
         arguments[0].v_int64 = ctypes.addressof(context)
         result = Any_(_NONE)
@@ -163,7 +163,7 @@ class Frame:
 
 
 def _check_status(result: Any_, explained: list[str]) -> None:
-    """Raises KernelError for what a kernel returned, unless it is nothing or ISTHMUS_OK."""
+    """Raise KernelError unless the kernel returned nothing or ISTHMUS_OK."""
     status = result.v_int64 if result.type_index == _INT else 0
     if status == Status.OK:
         return
@@ -179,14 +179,14 @@ def make_context(
     workspace: Callable[[int], int],
     explained: list[str],
 ) -> tuple[Context, list[Any]]:
-    """A context, and what must live as long as it.
+    """Make a context; also return the objects that must outlive it.
 
     Args:
-        device: index.
-        stream: handle; 0 is the default stream.
-        seed: of a random operator.
-        workspace: gives the address of so many bytes, or 0.
-        explained: takes what the kernel explains.
+        device: device index.
+        stream: stream handle; 0 is the default stream.
+        seed: seed of a random operator.
+        workspace: returns the address of n bytes, or 0.
+        explained: receives the messages of the kernel.
     """
     context = Context()
     context.struct_size = ctypes.sizeof(Context)
@@ -209,7 +209,7 @@ def _runtime() -> ctypes.CDLL:
 
 
 def _raised_error() -> str:
-    """The error that a kernel raised on this thread, as "kind: first line of the message"."""
+    """Return the error that a kernel raised on this thread, as "kind: message"."""
     handle = ctypes.c_void_p()
     _runtime().TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
     if not handle.value:

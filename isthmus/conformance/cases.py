@@ -1,4 +1,4 @@
-"""A case of golden data: one call of an operator, and what it must give."""
+"""Cases of golden data: a call of an operator with its expected results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Tensor:
     """A tensor argument: a view on a storage.
 
     Attributes:
-        storage: 1-D array of the elements, those between the strides included.
+        storage: 1-D array of all elements, including those skipped by strides.
         shape: sizes.
         strides: in elements, not negative; 0 in an expanded dimension.
-        offset: of the first element, in elements.
+        offset: offset of the first element, in elements.
     """
 
     storage: Array
@@ -31,7 +31,7 @@ class Tensor:
 
     @classmethod
     def contiguous(cls, array: Array) -> Tensor:
-        """The whole of an array, in row-major order."""
+        """Make a contiguous tensor of an array."""
         return cls(np.ascontiguousarray(array).reshape(-1), array.shape, row_major(array.shape))
 
     @property
@@ -47,7 +47,7 @@ class Tensor:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements lie in row-major order without gaps."""
+        """Whether the elements are in row-major order without gaps."""
         expected = row_major(self.shape)
         same = (s == e or n == 1 for n, s, e in zip(self.shape, self.strides, expected, strict=True))
         return 0 in self.shape or all(same)
@@ -55,17 +55,17 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What a result must be.
+    """An expected result.
 
     Attributes:
-        dtype: of the result, by PyTorch's name.
-        shape: of the result.
-        reference: the right values: float64 for floats, complex128 for complex, else of ``dtype``; None where
-            only a law is known.
-        magnitude: the operator on absolute values, float64, where rounding errors add up; None elsewhere.
-        law: of a random result: ``{"name": "normal", "mean": m, "std": s}``, ``{"name": "uniform", "low": a,
+        dtype: dtype of the result, by PyTorch's name.
+        shape: shape of the result.
+        reference: expected values: float64 for floats, complex128 for complex, else of ``dtype``; None for a random
+            result.
+        magnitude: the operator on absolute values, float64, for operators that accumulate errors; else None.
+        law: law of a random result: ``{"name": "normal", "mean": m, "std": s}``, ``{"name": "uniform", "low": a,
             "high": b}``, ``{"name": "bernoulli", "p": p}``, ``{"name": "integers", "low": a, "high": b}``,
-            ``{"name": "permutation"}``; ``{"name": "any"}`` where the operator leaves the values open.
+            ``{"name": "permutation"}``; ``{"name": "any"}`` if the values are unspecified.
     """
 
     dtype: str
@@ -76,9 +76,9 @@ class Expected:
 
 
 class Tolerance(NamedTuple):
-    """Of a float element: ``|got - ref| <= ulp * ulp_of(dtype, ref) + accumulate * eps * magnitude``.
+    """Tolerance of a float element: ``|got - ref| <= ulp * ulp_of(dtype, ref) + accumulate * eps * magnitude``.
 
-    eps is that of the compute dtype: float32 for the halves, else the dtype's. 0 and 0 ask for the very bits.
+    eps belongs to the compute dtype: float32 for the halves, else the dtype itself. 0 and 0 require equal bits.
     """
 
     ulp: float = 0.0
@@ -97,12 +97,12 @@ class Case:
     Attributes:
         id: unique within the operator and dtype: "strided-3x4".
         operator: canonical overload: "aten::add.Tensor".
-        dtype: of the tensors that the case is about.
+        dtype: the tested dtype.
         layout: one of LAYOUTS.
         arguments: in the order of ``schema.inputs``.
-        outputs: in the order of ``schema.outputs``; None where an output mask leaves it out.
-        written: new values of the arguments that the operator writes to.
-        tolerance: of float results.
+        outputs: in the order of ``schema.outputs``; None if an output mask excludes the output.
+        written: new values of the arguments that the operator writes.
+        tolerance: tolerance of float results.
     """
 
     id: str
@@ -116,7 +116,7 @@ class Case:
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a contiguous tensor as PyTorch gives them: a size of 0 counts as 1."""
+    """Return the strides of a contiguous tensor, in elements, as PyTorch does: a size of 0 counts as 1."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)

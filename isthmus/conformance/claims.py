@@ -1,4 +1,4 @@
-"""``isthmus conform list``: the operators of the opset, and what the libraries of a driver claim of them."""
+"""``isthmus conform list``: the operators of the opset, and what a driver's libraries claim of each."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _FLAGS = {STRIDED: "strided", IN_PLACE: "in_place", MIXED: "mixed", HOST: "host"
 
 
 def tiers() -> list[str]:
-    """The tiers of the opset: core and the models."""
+    """Return the tiers of the opset: core and the models."""
     return sorted({tier for name in opset.operators() for tier in tiers_of(name)})
 
 
 def claims(driver: str, libraries: Sequence[str], tier: str, patterns: Sequence[str] = ()) -> Iterator[str]:
-    """Lines of tab-separated columns: operator, family, tiers, library, dtypes, flags; "-" where nothing is claimed.
+    """Yield lines of tab-separated columns: operator, family, tiers, library, dtypes, flags; "-" for none.
 
     Raises:
-        UsageError: there is no such driver or operator.
-        LoaderError: the driver or a library cannot be used.
+        UsageError: unknown driver or operator.
+        LoaderError: the driver or a library cannot be loaded.
     """
     chosen = matching(patterns, opset.operators())
     described = LibrariesTarget(candidate(driver), libraries).describe()["libraries"]

@@ -1,4 +1,4 @@
-"""``isthmus conform``: golden data, the run that judges a driver, its report, its timing."""
+"""``isthmus conform``: golden data, conformance runs, reports and timing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from isthmus.conformance.run import Run
 
 app = typer.Typer(
-    help="Judge whether a chip implements the operator interface. Needs no PyTorch, except for `generate`.",
+    help="Test whether a chip implements the operator interface. Only `generate` needs PyTorch.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Driver = Annotated[str, typer.Option(help="Driver, by name or by path of its driver.toml or library.")]
+Driver = Annotated[str, typer.Option(help="Driver: a name, or the path of its driver.toml or library.")]
 Library = Annotated[
     list[Path] | None,
     typer.Option("--library", help="Operator library (.so or .py) in place of the driver's own; repeatable."),
@@ -30,15 +30,17 @@ Patterns = Annotated[
     list[str] | None,
     typer.Option(
         "--operators",
-        help="Only operators that match, such as 'aten::*softmax*' or 'add,mul'; repeatable.",
+        help="Only matching operators, such as 'aten::*softmax*' or 'add,mul'; repeatable.",
     ),
 ]
-Golden = Annotated[Path | None, typer.Option(help="Folder of golden data; made in the cache if not given.")]
+Golden = Annotated[
+    Path | None, typer.Option(help="Folder of golden data; by default the cache, filled if empty.")
+]
 
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Errors of the user's end in one line and exit code 2."""
+    """Print usage errors as one line and exit with 2."""
     from isthmus.conformance.golden import GoldenError
     from isthmus.conformance.known import KnownFailureError
     from isthmus.conformance.processes import WorkerError
@@ -54,9 +56,9 @@ def _one_line() -> Iterator[None]:
 
 @app.command()
 def generate(
-    output: Annotated[Path | None, typer.Option(help="Folder to write; the cache if not given.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder to write; by default the cache.")] = None,
     operators: Patterns = None,
-    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
 ) -> None:
     """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
     from isthmus._support.progress import Bar
@@ -66,7 +68,7 @@ def generate(
 
     if not has_torch():
         raise fail(f"conform generate: {NO_TORCH}", 2)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # samples of every kind, of which PyTorch warns
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # PyTorch warns about some of the samples
     folder = output or cache.folder()
     try:
         with Bar("operators") as bar:
@@ -86,19 +88,19 @@ def run(
     through: Annotated[
         str,
         typer.Option(
-            help="'kernels' of the libraries, or 'pytorch': PyTorch's operators on chip tensors, whatever their "
-            "route. Without it kernels where the driver has any, else pytorch."
+            help="'kernels' of the libraries, or 'pytorch': PyTorch's operators on chip tensors by any route. By "
+            "default kernels if the driver has any, else pytorch."
         ),
     ] = "",
     output: Annotated[
         Path | None, typer.Option(help="Folder for report.json, junit.xml, report.html.")
     ] = None,
     mutation: Annotated[
-        Path | None, typer.Option(help="mutation.json, whose score the report shows.")
+        Path | None, typer.Option(help="mutation.json with the score to show in the report.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one for each processor.", min=0)] = 0,
+    jobs: Annotated[int, typer.Option(help="Worker processes; 0 means one per processor.", min=0)] = 0,
 ) -> None:
-    """Run the suite. Exits with 0 (all passed), 1 (something failed, or is stale) or 2 (wrong input)."""
+    """Run the suite. Exits with 0 (passed), 1 (failures or stale known failures) or 2 (invalid input)."""
     from isthmus._support.progress import say
     from isthmus.conformance import cache, report
     from isthmus.conformance.progress import RunProgress
@@ -106,7 +108,7 @@ def run(
     from isthmus.conformance.selection import split
 
     if through not in ("", "kernels", "pytorch"):
-        raise fail(f"--through {through}: it is kernels or pytorch", 2)
+        raise fail(f"--through {through}: expected kernels or pytorch", 2)
     options = Options(
         driver,
         tuple(str(path) for path in library or ()),
@@ -117,7 +119,7 @@ def run(
     )
     with _one_line():
         if mutation:
-            report.read_score(mutation)  # before what takes long
+            report.read_score(mutation)  # fail before the long run
         with RunProgress() as progress:
             finished = Runner(options, cache.golden(golden, say), progress).run()
         if output:
@@ -139,7 +141,7 @@ def _summarize(finished: Run, output: Path | None) -> None:
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder with the report.json of a run.")],
     mutation: Annotated[
-        Path | None, typer.Option(help="mutation.json, whose score the report shows.")
+        Path | None, typer.Option(help="mutation.json with the score to show in the report.")
     ] = None,
 ) -> None:
     """Write junit.xml and report.html again from the report.json of a run."""
@@ -157,13 +159,13 @@ def list_operators(
     library: Library = None,
     tier: Annotated[str, typer.Option(help="Only this tier.")] = "",
 ) -> None:
-    """Print the operators of the opset with what the driver's libraries claim of them."""
+    """List the operators of the opset, with dtypes and flags that the driver's libraries claim."""
     from isthmus.conformance.claims import claims, tiers
     from isthmus.conformance.selection import split
 
     with _one_line():
         if tier and tier not in tiers():
-            raise fail(f"--tier {tier}: no such tier; there are {', '.join(tiers())}", 2)
+            raise fail(f"--tier {tier}: unknown tier; expected one of {', '.join(tiers())}", 2)
         for line in claims(driver, [str(path) for path in library or ()], tier, split(operators or ())):
             print(line)
 
@@ -177,7 +179,7 @@ def bench(
     output: Annotated[Path | None, typer.Option(help="Folder for bench.json.")] = None,
     rounds: Annotated[int, typer.Option(help="Batches of each operator.", min=1)] = 5,
 ) -> None:
-    """Time each operator of the libraries against its byte and FLOP limits, measured in the same run."""
+    """Time each operator of the libraries, relative to the byte and FLOP limits measured in the same run."""
     from isthmus._support.progress import Bar, say
     from isthmus._support.tables import print_table
     from isthmus.conformance import bench as timing

@@ -1,4 +1,4 @@
-"""One device of a driver, without PyTorch: memory, copies and streams for the conformance suite."""
+"""A device without PyTorch: memory, copies and streams for the conformance suite."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from isthmus.drivers.driver import Driver
 
 
 class Device:
-    """A device whose functions act on it whatever thread calls them.
+    """A device of a driver; its methods may be called from any thread.
 
     Attributes:
         driver: the opened driver.
-        index: which of its devices.
-        name: of the driver.
-        dlpack_device: (DLDeviceType, index) under which operators receive its tensors.
-        host_offset: bytes to add to a device address for the address at which the CPU reaches it; 0 where the
-            CPU does not reach it at all (see :attr:`host_addressable`).
+        index: index of the device.
+        name: name of the driver.
+        dlpack_device: DLPack device of its tensors, (DLDeviceType, index).
+        host_offset: difference between the CPU's address and the device address of a byte; 0 if the CPU cannot access
+            the memory (see :attr:`host_addressable`).
         host_addressable: whether the driver has a host window.
-        alignment: bytes; of every allocation.
+        alignment: alignment of allocations in bytes.
     """
 
     def __init__(self, driver: Driver, index: int = 0) -> None:
@@ -32,7 +32,9 @@ class Device:
         driver.initialize()
         count = driver.count()
         if not 0 <= index < count:
-            raise ValueError(f"driver {driver.name} has no device {index}; it has {count}, numbered from 0")
+            raise ValueError(
+                f"driver {driver.name}: invalid device {index}; it has {count} devices, numbered from 0"
+            )
         self._make_current()
         self.dlpack_device = (int(driver.table.dlpack_device), index)
         window = driver.window(index)
@@ -47,9 +49,9 @@ class Device:
         """Open a driver and one of its devices.
 
         Raises:
-            LoaderError: the library is no driver that can be used.
-            DriverCallError: it cannot be initialised.
-            ValueError: there is no such device.
+            LoaderError: the driver cannot be loaded.
+            DriverCallError: the driver cannot be initialized.
+            ValueError: invalid device index.
         """
         return cls(Driver(candidate.path, candidate.name, candidate.delegate), index)
 
@@ -62,39 +64,39 @@ class Device:
         self.driver.device_set(self.index)
 
     def allocate(self, nbytes: int) -> int:
-        """Address of nbytes > 0 bytes. Raises DriverCallError, with OUT_OF_MEMORY when there is no room."""
+        """Allocate nbytes > 0 bytes. Raises DriverCallError, with OUT_OF_MEMORY if memory ran out."""
         self._make_current()
         address = self.driver.made("memory_allocate", nbytes)
         self._allocations.add(address)
         return address
 
     def free(self, address: int) -> None:
-        """Return an allocation that no work uses."""
+        """Free an allocation that no work uses."""
         self.driver.memory_free(address)
         self._allocations.discard(address)
 
     def write(self, address: int, buffer: Any) -> None:
-        """Copy a buffer or array to the device; returns when done."""
+        """Copy a buffer or array to the device, synchronously."""
         self._make_current()
         self.driver.write(address, buffer)
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """Bytes of the device."""
+        """Read bytes of the device."""
         self._make_current()
         return self.driver.read(address, nbytes)
 
     def read_into(self, host: np.ndarray[Any, Any], address: int) -> None:
-        """Copy from the device into a contiguous array; returns when done."""
+        """Copy from the device into a contiguous array, synchronously."""
         self._make_current()
         self.driver.read_into(host, address)
 
     def fill(self, address: int, value: int, nbytes: int, stream: int = 0) -> None:
-        """Enqueue: set nbytes bytes to value."""
+        """Enqueue a fill of nbytes bytes with value."""
         self._make_current()
         self.driver.set_async(address, value, nbytes, stream)
 
     def new_stream(self) -> int:
-        """Handle of a new stream."""
+        """Create a stream and return its handle."""
         self._make_current()
         stream = self.driver.made("stream_create", 0)
         self._streams.add(stream)
@@ -116,12 +118,12 @@ class Device:
         self.driver.device_synchronize()
 
     def host_view(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
-        """The bytes themselves, where the CPU reaches them. Valid until they are freed."""
+        """Return device memory as an array, if host-addressable. Valid until it is freed."""
         memory = (ctypes.c_uint8 * nbytes).from_address(address + self.host_offset)
         return np.ctypeslib.as_array(memory)
 
     def close(self) -> None:
-        """Wait for all work, then destroy the streams and free the memory that are left."""
+        """Wait for all work, then destroy the remaining streams and free the remaining memory."""
         self.synchronize_all()
         for stream in sorted(self._streams):
             self.destroy_stream(stream)

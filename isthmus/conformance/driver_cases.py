@@ -1,4 +1,4 @@
-"""The functions of driver.h as conformance cases: each a small program that a wrong driver fails."""
+"""Conformance cases of the functions of driver.h."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["DriverCase", "cases"]
 
 
 def cases() -> list[DriverCase]:
-    """Every case, in the order of driver.h; their names are unique."""
+    """Return all cases, in the order of driver.h; names are unique."""
     files = (devices, memory, copies, streams, events, order, optional)
     return [
         case._replace(name=f"{file.__name__.rpartition('.')[2]}.{case.name}")

@@ -1,4 +1,4 @@
-"""Cases of golden data as JSON, their arrays in a store beside it; :mod:`isthmus.conformance.golden` has the form."""
+"""Cases of golden data as JSON with separate arrays; :mod:`isthmus.conformance.golden` defines the format."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _result_from_json(row: Any, store: arrays.Mapped) -> Result:
 
 
 def case_to_json(case: Case, store: arrays.Store) -> dict[str, Any]:
-    """A case as JSON; its arrays go into the store."""
+    """Encode a case as JSON; its arrays go into the store."""
     return {
         "id": case.id,
         "operator": case.operator,
@@ -96,7 +96,7 @@ def case_to_json(case: Case, store: arrays.Store) -> dict[str, Any]:
 
 
 def case_from_json(row: dict[str, Any], store: arrays.Mapped) -> Case:
-    """The case of such JSON; its arrays lie in the file."""
+    """Decode a case; its arrays are mapped from the file."""
     return Case(
         id=row["id"],
         operator=row["operator"],

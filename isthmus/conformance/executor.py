@@ -1,11 +1,11 @@
-"""Runs one case on a device, several times, and says everything that is wrong with it.
+"""Runs a case on a device several times and reports every problem.
 
-1. A call with other inputs and numbers at the same addresses, which a stale cache would remember.
-2. The call itself, outputs poisoned with NaN: its results are judged, what it may not write must be unchanged.
-3. The same call on another stream, outputs poisoned otherwise, the inputs copied on that stream just before: the
-   bits must be those of the first. What is the poison both times was never written.
-4. For kernels that declare it, the output in the memory of each input that fits.
-5. For random operators, another seed: other numbers.
+1. A call with other inputs and numbers at the same addresses, to reveal stale caches.
+2. The call itself, with outputs poisoned with NaN: results are compared, and other memory must not change.
+3. The same call on another stream, with another poison, after the inputs are copied on that stream: the results must
+   have the same bits. An element that equals the poison both times was not written.
+4. For kernels that declare in_place, the output in the memory of each matching input.
+5. For random operators, another seed, which must give other numbers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from isthmus.opset.library import HOST
 from isthmus.opset.schema import Schema
 
 _SEEDS = (0x5EED0001, 0x5EED0002)
-_DELAYED_CASES = 2  # of each kernel: there the second stream is kept busy first
+_DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before the call
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
 
 
 @dataclass
 class Outcome:
-    """What came of a case.
+    """The outcome of a case.
 
     Attributes:
         status: "passed", "failed" or "not claimed".
-        message: why, in one line.
+        message: the reason, in one line.
         verdicts: (label, verdict) of each result.
     """
 
@@ -70,7 +70,7 @@ class Executor:
         """Run a case and judge it."""
         try:
             if kernel.flags & HOST and not self._device.host_addressable:
-                raise NotClaimed("it computes on the CPU, which does not reach this device's memory")
+                raise NotClaimed("it computes on the CPU, which cannot access this device's memory")
             plan = Plan(kernel, schema, case, self._device.alignment)
             self._reserve(plan.image.nbytes)
             self._disturb(plan)
@@ -81,7 +81,7 @@ class Executor:
             return Outcome("not claimed" if error.unsupported else "failed", f"{case.operator} {error}")
 
     def _disturb(self, plan: Plan) -> None:
-        with suppress(KernelError):  # the inputs may be none that the operator takes
+        with suppress(KernelError):  # the inputs may be invalid for the operator
             self._call(plan, plan.image.bytes(POISONS[1], roll=True), _SEEDS[1], disturb=True)
 
     def _examine(self, plan: Plan, case: Case) -> Outcome:
@@ -114,15 +114,15 @@ class Executor:
             wrong = _count_different(out.view(first), source.view(after))
             if wrong:
                 problems.append(
-                    f"{out.label} in the memory of {source.label}: {wrong} elements are not those of a call with "
-                    "memory of its own, though the library declares in_place"
+                    f"{out.label} in the memory of {source.label}: {wrong} elements differ from a call with separate "
+                    "memory, although the library declares in_place"
                 )
             for slot, _ in plan.targets:
                 wrong = 0 if slot is out else _count_different(slot.view(first), slot.view(after))
                 if wrong:
                     problems.append(
-                        f"{slot.label}, while {out.label} is in the memory of {source.label}: {wrong} elements are "
-                        "not those of a call with memory of its own"
+                        f"{slot.label}, with {out.label} in the memory of {source.label}: {wrong} elements differ "
+                        "from a call with separate memory"
                     )
             problems.append(plan.image.intruded(before, after, source))
         return problems
@@ -148,7 +148,7 @@ class Executor:
         share: tuple[Slot, Slot] | None = None,
         disturb: bool = False,
     ) -> Array:
-        """One call on the default stream; returns the memory after it."""
+        """Call on the default stream and return the memory after it."""
         self._device.write(self._base, before)
         try:
             self._launch(plan, 0, seed, share, disturb)
@@ -159,7 +159,7 @@ class Executor:
         return after
 
     def _call_on_stream(self, plan: Plan, before: Array, seed: int) -> Array:
-        """One call whose inputs are copied, and whose outputs are read, by the second stream alone."""
+        """Call with inputs copied and outputs read on the second stream only."""
         device, driver = self._device, self._device.driver
         stale = np.full(len(before), POISONS[0], np.uint8)
         device.write(self._base, stale)
@@ -177,7 +177,7 @@ class Executor:
         return staged.copy()
 
     def _keep_busy(self, plan: Plan) -> None:
-        """Work in front of the first calls of a kernel: one that does not wait for its stream comes too early."""
+        """Enqueue work before the first calls of a kernel: one that ignores its stream then runs too early."""
         empty = all(0 in slot.shape for slot, _ in plan.targets)
         if empty or plan.kernel.flags & HOST or self._delayed[plan.kernel] == _DELAYED_CASES:
             return
@@ -192,7 +192,7 @@ class Executor:
         explained: list[str] = []
         scratch: list[int] = []
 
-        # A kernel that computes in the calling thread gets the CPU's addresses.
+        # A kernel that computes in the calling thread gets addresses of the CPU.
         shift = self._device.host_offset if plan.kernel.flags & HOST else 0
 
         def workspace(nbytes: int) -> int:
@@ -219,7 +219,7 @@ class Executor:
             self._base = self._device.allocate(self._capacity)
 
     def _stage(self, nbytes: int) -> Array:
-        """Pinned host memory of so many bytes."""
+        """Return pinned host memory."""
         driver: Any = self._device.driver
         if nbytes > self._staged:
             if self._staging:
@@ -238,7 +238,7 @@ def _count_different(left: Array, right: Any) -> int:
 
 
 def _unwritten(slot: Slot, first: Array, second: Array) -> str:
-    """Elements of an output that held the poison after both calls."""
+    """Report the elements of an output that still held the poison after both calls."""
     if slot.storage is not None or 0 in slot.shape:
         return ""
     left = (raw(slot.view(first)) == POISONS[0]).all(axis=1) & (raw(slot.view(second)) == POISONS[1]).all(
@@ -248,11 +248,11 @@ def _unwritten(slot: Slot, first: Array, second: Array) -> str:
     if not count:
         return ""
     index = ", ".join(str(i) for i in np.unravel_index(int(np.argmax(left)), slot.shape))
-    return f"{count} of {left.size} elements were not written, the first is [{index}]"
+    return f"{count} of {left.size} elements were not written, first at [{index}]"
 
 
 def _repeated(slot: Slot, first: Array, second: Array) -> str:
     count = _count_different(slot.view(first), slot.view(second))
     if not count:
         return ""
-    return f"{slot.label}: the same call on another stream gave other bits in {count} elements"
+    return f"{slot.label}: the same call on another stream gave different bits in {count} elements"

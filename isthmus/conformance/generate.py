@@ -1,4 +1,4 @@
-"""Makes golden data from the opset: needs PyTorch on the CPU, no accelerator."""
+"""Generates golden data from the opset, by PyTorch on the CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def digest() -> str:
-    """SHA-256 of the opset: of its schemas and tiers and of the files that cases are made by."""
+    """Return the SHA-256 of the opset: its schemas, tiers and source files."""
     folder = Path(opset.__file__).parent
     hashed = hashlib.sha256()
     for file in sorted([*folder.rglob("*.py"), folder / "schemas.json", folder / "tiers.toml"]):
@@ -32,17 +32,17 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
     """Write golden data.
 
     Args:
-        folder: of the files; made if absent.
-        operators: patterns of their names, ``aten::*softmax*``, separated by commas.
-        seed: of the samples; the same seed and opset give the same bytes.
-        progress: called with (operator, how many are done, how many there are).
+        folder: output folder, created if absent.
+        operators: patterns of operator names, such as ``aten::*softmax*``, separated by commas.
+        seed: seed of the samples; the same seed and opset give the same bytes.
+        progress: called with (operator, done, total).
 
     Returns:
-        How many cases were written.
+        The number of cases written.
 
     Raises:
-        UsageError: no operator has such a name.
-        RuleError: a rule of the opset disagrees with PyTorch.
+        UsageError: unknown operator.
+        RuleError: a rule of the opset contradicts PyTorch.
     """
     import torch
 
@@ -53,7 +53,7 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
         schema = opset.records()[each.name]["schema"]
         writer.operator(each.name, schema, each.family, tiers_of(each.name), each.law is not None)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums in another order have other last bits
+    torch.set_num_threads(1)  # the order of summation changes the last bits
     try:
         count = sum(_family(writer, family, chosen, seed, progress) for family in opset.FAMILIES)
     finally:
@@ -77,7 +77,7 @@ def _family(
 
 
 def golden_cases(operator: spec.Operator, seed: int = 0) -> Iterator[golden.Case]:
-    """The cases of one operator with what they should give."""
+    """Yield the cases of an operator with their expected results."""
     for dtype in operator.dtypes:
         for case in operator.cases(dtype, seed):
             yield _case(operator, case)

@@ -1,8 +1,8 @@
-"""Golden data: what every operator must answer, as files that are read without PyTorch.
+"""Golden data: cases with expected results, in files that are read without PyTorch.
 
-A folder holds ``manifest.json`` (format, opset, seed, operators, SHA-256 of every file and of itself) and for each
-family of operators ``<family>.json`` (cases) and ``<family>.safetensors`` (arrays, in
-:mod:`isthmus.conformance.arrays`). An array is stored once however many cases share it. Equal cases give equal bytes.
+A folder contains ``manifest.json`` (format, opset, seed, operators, SHA-256 of every file and of itself) and for each
+family of operators ``<family>.json`` (cases) and ``<family>.safetensors`` (arrays, see
+:mod:`isthmus.conformance.arrays`). Equal arrays are stored once. Equal cases give equal bytes.
 
     writer = Writer(folder, opset=digest, seed=0)
     writer.operator("aten::add.Tensor", "aten::add.Tensor(Tensor self, ...", "pointwise", tier=["core"])
@@ -50,12 +50,12 @@ REMEDY = "run `isthmus conform generate` again"
 
 
 class GoldenError(ValueError):
-    """The data cannot be used; the message is one line: which file, what is wrong, the remedy."""
+    """Golden data is missing or invalid; the message is one line."""
 
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """An operator of the manifest: schema (text), family, tiers ("core", names of models), whether it is random."""
+    """An operator of the manifest: schema (text), family, tiers ("core", names of models), random or not."""
 
     schema: str
     family: str
@@ -64,18 +64,18 @@ class OperatorEntry:
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    """SHA-256 of all of a manifest but its own."""
+    """Return the SHA-256 of a manifest without its own entry."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 class Writer:
-    """Writes a folder of golden data; the manifest comes last, so that a half-written folder is none.
+    """Writes a folder of golden data. The manifest comes last, so that an incomplete folder is detected.
 
     Args:
-        folder: made if absent.
-        opset: digest of the opset that the cases are from.
-        seed: of the samples.
+        folder: created if absent.
+        opset: digest of the opset of the cases.
+        seed: seed of the samples.
     """
 
     def __init__(self, folder: Path, opset: str, seed: int) -> None:
@@ -90,7 +90,7 @@ class Writer:
     def operator(
         self, name: str, schema: str, family: str, tiers: Iterable[str] = (), random: bool = False
     ) -> None:
-        """Name an operator that cases are of."""
+        """Add an operator; required before its cases."""
         self._operators[name] = {
             "schema": schema,
             "family": family,
@@ -99,17 +99,17 @@ class Writer:
         }
 
     def family(self, name: str, cases: Iterable[Case]) -> int:
-        """Write the cases of one family and return how many there are.
+        """Write the cases of one family and return their number.
 
         Raises:
-            ValueError: an operator was not named before, or a case has the name of another.
+            ValueError: a case of an operator that was not added, or a duplicate case.
         """
         store = arrays.Store()
         rows, seen = [], set()
         for case in cases:
             key = (case.operator, case.dtype, case.id)
             if case.operator not in self._operators or key in seen:
-                problem = "twice" if key in seen else "of an operator that was not named"
+                problem = "duplicate" if key in seen else "of an operator that was not added"
                 raise ValueError(f"golden case {' '.join(key)}: {problem}")
             seen.add(key)
             rows.append(case_to_json(case, store))
@@ -118,7 +118,7 @@ class Writer:
         return len(rows)
 
     def close(self, **notes: Any) -> None:
-        """Write the manifest. notes (versions of what made the data) go into it."""
+        """Write the manifest, including notes such as versions."""
         manifest = {**self._head, **notes, "operators": self._operators, "files": self._files}
         manifest["sha256"] = _digest(manifest)
         files.write_file(
@@ -130,19 +130,19 @@ class Writer:
 
 
 class Reader:
-    """Reads a folder of golden data. Files are checked against the manifest when they are first used.
+    """Reads a folder of golden data. Files are checked against the manifest on first use.
 
     Attributes:
-        folder: where it lies.
-        manifest: as written.
-        operators: by overload.
+        folder: the folder.
+        manifest: content of the manifest.
+        operators: operators by overload.
 
     Args:
-        folder: where it lies.
-        checked: its files were checked a moment ago.
+        folder: the folder.
+        checked: skip the checks, because another process has just made them.
 
     Raises:
-        GoldenError: there is no data, or it is of another format, incomplete, cut short or altered.
+        GoldenError: no data, or data that is incomplete, truncated, modified or of another format.
     """
 
     def __init__(self, folder: Path, checked: bool = False) -> None:
@@ -154,16 +154,16 @@ class Reader:
             self.manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             version = self.manifest["format"]
             if version != FORMAT:
-                raise GoldenError(f"{file}: format {version}, this suite reads {FORMAT}; {REMEDY}")
+                raise GoldenError(f"{file}: format {version}, expected {FORMAT}; {REMEDY}")
             if self.manifest.get("sha256", _digest(self.manifest)) != _digest(self.manifest):
-                raise GoldenError(f"{file}: altered; {REMEDY}")
+                raise GoldenError(f"{file}: modified; {REMEDY}")
             self.operators = {
                 name: OperatorEntry(**{**row, "tiers": tuple(row["tiers"])})
                 for name, row in self.manifest["operators"].items()
             }
             self._digests: dict[str, str] = dict(self.manifest["files"])
         except FileNotFoundError:
-            raise GoldenError(f"{file}: no golden data there; run `isthmus conform generate`") from None
+            raise GoldenError(f"{file}: no such file; run `isthmus conform generate`") from None
         except OSError as error:
             raise GoldenError(f"{file}: {error.strerror}") from None
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -172,22 +172,22 @@ class Reader:
             ) from None
         missing = [name for name in self._digests if not (folder / name).is_file()]
         if missing:
-            raise GoldenError(f"{folder / missing[0]}: the file is missing; {REMEDY}")
+            raise GoldenError(f"{folder / missing[0]}: no such file; {REMEDY}")
 
     @property
     def families(self) -> list[str]:
-        """Families that there are cases of."""
+        """The families, sorted."""
         return sorted(name.removesuffix(".json") for name in self._digests if name.endswith(".json"))
 
     def rows(self, family: str) -> list[dict[str, Any]]:
-        """The cases of a family as they are written, in their order. Raises GoldenError."""
+        """Return the cases of a family as JSON. Raises GoldenError."""
         for suffix in (".json", ".safetensors"):
             self._check(family + suffix)
         rows: list[dict[str, Any]] = json.loads((self.folder / f"{family}.json").read_bytes())["cases"]
         return rows
 
     def cases(self, family: str) -> list[Case]:
-        """The cases of a family, in their order; arrays are read as they are used. Raises GoldenError."""
+        """Return the cases of a family; arrays are read on access. Raises GoldenError."""
         rows = self.rows(family)
         store = arrays.Mapped(self.folder / f"{family}.safetensors")
         return [case_from_json(row, store) for row in rows]
@@ -197,12 +197,12 @@ class Reader:
             return
         file = self.folder / name
         if name not in self._digests:
-            raise GoldenError(f"{file}: the manifest has no such file; {REMEDY}")
+            raise GoldenError(f"{file}: not listed in the manifest; {REMEDY}")
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != self._digests[name]:
             raise GoldenError(
-                f"{file}: altered or cut short ({file.stat().st_size} bytes, SHA-256 {digest[:12]}... instead of "
+                f"{file}: modified or truncated ({file.stat().st_size} bytes, SHA-256 {digest[:12]}..., expected "
                 f"{self._digests[name][:12]}...); {REMEDY}"
             )
         self._trusted.add(name)

@@ -1,6 +1,6 @@
-"""Whether a result is right: every element, in units in the last place (ulp) of its dtype. NumPy alone.
+"""Comparison of results with references, element by element, in units in the last place (ulp). Uses only NumPy.
 
-The reference is exact (float64), the result is rounded; so a correctly rounded result is within half an ulp.
+The reference is float64 and the result is rounded, so a correctly rounded result is within half an ulp.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from isthmus.conformance.arrays import Array
 from isthmus.conformance.golden import Expected, Tolerance
 from isthmus.opset import dtypes as dt
 
-# Upper bounds of the histogram's bins, in ulps; the last bin is beyond all, NaN and infinity included.
+# Upper bounds of the histogram's bins, in ulps; a last bin holds the rest, including NaN and infinity.
 BINS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
 
 
 class Float(NamedTuple):
-    """A floating dtype: digits of the significand (the hidden one included), exponents of the smallest normal
-    and the largest number, largest number, whether there is an infinity.
-    """
+    """A floating dtype: significand digits, exponents of the smallest normal and the largest number, and so on."""
 
     precision: int
     lowest: int
@@ -41,14 +39,14 @@ FORMATS = {
     "complex64": Float(24, -126, 127, float(np.finfo(np.float32).max)),
     "complex128": Float(53, -1022, 1023, float(np.finfo(np.float64).max)),
 }
-# One rounding of the dtype that is computed in: float32 for the halves.
+# Rounding error of the compute dtype: float32 for the halves.
 EPS = {"float64": 2.0**-52, "complex128": 2.0**-52}
 EPS_OF_FLOAT32 = 2.0**-23
 
 
 @dataclass(frozen=True)
 class Worst:
-    """The element that is furthest off: where, what it is, what it should be, by how many ulps and tolerances."""
+    """The element with the largest error: index, value, expected value, error in ulps and in tolerances."""
 
     index: tuple[int, ...]
     got: str
@@ -59,12 +57,12 @@ class Worst:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one tensor.
+    """The verdict on one tensor.
 
     Attributes:
-        problem: what is wrong, in one line; "" if nothing is.
+        problem: the problem in one line, or "".
         wrong: number of wrong elements.
-        worst: the element that is furthest off; None for exact results that are right.
+        worst: the element with the largest error; None for correct exact results.
         histogram: number of elements in each bin of BINS and beyond; empty unless floating.
     """
 
@@ -75,10 +73,10 @@ class Verdict:
 
 
 def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
-    """Compare a result with what it must be."""
+    """Compare a result with the expected one."""
     if dt.name_of(got.dtype) != expected.dtype or got.shape != expected.shape:
         found = f"{dt.name_of(got.dtype)}{list(got.shape)}"
-        return Verdict(f"is {found} instead of {expected.dtype}{list(expected.shape)}", got.size)
+        return Verdict(f"is {found}, expected {expected.dtype}{list(expected.shape)}", got.size)
     if expected.law is not None:
         return Verdict(laws.broken(got, expected.law))
     if expected.reference is None or got.size == 0:
@@ -91,7 +89,7 @@ def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
 
 
 def ulp_of(dtype: str, values: Array) -> Array:
-    """Distance, in float64, between the numbers of a dtype around finite values."""
+    """Return the distance between neighbours of a dtype at finite values, float64."""
     form = FORMATS[dtype]
     _, exponent = np.frexp(np.abs(values))
     exponent = np.where(values == 0, form.lowest, exponent - 1)
@@ -100,7 +98,7 @@ def ulp_of(dtype: str, values: Array) -> Array:
 
 @np.errstate(all="ignore")
 def rounded(values: Array, dtype: str) -> Array:
-    """float64 values in a dtype: to nearest, ties to even, in one rounding (ml_dtypes goes through float32)."""
+    """Round float64 values to a dtype, to nearest even, in one step (ml_dtypes goes through float32)."""
     if dtype in ("float64", "float32", "float16", "complex64", "complex128"):
         return values.astype(dt.DTYPES[dtype].numpy)
     form = FORMATS[dtype]
@@ -114,19 +112,19 @@ def rounded(values: Array, dtype: str) -> Array:
 
 
 def differing(left: Array, right: Any) -> Array:
-    """Whether each element of an array has other bits than that of another of its dtype; flat, shape (size,)."""
+    """Return for each element whether the bits of two arrays of one dtype differ; flat, shape (size,)."""
     other = np.broadcast_to(right, left.shape)
     return np.asarray((raw(left) != raw(other)).any(axis=1)) if left.size else np.zeros(0, np.bool_)
 
 
 def raw(array: Array) -> Array:
-    """The bytes of the elements, shape (size, itemsize)."""
+    """Return the bytes of the elements, shape (size, itemsize)."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
 
 
 def _exact(got: Array, reference: Array) -> Verdict:
     left, right = got, reference
-    if got.dtype == np.bool_ and (got.view(np.uint8) > 1).any():  # true is the byte 1, and nothing else
+    if got.dtype == np.bool_ and (got.view(np.uint8) > 1).any():  # True must be the byte 1
         left, right = got.view(np.uint8), reference.view(np.uint8)
     wrong = np.asarray(left != right)
     return _verdict(left, right, wrong, wrong.astype(np.float64), wrong.astype(np.float64))
@@ -140,7 +138,7 @@ def _same_bits(got: Array, reference: Array, dtype: str) -> Verdict:
 
 
 def _ulps(got: Array, reference: Array, dtype: str) -> Array:
-    """Error in ulps; infinite where one of the two is not finite and they differ."""
+    """Return the error in ulps; infinite if one of two different values is not finite."""
     wide = got.astype(reference.dtype)
     finite = np.isfinite(wide) & np.isfinite(reference)
     same = (wide == reference) | (np.isnan(wide) & np.isnan(reference))
@@ -166,7 +164,7 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
     ratio = np.where(error == 0, 0.0, error / allowed)
     ratio = np.where(np.isnan(ratio) | (finite & ~np.isfinite(wide)), np.inf, ratio)
     ratio = np.where(~finite, np.where(_same_special(wide, reference), 0.0, np.inf), ratio)
-    # A reference near or beyond the largest number rounds to infinity, or nearly does.
+    # A reference near or beyond the largest number may round to infinity.
     limit = np.float64(form.largest) + np.ldexp(0.5, form.highest - (form.precision - 1))
     beyond = np.inf if form.has_infinity else np.nan
     may_overflow = finite & (size + allowed >= limit)
@@ -178,7 +176,7 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
 
 
 def _same_special(left: Array, right: Array) -> Array:
-    """Whether two numbers are both NaN or the same infinity, part by part of complex ones."""
+    """Return whether two numbers are both NaN or the same infinity, per part of complex numbers."""
     parts = []
     for a, b in ((left.real, right.real), (left.imag, right.imag)):
         parts.append((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b)))
@@ -193,7 +191,7 @@ def _histogram(ulps: Array) -> list[int]:
 def _verdict(
     got: Array, reference: Array, wrong: Array, ulps: Array, ratio: Array, histogram: list[int] | None = None
 ) -> Verdict:
-    # Of elements equally far off, the first: failures are searched from the front.
+    # Of equal errors the first is reported.
     index = np.unravel_index(int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))), ratio.shape)
     count = int(np.count_nonzero(wrong))
     worst = Worst(
@@ -207,7 +205,7 @@ def _verdict(
     if count:
         where = f"[{', '.join(map(str, worst.index))}]"
         problem = (
-            f"{count} of {got.size} elements are wrong; {where} is {worst.got} instead of {worst.expected}"
+            f"{count} of {got.size} elements are wrong; {where} is {worst.got}, expected {worst.expected}"
         )
         if histogram and np.isfinite(worst.ulps):
             problem += f" ({worst.ulps:.4g} ulp"

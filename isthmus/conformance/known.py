@@ -1,13 +1,13 @@
-"""Known failures of a chip: a file of its maker's that says which cases fail, and why.
+"""Known failures of a chip: a file by its maker that lists failing cases with reasons.
 
     [[failure]]
     operator = "aten::erfinv"      # patterns with * and ?
     dtype = "float16"              # optional
     case = "*large*"               # optional
-    through = "kernels"            # optional: only when judged so, "kernels" or "pytorch"
-    reason = "the chip has no float16 logarithm; the compiler team knows"
+    through = "kernels"            # optional: only for this way of testing, "kernels" or "pytorch"
+    reason = "the chip has no float16 logarithm; known to the compiler team"
 
-A failure without a reason is refused; one that matches no failing case is stale and makes the run fail.
+A failure without a reason is an error; one that matches no failing case is stale and makes the run fail.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _WAYS = ("", "kernels", "pytorch")
 
 
 class KnownFailureError(ValueError):
-    """The file cannot be used; the message is one line: file, entry, remedy."""
+    """A file of known failures is invalid; the message is one line."""
 
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """One entry: patterns of operator, dtype and case, the reason, and its place for messages."""
+    """An entry: patterns of operator, dtype and case, the reason, and its place for messages."""
 
     operator: str
     dtype: str
@@ -42,7 +42,7 @@ class KnownFailure:
     place: str
 
     def matches(self, result: CaseResult) -> bool:
-        """Whether the entry is about this case."""
+        """Return whether the entry matches a result."""
         return (
             fnmatch.fnmatchcase(result.operator, self.operator)
             and fnmatch.fnmatchcase(result.dtype, self.dtype)
@@ -55,11 +55,11 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
 
     Args:
         path: the file; "" is none.
-        operators: names that an entry may be about.
-        through: how the driver is judged; entries for another way are left out.
+        operators: known operator names.
+        through: how the driver is tested; entries for the other way are skipped.
 
     Raises:
-        KnownFailureError: it cannot be read, an entry has no reason, an unknown key, or an unknown operator.
+        KnownFailureError: unreadable file, or an entry without reason, with an unknown key or an unknown operator.
     """
     if not path:
         return []
@@ -81,7 +81,7 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
 
 
 def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
-    """Make a failure that an entry is about a known one, with its reason."""
+    """Turn a failure that matches an entry into a known failure with its reason."""
     if result.status in BAD:
         entry = next((entry for entry in known if entry.matches(result)), None)
         if entry:
@@ -91,13 +91,13 @@ def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
 def stale(
     known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Set[str], names: Set[str]
 ) -> list[str]:
-    """Entries that are about no failure, one line each.
+    """Return the entries without a matching failure, one line each.
 
     Args:
         known: entries.
-        results: of the run, marked.
-        complete: operators and driver functions of which every case was run.
-        names: all that there are; an entry that is about one which is not complete may match cases of that.
+        results: marked results of the run.
+        complete: operators and driver functions whose cases were all run.
+        names: all operators and driver functions; an entry for one that is not complete cannot be stale.
     """
     lines = []
     for entry in known:
@@ -106,7 +106,7 @@ def stale(
             continue
         about = {name for name in names if fnmatch.fnmatchcase(name, entry.operator)}
         if matched or (about and about <= complete):
-            what = f"its {len(matched)} cases pass" if matched else "it matches no case"
+            what = f"all {len(matched)} matching cases pass" if matched else "matches no case"
             lines.append(f"{entry.place} ({entry.operator}): {what}; remove it")
     return lines
 
@@ -114,25 +114,27 @@ def stale(
 def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFailure:
     unknown = sorted(set(row) - set(_KEYS))
     if unknown:
-        raise KnownFailureError(f"{place}: no such key: {unknown[0]}; there are {', '.join(_KEYS)}")
+        raise KnownFailureError(f"{place}: unknown key {unknown[0]!r}; expected {', '.join(_KEYS)}")
     wrong = [key for key in row if not isinstance(row[key], str)]
     if wrong:
-        raise KnownFailureError(f"{place}: {wrong[0]} is not a text")
+        raise KnownFailureError(f"{place}: {wrong[0]} is not a string")
     operator = row.get("operator", "")
     if not operator:
         raise KnownFailureError(f"{place}: the key 'operator' is missing")
     if not row.get("reason", "").strip():
-        raise KnownFailureError(f"{place} ({operator}): no reason; say why it fails and who knows of it")
+        raise KnownFailureError(
+            f"{place} ({operator}): the key 'reason' is missing; state why it fails and who works on it"
+        )
     if row.get("through", "") not in _WAYS:
         raise KnownFailureError(
-            f"{place} ({operator}): through = {row['through']!r}; it is kernels or pytorch"
+            f"{place} ({operator}): through = {row['through']!r}; expected kernels or pytorch"
         )
     if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
         near = nearest(operator, operators)
         hint = f"; did you mean {near}?" if near else ""
-        raise KnownFailureError(f"{place}: no operator {operator!r}{hint}")
+        raise KnownFailureError(f"{place}: unknown operator {operator!r}{hint}")
     if not any(fnmatch.fnmatchcase(name, row.get("dtype", "*")) for name in DTYPES):
         raise KnownFailureError(
-            f"{place} ({operator}): no dtype {row['dtype']!r}; there are {', '.join(DTYPES)}"
+            f"{place} ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"
         )
     return KnownFailure(operator, row.get("dtype", "*"), row.get("case", "*"), row["reason"].strip(), place)

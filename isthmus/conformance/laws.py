@@ -1,7 +1,7 @@
-"""What can be said of random results: bounds, moments, the shape of the distribution. NumPy alone.
+"""Checks of random results: bounds, moments, shape of the distribution. Uses only NumPy.
 
-The limits are far out (six standard deviations and more), so that a right generator never fails: results are
-reproducible from the seed, and a wrong distribution is off by far more.
+The limits are wide (six standard deviations and more), so that a correct generator never fails. A wrong distribution
+is off by far more, and results are reproducible from the seed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from isthmus.conformance.arrays import Array
 
 _DEVIATIONS = 6.0
-_KOLMOGOROV = 2.6  # of D * sqrt(n): one in 400,000
-_ENOUGH = 32  # elements from which moments are judged
+_KOLMOGOROV = 2.6  # limit of D * sqrt(n): exceeded once in 400,000
+_ENOUGH = 32  # elements needed to check moments
 _HALF = 2
 
 
 def broken(got: Array, law: Mapping[str, Any]) -> str:
-    """How a result breaks a law, in one line; "" if it does not.
+    """Return how a result violates a law, in one line, or "".
 
-    Keys of a law, each optional: ``low`` and ``high`` (bounds, high excluded where the law is uniform or of
-    integers), ``mean``, ``std``, ``integral``, ``permutation``, and ``name``: "normal", "uniform", "bernoulli"
+    Keys of a law, each optional: ``low`` and ``high`` (bounds, high excluded for uniform numbers and integers),
+    ``mean``, ``std``, ``integral``, ``permutation``, and ``name``: "normal", "uniform", "bernoulli"
     (with ``p``), "integers", "exponential" (with ``rate``), "permutation", "any".
     """
     name = law.get("name", "")
@@ -67,14 +67,12 @@ def _off_moments(values: Array, mean: float | None, std: float | None) -> str:
     if mean is not None:
         spread = std if std is not None else float(values.std())
         if abs(found - mean) > _DEVIATIONS * spread / math.sqrt(values.size) + 1e-12:
-            return f"the mean of {values.size} values is {found:.5g} instead of {mean:.5g}"
+            return f"the mean of {values.size} values is {found:.5g}, expected {mean:.5g}"
     if std is not None and std > 0:
-        # The fourth moment of any law here is at most nine times the square of the second (exponential).
+        # The fourth moment of every law is at most nine times the square of the second (exponential).
         slack = _DEVIATIONS * math.sqrt(8 / values.size) / 2
         if abs(float(values.std()) / std - 1) > slack:
-            return (
-                f"the standard deviation of {values.size} values is {values.std():.5g} instead of {std:.5g}"
-            )
+            return f"the standard deviation of {values.size} values is {values.std():.5g}, expected {std:.5g}"
     return ""
 
 
@@ -83,7 +81,7 @@ def _off_shape(values: Array, name: str, law: Mapping[str, Any]) -> str:
     if cumulative is None or values.size < _ENOUGH:
         return ""
     ordered = np.sort(values)
-    # Equal values (results are rounded) count together: the empirical distribution is compared at its steps' ends.
+    # Results are rounded, so values repeat: the empirical distribution is compared at the ends of its steps.
     above = np.searchsorted(ordered, ordered, side="right") / values.size
     below = np.searchsorted(ordered, ordered, side="left") / values.size
     law_at = cumulative(ordered)

@@ -1,4 +1,4 @@
-"""The operator libraries of a driver, as what is judged: kernels called by their C interface, without PyTorch."""
+"""The operator libraries of a driver as a test target: kernels called by their C interface, without PyTorch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from isthmus.opset.schema import Schema
 
 
 class LibrariesTarget:
-    """A device of a driver, and its libraries.
+    """A device of a driver with its operator libraries.
 
     Attributes:
         device: the first device.
-        libraries: in the order of preference.
+        libraries: in order of preference.
 
     Args:
-        candidate: which driver.
-        libraries: paths that take the place of the driver's own libraries, if there are any.
+        candidate: the driver.
+        libraries: paths that replace the driver's own libraries, if any.
 
     Raises:
-        LoaderError: the driver or a library cannot be used.
+        LoaderError: the driver or a library cannot be loaded.
     """
 
     def __init__(self, candidate: Candidate, libraries: Sequence[str] = ()) -> None:
@@ -36,7 +36,7 @@ class LibrariesTarget:
         self._executor = Executor(self.device)
 
     def describe(self) -> dict[str, Any]:
-        """Driver and libraries; of each operator the dtypes and the flags."""
+        """Describe driver, device and libraries, with dtypes and flags of each operator."""
         table = self.device.driver.table
         return {
             "driver": self.device.name,
@@ -59,7 +59,7 @@ class LibrariesTarget:
         }
 
     def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-        """Each library that has the operator of a case, and what runs the case on it."""
+        """Yield each library with the operator of a case, and a function that runs the case on it."""
         for library in self.libraries:
             kernel = library.operators.get(case.operator)
             if kernel is not None:

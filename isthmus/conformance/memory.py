@@ -1,7 +1,7 @@
-"""The device memory of one call: its tensors, with guard zones between them, as one image of bytes.
+"""The device memory of a call: an image of its tensors with guard zones between them.
 
-The image is written before the call and read back after it. Whatever changed outside the elements of outputs was
-not the kernel's to write: guard zones, inputs, the gaps between the elements of a strided tensor.
+The image is written before the call and read after it. Only elements of outputs may change; guard zones, inputs and
+the gaps between the elements of a strided tensor must not.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ POISONS = (0xFF, 0x5A)  # the first is NaN in every floating dtype
 
 @dataclass(eq=False)
 class Slot:
-    """One tensor of the image.
+    """A tensor of the image.
 
     Attributes:
-        label: for messages: "self", "tensors[1]", "out".
-        dtype: by PyTorch's name.
+        label: name in messages: "self", "tensors[1]", "out".
+        dtype: PyTorch's name.
         shape: sizes.
         strides: in elements.
-        offset: of the first element in the storage, in elements.
-        storage: what lies there before the call; None for an output, which is poisoned.
-        writable: whether the operator writes to its elements.
-        size: of the storage, in bytes.
-        start: of the storage in the image, in bytes.
+        offset: offset of the first element in the storage, in elements.
+        storage: content before the call; None for an output, which is poisoned.
+        writable: whether the operator writes its elements.
+        size: size of the storage, in bytes.
+        start: offset of the storage in the image, in bytes.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Slot:
 
     @classmethod
     def of_input(cls, label: str, tensor: Tensor, writable: bool) -> Slot:
-        """An argument of the call."""
+        """Make the slot of an argument."""
         storage = np.ascontiguousarray(tensor.storage)
         dtype = dt.name_of(storage.dtype)
         return cls(
@@ -65,12 +65,12 @@ class Slot:
 
     @classmethod
     def of_output(cls, label: str, dtype: str, shape: tuple[int, ...]) -> Slot:
-        """An output of the call, contiguous."""
+        """Make the slot of an output, contiguous."""
         size = int(np.prod(shape, dtype=np.int64)) * dt.DTYPES[dtype].numpy.itemsize
         return cls(label, dtype, shape, row_major(shape), 0, None, True, size)
 
     def view(self, image: Array) -> Array:
-        """Its elements in an image, as an array over the bytes."""
+        """Return its elements as a view of an image."""
         kind = dt.DTYPES[self.dtype].numpy
         if 0 in self.shape:
             return np.empty(self.shape, kind)
@@ -79,21 +79,21 @@ class Slot:
         return np.ndarray(self.shape, kind, image.data, first, steps)
 
     def placed(self, base: int) -> Placed:
-        """The tensor in device memory, where the image begins at base."""
+        """Return the tensor in device memory, for an image at address base."""
         itemsize = dt.DTYPES[self.dtype].numpy.itemsize
         address = 0 if 0 in self.shape else base + self.start + self.offset * itemsize
         return Placed(address, self.dtype, self.shape, self.strides)
 
 
 class Image:
-    """The layout of one call's memory.
+    """The memory layout of a call.
 
     Args:
-        slots: its tensors; their ``start`` is set.
-        alignment: of the device's allocations, a power of two.
+        slots: the tensors; sets their ``start``.
+        alignment: alignment of the device's allocations, a power of two.
 
     Attributes:
-        nbytes: of the whole.
+        nbytes: size of the image.
     """
 
     def __init__(self, slots: list[Slot], alignment: int) -> None:
@@ -106,9 +106,9 @@ class Image:
         self.nbytes = position + GUARD
 
     def bytes(self, poison: int, roll: bool = False) -> Array:
-        """The image before a call; with ``roll`` inputs are shifted by one element: other inputs.
+        """Return the image before a call; with ``roll``, inputs are shifted by one element to get other inputs.
 
-        Integers that fill their storage are shifted too: indices stay within their bounds.
+        Integers are shifted only if they fill their storage, so that indices stay within bounds.
         """
         image = np.full(self.nbytes, CANARY, np.uint8)
         for slot in self.slots:
@@ -120,7 +120,7 @@ class Image:
         return image
 
     def intruded(self, before: Array, after: Array, shared: Slot | None = None) -> str:
-        """What was written that must not be, in one line; "" if nothing. ``shared`` is an input used as output."""
+        """Report illegal writes in one line, or "". ``shared`` is an input whose memory holds the output."""
         different = before != after
         if not different.any():
             return ""
@@ -157,7 +157,7 @@ def _rolled(slot: Slot) -> Array:
 
 
 def _clear(different: Array, slot: Slot) -> None:
-    """Elements of a slot may differ: their bytes are marked equal."""
+    """Mark the bytes of a slot's elements as equal."""
     itemsize = dt.DTYPES[slot.dtype].numpy.itemsize
     if 0 in slot.shape:
         return

@@ -1,4 +1,4 @@
-"""From a case to the call of a kernel: the arguments as the kernel declares to take them, as the framework does."""
+"""The call of a kernel for a case, with arguments converted as the framework does for the kernel's flags."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _OTHERS_THAT_PROMOTE = ("aten::cat", "aten::stack")
 
 
 class NotClaimed(Exception):
-    """The library does not say that it serves this call; the message says why."""
+    """The library does not claim to support this call; the message is the reason."""
 
 
 class Target(NamedTuple):
-    """A tensor that is judged: where it lies, and what it must be."""
+    """A result to compare: its slot and its expected value."""
 
     slot: Slot
     expected: Expected
 
 
 class Plan:
-    """One call of one kernel.
+    """A call of a kernel.
 
     Attributes:
-        kernel: whose call it is.
-        image: its memory.
-        targets: the results.
-        shareable: (input, output) pairs that may be the same memory.
+        kernel: the kernel.
+        image: memory of the call.
+        targets: results to compare.
+        shareable: (input, output) pairs that may share memory.
 
     Args:
         kernel: an operator of a library.
-        schema: the operator's.
-        case: what to call it with.
-        alignment: of the device's allocations.
+        schema: schema of the operator.
+        case: the case to run.
+        alignment: alignment of the device's allocations.
 
     Raises:
-        NotClaimed: the kernel is not for the dtypes of this call.
+        NotClaimed: the kernel does not claim the dtypes of this call.
     """
 
     def __init__(self, kernel: LoadedOperator, schema: Schema, case: Case, alignment: int) -> None:
@@ -76,13 +76,13 @@ class Plan:
         share: tuple[Slot, Slot] | None = None,
         disturb: bool = False,
     ) -> Frame:
-        """The arguments, with the image at address base.
+        """Return the arguments for an image at address base.
 
         Args:
             base: address of the image.
-            dlpack_device: under which tensors are handed over.
-            share: (input, output): the output is the memory of the input.
-            disturb: other numbers than those of the case, where they cannot change shapes.
+            dlpack_device: DLPack device of the tensors.
+            share: (input, output): place the output in the memory of the input.
+            disturb: change numbers that cannot change shapes.
         """
         frame = Frame(dlpack_device)
         for argument, declared in zip_longest(self._arguments, self._schema.inputs):
@@ -114,7 +114,7 @@ class Plan:
             self.targets.append(Target(slot, expected))
 
     def _as_taken(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor in the dtype and layout that the kernel asks for."""
+        """Convert a tensor to the dtype and layout that the kernel expects."""
         taken = tensor
         dtype = dt.name_of(tensor.storage.dtype)
         promoted = self._compute and name not in _NOT_PROMOTED and not self.kernel.flags & MIXED
@@ -149,13 +149,13 @@ class Plan:
 
 
 def promotes(name: str) -> bool:
-    """Whether the framework brings an operator's tensors to one dtype before a kernel sees them."""
+    """Return whether the framework converts the operator's tensors to one dtype before the kernel."""
     record = opset.records().get(name, {})
     return "pointwise" in record.get("tags", ()) or name.partition(".")[0] in _OTHERS_THAT_PROMOTE
 
 
 def compute_dtype(schema: Schema, case: Case) -> str:
-    """The dtype that the framework brings the tensors of an operator to: its result's, or their common one."""
+    """Return the dtype that the framework converts tensors to: that of the result, or their common dtype."""
     result = next((e for e in case.outputs if isinstance(e, Expected)), None)
     if result is not None and result.dtype != "bool":
         return result.dtype
@@ -177,7 +177,7 @@ def compute_dtype(schema: Schema, case: Case) -> str:
 
 
 def converted(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
-    """An array in another dtype, rounded to nearest even."""
+    """Convert an array to another dtype, rounded to nearest even."""
     if dt.DTYPES[dtype].kind == "float":
         return rounded(array.astype(np.float64), dtype)
     return array.astype(dt.DTYPES[dtype].numpy)
@@ -200,7 +200,7 @@ def _slots(arguments: list[Any]) -> Iterator[Slot]:
 
 
 def _another(number: Any) -> Any:
-    """A number of the same type, near it; lists item by item."""
+    """Return another number of the same type; lists item by item."""
     if isinstance(number, list):
         return [_another(item) for item in number]
     if number is None or isinstance(number, bool):

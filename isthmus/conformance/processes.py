@@ -1,4 +1,4 @@
-"""Worker processes: started, asked, watched; what a crash leaves undone goes to the next one."""
+"""Worker processes that run cases; after a crash, a new worker continues."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typing import Any, NamedTuple
 
 from isthmus.conformance.results import CRASHED, DRIVER_FAMILY, CaseResult
 
-CASE_SECONDS = 120.0  # without an answer for so long, a case hangs
+CASE_SECONDS = 120.0  # time limit of a case
 START_SECONDS = 120.0
 _LAST_WORDS = 300  # characters of standard error
 
 
 class WorkerError(RuntimeError):
-    """A worker cannot be started; the message is one line: what its driver or library lacks."""
+    """A worker cannot be started; the message is one line."""
 
 
 class _Died(Exception):
-    """The worker is gone.
+    """The worker process died.
 
     Attributes:
-        case: position, in what it was sent, of the case that it was at; -1 for none.
-        library: whose kernel it was.
+        case: index of the running case in the message sent; -1 for none.
+        library: library of the running kernel.
     """
 
     def __init__(self, reason: str, case: int = -1, library: str = "") -> None:
@@ -41,14 +41,14 @@ class _Died(Exception):
 
 
 class Job(NamedTuple):
-    """Cases for a worker: a family of golden data, or "driver", and for each case what names it."""
+    """Cases for a worker: a family of golden data, or "driver", and the identifiers of the cases."""
 
     family: str
     cases: Sequence[Any]
     blank: Callable[[Any], CaseResult]
 
     def message(self, start: int, after: str) -> dict[str, Any]:
-        """What the worker is sent: from that case on, and of that case from behind that library on."""
+        """Return the message to the worker: the cases from start on; for the first, libraries after `after`."""
         cases = list(self.cases[start:])
         if self.family == DRIVER_FAMILY:
             return {"driver_cases": cases}
@@ -56,17 +56,17 @@ class Job(NamedTuple):
 
 
 class WorkerProcess:
-    """One worker.
+    """A worker process.
 
     Args:
         setup: see :mod:`isthmus.conformance.worker`.
-        threads: that libraries of linear algebra may use in it.
+        threads: threads of linear algebra libraries in it.
 
     Attributes:
-        hello: what it judges.
+        hello: description of its driver and libraries.
 
     Raises:
-        WorkerError: it cannot use the driver, a library or the golden data.
+        WorkerError: it cannot load the driver, a library or the golden data.
     """
 
     def __init__(self, setup: dict[str, Any], threads: int) -> None:
@@ -94,7 +94,7 @@ class WorkerProcess:
         self.hello: dict[str, Any] = answer["hello"]
 
     def run(self, job: Job, start: int, after: str) -> Iterator[CaseResult]:
-        """Results of a job from a case and behind a library on. Raises _Died."""
+        """Yield the results of a job, from a case and after a library on. Raises _Died."""
         at: dict[str, Any] = {}
         self._send(job.message(start, after))
         while True:
@@ -110,9 +110,9 @@ class WorkerProcess:
                 return
 
     def close(self) -> None:
-        """Let it end, or end it."""
+        """Close its input and wait for its exit; kill it after a timeout."""
         assert self._process.stdin is not None
-        with suppress(OSError):  # it may be gone
+        with suppress(OSError):  # it may have died
             self._process.stdin.close()
         try:
             self._process.wait(10)
@@ -137,7 +137,7 @@ class WorkerProcess:
             if not ready:
                 self._process.kill()
                 self._process.wait()
-                raise _Died(f"gave no answer in {seconds:.0f} s")
+                raise _Died(f"did not answer within {seconds:.0f} s")
             received = os.read(self._reading, 1 << 20)
             if not received:
                 raise self._died()
@@ -148,7 +148,7 @@ class WorkerProcess:
 
     def _died(self) -> _Died:
         code = self._process.wait()
-        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
         words = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -161,12 +161,12 @@ def serve(
     again: Callable[[], WorkerProcess],
     done: Callable[[CaseResult], None],
 ) -> None:
-    """Work through a queue of jobs with one worker, which is started again when a kernel takes it down.
+    """Process a queue of jobs with one worker, restarted after a crash.
 
     Args:
-        jobs: shared with others; None of it is left on return.
-        first: the worker to begin with; closed in the end.
-        again: starts another.
+        jobs: queue shared with other workers; empty on return.
+        first: the first worker; closed at the end.
+        again: starts another worker.
         done: called with each result.
     """
     worker: WorkerProcess | None = first
@@ -201,7 +201,7 @@ def serve_all(
     again: Callable[[], WorkerProcess],
     done: Callable[[CaseResult], None],
 ) -> None:
-    """The same with several workers, each watched by a thread; ``done`` is called by one at a time.
+    """Process a queue of jobs with several workers, one thread each; calls of ``done`` do not overlap.
 
     Raises:
         WorkerError: a worker could not be started.
@@ -220,7 +220,7 @@ def serve_all(
             failures.append(error)
 
     count = max(1, min(workers, jobs.qsize()))
-    # Daemons: an interrupt ends the command, and with it the workers' input.
+    # Daemon threads: an interrupt ends the command, which closes the workers' input.
     threads = [
         threading.Thread(target=watch, args=(first if i == 0 else None,), daemon=True) for i in range(count)
     ]

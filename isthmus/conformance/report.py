@@ -1,4 +1,4 @@
-"""The report of a run: report.json, junit.xml, and report.html, one page that needs nothing else."""
+"""The report of a run: report.json, junit.xml and report.html."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.conformance.page import render
 from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
 
 _FORMAT = 1
-# XML 1.0 has no other control characters; messages carry what kernels say.
+# XML 1.0 forbids these control characters; messages contain text of kernels.
 _FORBIDDEN = {code: "?" for code in range(32) if chr(code) not in "\t\n\r"}
 
 
@@ -25,9 +25,9 @@ def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> No
     """Write the three files.
 
     Args:
-        folder: made if absent.
-        run: of :meth:`isthmus.conformance.run.Run.to_json`, or of :func:`read`.
-        mutation: file with the score of the suite's own test, shown in the page.
+        folder: created if absent.
+        run: result of :meth:`isthmus.conformance.run.Run.to_json` or of :func:`read`.
+        mutation: mutation.json with the suite's mutation score, shown in the page.
 
     Raises:
         ReportError: the mutation file cannot be read, or the folder cannot be written.
@@ -44,7 +44,7 @@ def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> No
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The run of a ``report.json``. Raises ReportError."""
+    """Read the ``report.json`` of a folder. Raises ReportError."""
     data = _json(folder / "report.json")
     if data.get("format") != _FORMAT or "results" not in data:
         raise ReportError(
@@ -54,8 +54,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def read_score(file: Path) -> dict[str, Any]:
-    """What mutation.json says. Raises ReportError."""
-    return _json(file, "it is the mutation.json of the suite's own test")
+    """Read a mutation.json. Raises ReportError."""
+    return _json(file, "give a mutation.json")
 
 
 def _json(file: Path, remedy: str = "`isthmus conform run --output` writes a report") -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _json(file: Path, remedy: str = "`isthmus conform run --output` writes a rep
 
 
 def _junit(data: dict[str, Any]) -> bytes:
-    """One test suite for each family, one test case for each case."""
+    """Return JUnit XML with a test suite per family and a test case per case."""
     root = ElementTree.Element("testsuites", name=f"isthmus conform {data['driver']}")
     for family in sorted({row["family"] for row in data["results"]}):
         rows = [row for row in data["results"] if row["family"] == family]

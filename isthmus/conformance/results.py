@@ -1,4 +1,4 @@
-"""What came of each case, as it travels from the worker to the report."""
+"""Results of cases, sent from workers to the report."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ DRIVER_FAMILY = "driver"
 
 @dataclass
 class CaseResult:
-    """One case on one library.
+    """The result of a case on a library.
 
     Attributes:
-        family: of the operator; "driver" for a case of driver functions.
-        library: whose kernel it was; "" for driver functions.
-        operator: overload, or for driver functions "driver::" and the function.
-        dtype: tested; "" for driver functions.
+        family: family of the operator; "driver" for driver functions.
+        library: library of the kernel; "" for driver functions.
+        operator: overload; "driver::" and the function's name for driver functions.
+        dtype: tested dtype; "" for driver functions.
         case: id within operator and dtype.
-        layout: of the case.
+        layout: layout of the case.
         status: one of STATUSES.
-        message: why, in one line.
-        seconds: of the whole case, comparisons included.
-        worst: the element furthest off: output, index, got, expected, ulps, tolerances; null without floats.
+        message: the reason, in one line.
+        seconds: time of the case, comparisons included.
+        worst: the element with the largest error: output, index, got, expected, ulps, tolerances; None without floats.
         histogram: elements by error in ulps (judge.BINS), of all float results.
-        tolerance: allowed, and why.
+        tolerance: tolerance and its reason.
     """
 
     family: str
@@ -52,12 +52,12 @@ class CaseResult:
         return " ".join(part for part in (self.operator, self.dtype, self.case) if part)
 
     def to_json(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold."""
+        """Return the result as a dictionary for JSON."""
         return asdict(self)
 
 
 def of_outcome(family: str, library: str, case: Case, outcome: Outcome, seconds: float) -> CaseResult:
-    """The result of an operator's case."""
+    """Make the result of an operator's case."""
     allowed = case.tolerance
     text = "exact" if not (allowed.ulp or allowed.accumulate) else f"{allowed.ulp:g} ulp"
     if allowed.accumulate:
@@ -84,7 +84,7 @@ def _worst(outcome: Outcome) -> dict[str, Any] | None:
         return None
     label, worst = max(found, key=lambda pair: (pair[1].tolerances, pair[1].ulps))
     row: dict[str, Any] = {"output": label, **asdict(worst)}
-    # JSON has no infinity: null says that the error is not a number of ulps.
+    # JSON has no infinity: null means that the error is infinite.
     for key in ("ulps", "tolerances"):
         row[key] = row[key] if row[key] < float("inf") else None
     return row

@@ -1,4 +1,4 @@
-"""``isthmus conform run``: chooses the cases, has them run by workers, and sums up."""
+"""``isthmus conform run``: selects the cases, runs them in workers, and collects the results."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _CASES_OF_A_JOB = 24
 
 @dataclass(frozen=True)
 class Options:
-    """What to run.
+    """Options of a run.
 
     Attributes:
-        driver: name or path; "" is whatever is there.
-        libraries: paths that take the place of the driver's own.
-        operators: patterns; empty is all. "driver::*" is the driver functions.
-        tier: only operators of this tier ("core", "llama" ...); "" is all. A model's tier also needs all kernels.
-        through: "kernels" calls the libraries' kernels; "pytorch" the operators of PyTorch on chip tensors; "" is
-            kernels where there are any, else PyTorch where it is installed.
+        driver: name or path; "" is the default driver.
+        libraries: paths that replace the driver's own libraries.
+        operators: patterns; empty means all. "driver::*" matches the driver functions.
+        tier: only operators of this tier ("core", "llama" ...); "" means all. A model's tier requires all kernels.
+        through: "kernels" calls the libraries' kernels, "pytorch" PyTorch's operators on chip tensors; "" means
+            kernels if there are any, else PyTorch if it is installed.
         jobs: worker processes.
     """
 
@@ -55,9 +55,9 @@ class Run:
 
     Attributes:
         head: driver, device, libraries, golden data, environment.
-        results: of all cases.
-        missing: selected operators, by family, that no library has.
-        stale: entries of known failures that are none any more.
+        results: results of all cases.
+        missing: selected operators without a kernel, by family.
+        stale: stale entries of known failures.
     """
 
     head: dict[str, Any]
@@ -67,17 +67,17 @@ class Run:
 
     @property
     def judged(self) -> set[str]:
-        """Operators and driver functions of which at least one case was judged."""
+        """Operators and driver functions with at least one judged case."""
         return {result.operator for result in self.results if result.status != NOT_CLAIMED}
 
     @property
     def failed(self) -> bool:
-        """Whether anything is wrong; a run that judged nothing is."""
+        """Whether the run failed; a run without judged cases fails."""
         bad = any(result.status in BAD for result in self.results)
         return bool(self.stale) or bad or not self.judged
 
     def to_json(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold."""
+        """Return the run as a dictionary for JSON."""
         return {
             **self.head,
             "missing": self.missing,
@@ -87,15 +87,15 @@ class Run:
 
 
 class Runner:
-    """One run.
+    """Runs the suite.
 
     Args:
         options: what to run.
-        golden: the data, or a function that makes it; called when the driver cases are done, since it takes long.
-        done: called with each result, from any thread, one at a time.
+        golden: the data, or a function that makes it; called only after the driver cases, because it takes long.
+        done: called with each result, from any thread; calls do not overlap.
 
     Raises:
-        UsageError: there is no such driver or library.
+        UsageError: unknown driver or library.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Runner:
         self._candidate = candidate(options.driver)
         self._through = options.through or self._found_through()
         if options.libraries and self._through == "pytorch":
-            raise UsageError("--library is for --through kernels; PyTorch takes the driver's own libraries")
+            raise UsageError("--library needs --through kernels; PyTorch uses the driver's own libraries")
         for path in options.libraries:
             if not Path(path).is_file():
                 raise UsageError(f"--library {path}: no such file")
@@ -114,13 +114,13 @@ class Runner:
             raise UsageError(f"--through pytorch: {NO_TORCH}")
 
     def run(self) -> Run:
-        """Run everything.
+        """Run the selected cases.
 
         Raises:
-            UsageError: no such operator or tier.
-            WorkerError: the driver or a library cannot be used.
-            GoldenError: the golden data cannot be used.
-            KnownFailureError: the file of known failures cannot be used.
+            UsageError: unknown operator or tier.
+            WorkerError: the driver or a library cannot be loaded.
+            GoldenError: the golden data is invalid.
+            KnownFailureError: the file of known failures is invalid.
         """
         names = [*opset.records(), *(f"driver::{case.function}" for case in driver_cases())]
         self._known = known.load(self._candidate.known_failures, names, self._through)
@@ -139,7 +139,7 @@ class Runner:
         return run
 
     def _stale(self, run: Run, golden: Reader) -> list[str]:
-        """Known failures that are none: in a narrowed run, of the operators whose cases it ran."""
+        """Return stale known failures; in a run with filters, only of operators whose cases it ran."""
         functions = {f"driver::{case.function}" for case in driver_cases()}
         narrowed = self._options.operators or self._options.tier or self._options.libraries
         ran = {result.operator for result in run.results if result.case}
@@ -182,7 +182,7 @@ class Runner:
             family = golden.operators[name].family
             run.missing.setdefault(family, []).append(name)
             if self._options.tier in tiers():
-                reason = f"no library has a kernel, and the tier {self._options.tier} needs one"
+                reason = f"no library has a kernel, which tier {self._options.tier} requires"
                 self._done(run)(_failure(golden, name, reason))
         jobs: Queue[Job] = Queue()
         for family in sorted({golden.operators[name].family for name in selected & claimed}):
@@ -198,7 +198,7 @@ class Runner:
         self._refuse_unjudged(run, golden, selected)
 
     def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
-        """What was asked for by name and not judged in any case fails."""
+        """Fail operators that were requested by name but not judged in any case."""
         for pattern in self._options.operators:
             names = {name for name in selected if matches(name, pattern)} - {r.operator for r in _bad(run)}
             if names & run.judged:
@@ -228,7 +228,7 @@ class Runner:
 
 
 def candidate(driver: str) -> Candidate:
-    """The driver that is meant. Raises UsageError."""
+    """Find a driver. Raises UsageError."""
     search = find(driver)
     if not search.candidates:
         raise UsageError(search.problem)

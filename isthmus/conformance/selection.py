@@ -1,4 +1,4 @@
-"""Which operators are meant: patterns of their names, tiers, and what of them the golden data has."""
+"""Selection of operators by name patterns and tiers, checked against the golden data."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from isthmus.opset.tiers import tiers_of
 
 
 class UsageError(ValueError):
-    """What was asked for does not exist; the message is one line."""
+    """Invalid usage, such as an unknown operator; the message is one line."""
 
 
 def split(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Patterns of a repeatable option whose values may also be separated by commas."""
+    """Split the values of a repeatable option at commas."""
     return tuple(part.strip() for text in patterns for part in text.split(",") if part.strip())
 
 
 def matching(patterns: Sequence[str], names: Iterable[str]) -> set[str]:
-    """Names that match; all of them without patterns.
+    """Return the names that match any pattern; all names without patterns.
 
     Raises:
-        UsageError: a pattern matches none.
+        UsageError: a pattern matches no name.
     """
     among = list(names)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in among):
             hint = f"; did you mean {found}?" if (found := nearest(pattern, among)) else ""
             raise UsageError(
-                f"--operators {pattern}: no such operator{hint}; `isthmus conform list` prints them"
+                f"--operators {pattern}: unknown operator{hint}; `isthmus conform list` prints all"
             )
     return {name for name in among if matches(name, *patterns)} if patterns else set(among)
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The name that was probably meant, one of the same operator before others; "" if there is none."""
+    """Return the closest name, preferably another overload of the same operator; "" without a close one."""
     asked = name if "::" in name else f"aten::{name}"
     overloads = [other for other in names if other.partition(".")[0] == asked.partition(".")[0]]
     near = difflib.get_close_matches(asked, overloads, n=1, cutoff=0.0)
@@ -47,21 +47,21 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
-    """Operators of the golden data that are meant.
+    """Select operators of the golden data.
 
     Args:
         golden: the data.
-        patterns: of operators; empty is all. "driver::*" is the driver functions, which are not returned.
-        tier: only operators of this tier; "" is all.
+        patterns: operators; empty means all. "driver::*" matches the driver functions, which are not returned.
+        tier: only operators of this tier; "" means all.
 
     Raises:
-        UsageError: there is no such operator or tier, or the data lacks what was asked for.
+        UsageError: unknown operator or tier, or the data lacks a selected operator.
     """
     tiers = {name: tiers_of(name) for name in opset.operators()}
     tiers.update((name, list(entry.tiers)) for name, entry in golden.operators.items())
     known = sorted({each for belongs in tiers.values() for each in belongs})
     if tier and tier not in known:
-        raise UsageError(f"--tier {tier}: no such tier; there are {', '.join(known)}")
+        raise UsageError(f"--tier {tier}: unknown tier; expected one of {', '.join(known)}")
     matching(
         [p for p in patterns if p.startswith("driver::")], {f"driver::{c.function}" for c in driver_cases()}
     )
@@ -73,7 +73,7 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
 
 
 def coverage(golden: Reader) -> str:
-    """What golden data lacks, as a line for people; "" if it is of every operator."""
+    """Return the coverage of golden data as a line; "" if it is complete."""
     count, whole = len(golden.operators), len(opset.operators())
     return f"golden data has {count} of {whole} operators" if count < whole else ""
 
@@ -86,4 +86,4 @@ def _check_data(golden: Reader, patterns: Sequence[str], tier: str, meant: set[s
     lacking = sorted(meant - golden.operators.keys())
     if tier and lacking:
         more = f" and {len(lacking) - 1} more of the tier" if len(lacking) > 1 else ""
-        raise UsageError(f"--tier {tier}: no data of {lacking[0]}{more}: {remedy}")
+        raise UsageError(f"--tier {tier}: no golden data for {lacking[0]}{more}: {remedy}")

@@ -1,6 +1,6 @@
-"""PyTorch's operators on chip tensors, whatever their route, judged by the same data and the same judge.
+"""PyTorch's operators on chip tensors as a test target, compared with the same golden data as kernels.
 
-This is how the routes that are no kernels are judged: the host chip's delegate, decompositions, fallbacks.
+This tests routes other than kernels: the host chip's delegate, decompositions, fallbacks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PyTorchTarget:
         self._chip = torch.device("chip", 0)
 
     def describe(self) -> dict[str, Any]:
-        """Driver and device; the library is PyTorch with its routes."""
+        """Describe driver and device; the library is PyTorch."""
         chip: Any = torch.chip  # type: ignore[attr-defined]
         name = chip.get_device_name(0)
         routes = {
@@ -53,7 +53,7 @@ class PyTorchTarget:
         }
 
     def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-        """What runs a case, on the default stream and on another."""
+        """Yield a function that runs a case on the default stream and on another."""
         yield "pytorch", lambda: self._judged(schema, case)
 
     def _judged(self, schema: Schema, case: Case) -> Outcome:
@@ -70,12 +70,12 @@ class PyTorchTarget:
         for (label, got, expected), (_, again, _) in zip(first.results(), second.results(), strict=True):
             loose = expected.law is not None and expected.law.get("name") == "any"
             if not loose and differing(got, again).any():
-                problems.append(f"{label}: the same call on another stream gave other bits")
+                problems.append(f"{label}: the same call on another stream gave different bits")
         return Outcome("failed" if problems else "passed", "; ".join(problems), verdicts)
 
 
 class _Call:
-    """One call of a case, and what it left."""
+    """A call of a case with its results."""
 
     def __init__(self, schema: Schema, case: Case, device: torch.device) -> None:
         self._schema, self._case, self._device = schema, case, device
@@ -95,7 +95,7 @@ class _Call:
         return self
 
     def results(self) -> list[tuple[str, Array, Expected]]:
-        """(label, values, what they must be) of outputs and written arguments."""
+        """Return (label, values, expected) of outputs and written arguments."""
         found: list[tuple[str, Array, Expected]] = []
         for output, got, expected in zip(
             self._schema.outputs, self._outputs, self._case.outputs, strict=False
@@ -106,7 +106,7 @@ class _Call:
         return found
 
     def modified(self) -> list[str]:
-        """Inputs whose memory, gaps included, is not what it was."""
+        """Report inputs whose memory, gaps included, was modified."""
         return [
             f"the input {label} was modified"
             for label, storage, before in self._storages
@@ -130,7 +130,7 @@ class _Call:
         return storage.as_strided(value.shape, value.strides, value.offset)
 
     def _omitted(self) -> dict[str, Any]:
-        """Arguments that kernels do not get: what the expected results say they were."""
+        """Return arguments that kernels do not take (dtype, device), from the expected results."""
         dtypes = [e.dtype for e in self._case.outputs if isinstance(e, Expected)]
         on_chip = any(isinstance(value, torch.Tensor) for value in self._given.values())
         found: dict[str, Any] = {}
@@ -143,7 +143,7 @@ class _Call:
 
 
 def to_torch(array: Array, device: torch.device) -> torch.Tensor:
-    """A 1-D array as a tensor on a device; halves of ml_dtypes included."""
+    """Copy a 1-D array, ml_dtypes included, to a tensor on a device."""
     kind = getattr(torch, dt.name_of(array.dtype))
     if array.size == 0:
         return torch.empty(0, dtype=kind, device=device)
@@ -152,7 +152,7 @@ def to_torch(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """The values of a tensor in row-major order; halves as those of ml_dtypes."""
+    """Copy a tensor to an array in row-major order; bfloat16 and float8 become ml_dtypes."""
     kind = dt.DTYPES[str(tensor.dtype).removeprefix("torch.")].numpy
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     if plain.numel() == 0:

@@ -1,11 +1,11 @@
-"""The process that runs cases, apart from the one that reports, so that a crash of a kernel is a result.
+"""The worker process that runs cases, so that a crash of a kernel becomes a result.
 
-Jobs come as lines of JSON on standard input, answers go as lines of JSON to the file descriptor of the first
-argument; standard output belongs to the kernels. First comes ``{"driver", "libraries", "golden", "through"}``,
-answered by ``{"hello": ...}`` or ``{"error": ...}``; then jobs ``{"family", "cases": [index]}`` or
-``{"driver_cases": [name]}``; before each call ``{"start": n, "library": name}`` is answered, after it ``{"result":
-...}``, and ``{"done": true}`` after the job. ``"after": name`` leaves out, for the first case, the libraries up to
-that one: it took the last worker down.
+It reads jobs as lines of JSON from standard input and writes answers as lines of JSON to the file descriptor given as
+the first argument; standard output belongs to the kernels. The first job is ``{"driver", "libraries", "golden",
+"through"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"family", "cases": [index]}`` or
+``{"driver_cases": [name]}`` follow. Each call is answered by ``{"start": n, "library": name}`` before it and
+``{"result": ...}`` after it, and each job by ``{"done": true}``. ``"after": name`` skips, for the first case, the
+libraries up to the one that crashed the previous worker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__" and "pytorch" not in sys.argv:
-    sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that needs it fails, and says so
+    sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that imports it fails with a clear error
 
 from isthmus.conformance.driver_cases import DriverCase
 from isthmus.conformance.driver_cases import cases as driver_cases
@@ -39,10 +39,10 @@ from isthmus.opset.schema import Schema, parse
 
 
 class Worker:
-    """Runs the cases of one driver.
+    """Runs cases on one driver.
 
     Args:
-        setup: the first job, see above.
+        setup: the first job, as described above.
     """
 
     def __init__(self, setup: dict[str, Any]) -> None:
@@ -59,12 +59,12 @@ class Worker:
             self._target = LibrariesTarget(find(setup["driver"]).candidates[0], setup["libraries"])
 
     def hello(self) -> dict[str, Any]:
-        """What is judged: driver, device, libraries with their operators."""
+        """Describe driver, device, and libraries with their operators."""
         description: dict[str, Any] = self._target.describe()
         return description
 
     def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Answers to a job."""
+        """Yield the answers to a job."""
         if "driver_cases" in job:
             named = {case.name: case for case in driver_cases()}
             for n, name in enumerate(job["driver_cases"]):
@@ -103,7 +103,7 @@ class Worker:
             start = time.perf_counter()
             try:
                 outcome = call()
-            except Exception as error:  # not the kernel's: the driver failed, or the suite
+            except Exception as error:  # an error of the driver or of the suite, not of the kernel
                 outcome = Outcome(CRASHED, f"{type(error).__name__}: {' '.join(str(error).split())}")
             seconds = time.perf_counter() - start
             yield {"result": of_outcome(family, library, case, outcome, seconds).to_json()}
