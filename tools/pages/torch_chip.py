@@ -34,24 +34,25 @@ _HEAD = """\
 
 Made by `python -m tools.pages.torch_chip`; do not edit.
 
-`torch.chip` has the names of `torch.cuda` that have a meaning on any chip, with the same arguments and units. A name
-without a meaning is left out, so that `hasattr` tells the truth; who reads it is told why:
+`torch.chip` has the names of `torch.cuda` that apply to any chip, with the same arguments and units. Other names are
+absent, so that `hasattr` is accurate; reading one raises an error with the reason:
 
 ```text
 AttributeError: module 'torch.chip' has no attribute 'CUDAGraph': {graphs}
 ```
 
-Under [`isthmus run`](run-a-cuda-script.md) scripts keep saying `torch.cuda`; [what it then answers](cuda-answers.md)
-is another page. `torch.accelerator` is the chip.
+Under [`isthmus run`](../guides/run-a-cuda-script.md) scripts use `torch.cuda`, with
+[these answers](../reference/cuda-answers.md). `torch.accelerator` is the chip.
 
-- *Autocast* treats each operator as CUDA's does; float16, bfloat16 and float32 can be computed in.
-- *Random numbers* on the host chip are CPU's mt19937: after one seed, each operator gives the numbers that it gives
-  on the CPU. With `ISTHMUS_HOST_RNG=philox` they are Philox4x32-10's and depend on seed and offset only, not on
-  threads or strides: a generator's state is 16 bytes (seed, offset), the offset counts 32-bit words and is a multiple
-  of 4, and each operator moves it by what it takes. Operators without a Philox kernel (`multinomial`, `poisson` ...)
-  draw from a generator that the next 4 words seed.
-- *Waits*: `torch.chip.set_sync_debug_mode("warn")` tells of each operator that makes the host wait for the chip.
-- *Telemetry* (`utilization`, `temperature` ...) is the driver's; what it does not measure raises NotImplementedError.
+- *Autocast* treats each operator as CUDA's does, in float16, bfloat16 or float32.
+- *Random numbers* on the host chip are the CPU's mt19937: after the same seed, each operator returns the CPU's
+  numbers. With `ISTHMUS_HOST_RNG=philox` they are Philox4x32-10's and depend on seed and offset only, not on threads
+  or strides. A generator's state is 16 bytes (seed, offset). The offset counts 32-bit words, is a multiple of 4, and
+  advances by what each operator uses. Operators without a Philox kernel (`multinomial`, `poisson` ...) draw from a
+  generator seeded by the next 4 words.
+- *Waits*: `torch.chip.set_sync_debug_mode("warn")` reports each operator that makes the host wait for the chip.
+- *Telemetry* (`utilization`, `temperature` ...) comes from the driver; what it does not measure raises
+  NotImplementedError.
 
 | module | names | present | meaningless on the chip | missing |
 |---|---|---|---|---|

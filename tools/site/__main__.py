@@ -23,7 +23,15 @@ def build(output: Path, work: Path) -> int:
         stage(language, source)
         flags = ["-W", "--keep-going", "--quiet", "--jobs", "auto", "--conf-dir", str(HERE)]
         if code := build_main(
-            [*flags, "--tag", language, "--doctree-dir", str(work / "doctrees" / language), str(source), str(folder)]
+            [
+                *flags,
+                "--tag",
+                language,
+                "--doctree-dir",
+                str(work / "doctrees" / language),
+                str(source),
+                str(folder),
+            ]
         ):
             return code
     print(f"documentation: {output / 'index.html'}")
@@ -33,7 +41,9 @@ def build(output: Path, work: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "site")
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "site-source", help="staged pages and caches")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build" / "site-source", help="staged pages and caches"
+    )
     options = parser.parse_args()
     return build(options.output.resolve(), options.work.resolve())
 

@@ -23,7 +23,9 @@ MODULES = (
         ":mod:`torch.chip.memory`.",
     ),
     Module("torch.chip.memory", "Allocators, statistics, history and leaks of device memory."),
-    Module("torch.chip.amp", "Automatic mixed precision.", ("autocast", "GradScaler", "custom_fwd", "custom_bwd")),
+    Module(
+        "torch.chip.amp", "Automatic mixed precision.", ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
+    ),
     Module("isthmus", "Version, headers and whether the chip is registered."),
     Module("isthmus.ops", "Fused operators of large models, with gradients, on any device."),
     Module("isthmus.shim", "Run code that was written for CUDA."),
@@ -32,8 +34,14 @@ MODULES = (
     Module("isthmus.megatron", "Megatron by one import."),
     Module("isthmus.megatron.recompute", "Recompute with fewer collectives.", ("set_level", "level")),
     Module("isthmus.deepspeed", "DeepSpeed's accelerator."),
-    Module("isthmus.opset.library", "Operator libraries written in Python.", ("Library", "Context", "Unsupported")),
-    Module("isthmus.drivers", "Find and describe drivers.", ("find", "installed", "Candidate", "DriverError")),
+    Module(
+        "isthmus.opset.library",
+        "Operator libraries written in Python.",
+        ("Library", "Context", "Unsupported"),
+    ),
+    Module(
+        "isthmus.drivers", "Find and describe drivers.", ("find", "installed", "Candidate", "DriverError")
+    ),
     Module("isthmus.doctor", "Examine an environment."),
     Module("isthmus.migrate.convert.rule", "Rules of conversion of your own.", ("Rule", "Change", "Context")),
 )
@@ -42,7 +50,10 @@ MODULES = (
 def pages() -> Iterator[tuple[str, str]]:
     """The API pages as reStructuredText."""
     names = "\n".join(f"   {module.name}" for module in MODULES)
-    yield "api/index.rst", f"{_title('API')}From the docstrings.\n\n.. toctree::\n   :maxdepth: 1\n\n{names}\n"
+    yield (
+        "api/index.rst",
+        f"{_title('API')}From the docstrings.\n\n.. toctree::\n   :maxdepth: 1\n\n{names}\n",
+    )
     for module in MODULES:
         yield f"api/{module.name}.rst", _page(module)
 
@@ -53,12 +64,11 @@ def _page(module: Module) -> str:
     kinds = {name: _kind(value) for name, value in _values(module).items()}
     deeper = [other for other in MODULES if other.name.startswith(f"{module.name}.")]
     elsewhere = {id(value) for other in deeper for value in _values(other).values()}
-    known = [
-        name for name, value in _values(module).items() if kinds[name] and id(value) not in elsewhere
-    ]
+    known = [name for name, value in _values(module).items() if kinds[name] and id(value) not in elsewhere]
     table = "\n".join(f"   {name}" for name in known)
     entries = "\n".join(
-        f".. auto{kinds[name]}:: {name}\n" + ("   :members:\n" if kinds[name] == "class" else "") for name in known
+        f".. auto{kinds[name]}:: {name}\n" + ("   :members:\n" if kinds[name] == "class" else "")
+        for name in known
     )
     return (
         f"{_title(module.name)}{module.summary}\n\n.. currentmodule:: {module.name}\n\n"

@@ -1,7 +1,7 @@
 """`python -m tools.site.check`: look at the built site in headless Chromium.
 
-Every page loads without an error on the console, every link leads to a page and an anchor that exist, the search finds
-names and Chinese terms, each page links to the other language, and no page is wider than a phone.
+Every page loads without an error on the console, every link leads to a page and an anchor that exist, the search
+finds names and Chinese terms, each page links to the other language, and no page is wider than a phone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def served(site: Path) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(site))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -156,7 +158,10 @@ def main() -> int:
     site = parser.parse_args().site.resolve()
     for command in ("chromium", "chromedriver"):
         if not shutil.which(command):
-            print(f"{command} is not on PATH; on Debian: apt-get install chromium chromium-driver", file=sys.stderr)
+            print(
+                f"{command} is not on PATH; on Debian: apt-get install chromium chromium-driver",
+                file=sys.stderr,
+            )
             return 2
     found = 0
     for problem in problems(site):

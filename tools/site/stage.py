@@ -15,10 +15,13 @@ from tools.site.api import pages as api_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-LINK = re.compile(r"\[(?P<label>[^\]\n]*(?:\n[^\]\n]*)?)\]\((?P<target>(?!https?:|#)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+LINK = re.compile(
+    r"\[(?P<label>[^\]\n]*(?:\n[^\]\n]*)?)\]\((?P<target>(?!https?:|#)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)"
+)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+CHINESE = r"\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"  # characters and punctuation
 # A line break between two Chinese characters, which HTML would show as a space.
-CHINESE_BREAK = re.compile(r"(?<=[\u4e00-\u9fff，。；：、（）])\n(?=[\u4e00-\u9fff（）])")
+CHINESE_BREAK = re.compile(rf"(?<=[{CHINESE}])\n(?=[{CHINESE}])")
 HEADERS = ("driver.h", "operators.h", "isthmus_ops.h")
 
 # Files outside docs/ that are pages of the site.
@@ -61,10 +64,14 @@ def _pages(language: str) -> Iterator[tuple[str, str]]:
             yield name.removeprefix("zh/"), rewritten(path, name)
     for path, name in OUTSIDE.items():
         if name.startswith("zh/") == (language == "zh"):
-            page = f"# {path.name}\n\n```c\n{path.read_text()}```\n" if path.suffix == ".h" else rewritten(path, name)
-            yield name.removeprefix("zh/"), page
+            yield name.removeprefix("zh/"), _header(path) if path.suffix == ".h" else rewritten(path, name)
     if language == "en":
         yield from api_pages()
+
+
+def _header(path: Path) -> str:
+    """A page that shows a C header."""
+    return f"# {path.name}\n\n```c\n{path.read_text()}```\n"
 
 
 def site_name(path: Path) -> str:
