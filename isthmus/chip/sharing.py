@@ -117,7 +117,7 @@ def _reduce(tensor: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[An
 
 
 def _send(tensor: torch.Tensor) -> Sent | None:
-    """Keep the tensor's storage for a receiver; None if it has to be copied."""
+    """Keep the tensor's storage for a receiver; None if it must be copied."""
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
     exported = _C.export_storage(tensor)

@@ -44,7 +44,7 @@ def adopt() -> None:
         return
     if "megatron.core" in sys.modules:
         raise ImportError(
-            "isthmus.megatron has to be imported before megatron.core; make it the first import of the script"
+            "isthmus.megatron must be imported before megatron.core; make it the first import of the script"
         )
     _shim = shim.enter()
     _provide()

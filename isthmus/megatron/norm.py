@@ -33,7 +33,7 @@ class Norm(nn.Module):
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5) -> None:
         super().__init__()
         if config.normalization not in ("LayerNorm", "RMSNorm"):
-            raise ValueError(f"normalization is {config.normalization!r}; it has to be LayerNorm or RMSNorm")
+            raise ValueError(f"normalization is {config.normalization!r}; it must be LayerNorm or RMSNorm")
         self.eps, self.hidden_size = eps, hidden_size
         self.is_rms = config.normalization == "RMSNorm"
         self.is_zero_centered = bool(config.layernorm_zero_centered_gamma)

@@ -1,11 +1,19 @@
-"""The operators large models live on, for every device: one interface, the fastest implementation at hand per call.
+"""Fused operators for large models on any device. Each call takes the fastest implementation that supports it.
 
 from isthmus import ops
 
 y, residual = ops.add_rms_norm(x, residual, weight, eps=1e-6)
-print(ops.which("add_rms_norm", x, residual, weight))       # add_rms_norm: cpu (the first that serves chip)
-with ops.use("add_rms_norm", "composite"):                  # in terms of PyTorch's own operators
+print(ops.which("add_rms_norm", x, residual, weight))       # add_rms_norm: cpu (the first that supports chip)
+with ops.use("add_rms_norm", "composite"):                  # written in PyTorch's own operators
     ...
+
+How to add an operator:
+
+1. Describe it in ``isthmus/opset/families/llm_<name>.py``: schema, dtypes, shape rule, reference and samples.
+2. Write ``isthmus/ops/<name>.py``: the composite under ``@operator("<name>")``, its ``torch.autograd.Function`` and
+   the public function. Export the function in this file.
+3. Optional: a CPU kernel in ``csrc/kernels`` (``cpu.add``), a Triton kernel in ``isthmus/ops/triton/<name>.py``.
+4. Test it in ``tests/ops/test_<name>.py`` and run ``python -m tools.opset.generate``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SwiGLU (Shazeer, 2020), of two tensors or of one that holds both."""
+"""SwiGLU (Shazeer, 2020) of two tensors, or of one packed tensor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.operators import operator
-
-
-def _wide(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    kind = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-    return tuple(each.to(kind) for each in tensors)
+from isthmus.ops.operators import compute_dtype, operator
 
 
 def _halves(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,7 +22,7 @@ def _halves(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> tuple[torc
 
 @operator("swiglu")
 def _swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> torch.Tensor:
-    first, second = _wide(*_halves(gate, up, dim))
+    first, second = (each.to(compute_dtype(gate)) for each in _halves(gate, up, dim))
     return (F.silu(first) * second).to(gate.dtype)
 
 
@@ -35,7 +30,7 @@ def _swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> torch.Tens
 def _swiglu_backward(
     grad: torch.Tensor, gate: torch.Tensor, up: torch.Tensor | None, dim: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    slope, first, second = _wide(grad, *_halves(gate, up, dim))
+    slope, first, second = (each.to(compute_dtype(grad)) for each in (grad, *_halves(gate, up, dim)))
     sigmoid = first.sigmoid()
     grad_first = slope * second * sigmoid * (1 + first * (1 - sigmoid))
     grad_second = slope * first * sigmoid
@@ -66,42 +61,42 @@ class _SwiGLU(torch.autograd.Function):
 def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) -> torch.Tensor:
     """``silu(gate) * up``, computed in float32 at least.
 
-    Views, such as the two parts of one projection, are read where they lie. The gradient of a packed tensor is
-    written into one tensor.
+    Views, such as the two parts of one projection, are read without a copy. The gradient of a packed tensor is one
+    packed tensor.
 
     Args:
-        gate: float16, bfloat16, float32 or float64; without ``up`` it holds both along ``dim``, the gate first.
-        up: of the shape and dtype of ``gate``; under autocast both are taken in the wider dtype.
-        dim: along which a packed tensor is halved.
+        gate: float16, bfloat16, float32 or float64; without ``up`` it holds the gate and then ``up`` along ``dim``.
+        up: same shape and dtype as ``gate``; under autocast both are cast to the wider dtype.
+        dim: dimension along which a packed tensor is split.
 
     Returns:
-        A tensor like ``gate``; from a packed one, with half its size along ``dim``.
+        A tensor like ``gate``; half its size along ``dim`` if packed.
 
     Raises:
-        ValueError: gate and up are not alike, or the packed size is odd.
-        IndexError: there is no dimension ``dim``.
+        ValueError: gate and up differ in shape or dtype, or the packed size is odd.
+        IndexError: ``dim`` is out of range.
     """
     if up is None:
         if gate.size(dim) % 2:
             raise ValueError(
-                f"swiglu: the input has {gate.size(dim)} elements along dimension {dim}, which holds gate and up: "
-                "an even number is needed"
+                f"swiglu: the packed input has {gate.size(dim)} elements along dimension {dim}; "
+                "it needs an even number"
             )
         return _SwiGLU.apply(gate, None, dim)
     gate, up = autocast.widest(gate, up)
     if gate.shape != up.shape or gate.dtype != up.dtype:
         raise ValueError(
             f"swiglu: gate is {gate.dtype} {tuple(gate.shape)} and up is {up.dtype} {tuple(up.shape)}; "
-            "they have to be alike"
+            "they must have the same shape and dtype"
         )
     return _SwiGLU.apply(gate, up, dim)
 
 
 class SwiGLU(nn.Module):
-    """:func:`swiglu` as a layer, of one packed tensor or of two.
+    """:func:`swiglu` as a module, of one packed tensor or of two.
 
     Args:
-        dim: along which a packed tensor is halved.
+        dim: dimension along which a packed tensor is split.
     """
 
     def __init__(self, dim: int = -1) -> None:
@@ -113,5 +108,5 @@ class SwiGLU(nn.Module):
         return swiglu(gate, up, self.dim)
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return f"dim={self.dim}"

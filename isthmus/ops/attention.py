@@ -1,6 +1,6 @@
-"""Attention by blocks that never holds the weights of all pairs (Dao, FlashAttention-2, 2023): the operator.
+"""The attention operator: blockwise, without the full weight matrix (Dao, FlashAttention-2, 2023).
 
-The functions that users call are in :mod:`isthmus.ops.flash_attn` and :mod:`isthmus.ops.fusion_attention`.
+The public functions are in :mod:`isthmus.ops.flash_attn` and :mod:`isthmus.ops.fusion_attention`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu, philox
-from isthmus.ops.operators import operator
+from isthmus.ops.operators import compute_dtype, operator
 
 
 class Rest(NamedTuple):
@@ -37,15 +37,11 @@ class Rest(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Sequences of one length: a range of tokens of each operand, and their numbers in the batch."""
+    """Sequences of one length: token ranges in query and key, and their indices in the batch."""
 
     query: slice
     key: slice
     batch: slice
-
-
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def _parts(query: torch.Tensor, key: torch.Tensor, rest: Rest) -> Iterator[_Part]:
@@ -62,7 +58,9 @@ def _parts(query: torch.Tensor, key: torch.Tensor, rest: Rest) -> Iterator[_Part
 def _check_ends(name: str, ends: list[int], tokens: int, longest: int) -> None:
     lengths = [b - a for a, b in itertools.pairwise(ends)]
     if not ends or ends[0] != 0 or ends[-1] != tokens or min(lengths, default=0) < 0:
-        raise ValueError(f"attention: {name} has to rise from 0 to the number of tokens, {tokens}: {ends}")
+        raise ValueError(
+            f"attention: {name} must rise from 0 to the number of tokens, {tokens}; it is {ends}"
+        )
     if max(lengths, default=0) > longest:
         raise ValueError(
             f"attention: {name} has a sequence of {max(lengths)} tokens, above the {longest} given"
@@ -70,13 +68,13 @@ def _check_ends(name: str, ends: list[int], tokens: int, longest: int) -> None:
 
 
 def _heads(tensor: torch.Tensor, tokens: slice, batched: bool, groups: int = 1) -> torch.Tensor:
-    """[batch, heads, tokens, features] of a part, in the type that is computed in; each head ``groups`` times."""
+    """A part as [batch, heads, tokens, features] in the compute dtype, each head repeated ``groups`` times."""
     part = tensor if batched else tensor[tokens].unsqueeze(0)
-    return part.transpose(1, 2).to(_wide(tensor)).repeat_interleave(groups, 1)
+    return part.transpose(1, 2).to(compute_dtype(tensor)).repeat_interleave(groups, 1)
 
 
 def _hidden(part: _Part, rest: Rest, device: torch.device) -> torch.Tensor:
-    """What no query may see: bool, broadcastable to [batch, heads, queries, keys]."""
+    """Mask of hidden keys: bool, broadcastable to [batch, heads, queries, keys]."""
     queries, keys = part.query.stop - part.query.start, part.key.stop - part.key.start
     row = torch.arange(queries, device=device)[:, None] + (0 if rest.top_left else keys - queries)
     column = torch.arange(keys, device=device)[None, :]
@@ -89,7 +87,7 @@ def _hidden(part: _Part, rest: Rest, device: torch.device) -> torch.Tensor:
 
 
 def _piece(tensor: torch.Tensor, part: _Part, queries: int, keys: int) -> torch.Tensor:
-    """The piece of a mask or bias, [batch or 1, heads or 1, queries or 1, keys or 1], for a part."""
+    """The slice of a mask or bias [batch or 1, heads or 1, queries or 1, keys or 1] for a part."""
     batch = tensor[part.batch] if tensor.shape[0] > 1 else tensor
     return batch[:, :, :queries, :keys]
 
@@ -97,7 +95,7 @@ def _piece(tensor: torch.Tensor, part: _Part, queries: int, keys: int) -> torch.
 def _scores(
     query: torch.Tensor, key: torch.Tensor, part: _Part, rest: Rest
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What the softmax is taken of, and the derivative of the soft cap in it."""
+    """The masked scores, and the derivative of the softcap (None without one)."""
     scores = query @ key.transpose(-1, -2) * rest.scale
     slope = None
     queries, keys = scores.shape[-2:]
@@ -115,7 +113,7 @@ def _scores(
 
 
 def _factor(query: torch.Tensor, keys: int, part: _Part, rest: Rest) -> torch.Tensor | float:
-    """What dropout multiplies the weights with."""
+    """Dropout's factor of each weight: 0 or 1 / (1 - p)."""
     if rest.rng is None or not rest.dropout_p:
         return 1.0
     heads = query.shape[1]
@@ -126,7 +124,7 @@ def _factor(query: torch.Tensor, keys: int, part: _Part, rest: Rest) -> torch.Te
 
 
 def _softmax(scores: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
-    """The weights; 0 for queries that see nothing."""
+    """The weights; 0 for queries with no visible key."""
     return (scores - lse.masked_fill(lse == -math.inf, 0).unsqueeze(-1)).exp()
 
 
@@ -138,7 +136,7 @@ def _attention(
     batched, groups = query.dim() == 4, query.shape[-2] // max(key.shape[-2], 1)
     out = query.new_empty(*query.shape[:-1], value.shape[-1])
     shape = (query.shape[0], query.shape[2], query.shape[1]) if batched else (query.shape[1], query.shape[0])
-    lse = query.new_empty(shape, dtype=_wide(query))
+    lse = query.new_empty(shape, dtype=compute_dtype(query))
     for part in _parts(query, key, rest):
         q = _heads(query, part.query, batched)
         k, v = (_heads(each, part.key, batched, groups) for each in (key, value))
@@ -165,7 +163,7 @@ def _attention_backward(
     grads = [torch.empty_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
     dbias = None
     if wants_bias and rest.bias is not None:
-        dbias = torch.zeros_like(rest.bias, dtype=_wide(query), memory_format=torch.contiguous_format)
+        dbias = torch.zeros_like(rest.bias, dtype=compute_dtype(query), memory_format=torch.contiguous_format)
     for part in _parts(query, key, rest):
         q, dy, y = (_heads(each, part.query, batched) for each in (query, grad, out))
         k, v = (_heads(each, part.key, batched, groups) for each in (key, value))
@@ -190,7 +188,7 @@ def _grouped(grad: torch.Tensor, groups: int) -> torch.Tensor:
 
 def _unserved(*arguments: Any) -> str:
     """Why the fused kernel does not compute these gradients, or ""."""
-    return "no kernel has the gradient of the bias" if arguments[-1] else cpu.floats(*arguments)
+    return "no kernel computes the gradient of the bias" if arguments[-1] else cpu.floats(*arguments)
 
 
 cpu.add(_attention)
@@ -232,33 +230,33 @@ def attend(
     softcap: float = 0.0,
     dropout_p: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``dropout(softmax(scale * query @ key.T + ...)) @ value`` and the logarithm of the softmax's sums.
+    """``dropout(softmax(scale * query @ key.T + ...)) @ value`` and the log-sum-exp of the scores.
 
-    Query i sees key j if ``i + shift - left <= j <= i + shift + right``, shift being the keys less the queries,
-    so that the last query is beside the last key; a query that sees nothing gives 0, and -inf for the logarithm.
+    Query i attends to key j if ``i + shift - left <= j <= i + shift + right``, with ``shift = keys - queries``: the
+    last query is aligned with the last key. A query with no visible key gives 0, and a log-sum-exp of -inf.
 
     Args:
         query: [batch, queries, heads, features], or [tokens, heads, features] with lengths.
         key: [batch, keys, key heads, features] or [tokens, ...]; the key heads divide the heads.
         value: [batch, keys, key heads, value features] or [tokens, ...].
-        bias: added to the scores after scale and soft cap: [batch or 1, heads or 1, queries or 1, keys or 1].
-        mask: bool of such a shape, True where a key is hidden.
+        bias: added to the scores after scale and softcap: [batch or 1, heads or 1, queries or 1, keys or 1].
+        mask: bool of the same form, True where a key is hidden.
         alibi_slopes: [heads] or [batch, heads]; ``slope * |i + shift - j|`` is subtracted from the scores.
-        lengths: cumulative lengths of queries and keys, int32 or int64 [sequences + 1], and the longest of each.
+        lengths: cumulative lengths of queries and of keys, int32 or int64 [sequences + 1], and the maximum of each.
         rng: int64 [2] for dropout, from :func:`isthmus.ops.philox.draw`.
-        scale: of the products; None is ``1 / sqrt(features)``.
-        left: keys seen before a query's own; None is all.
-        right: keys seen after it.
-        top_left: shift is 0 for left and right: the first query is beside the first key.
-        softcap: scores are ``softcap * tanh(scores / softcap)``; 0 is none.
-        dropout_p: share of weights that is dropped.
+        scale: factor of the scores; None is ``1 / sqrt(features)``.
+        left: visible keys before a query's position; None is all.
+        right: visible keys after it; None is all.
+        top_left: left and right use a shift of 0: the first query is aligned with the first key.
+        softcap: scores become ``softcap * tanh(scores / softcap)``; 0 disables it.
+        dropout_p: probability of dropping a weight.
 
     Returns:
         [batch, queries, heads, value features] or [tokens, ...] of the query's dtype; [batch, heads, queries] or
-        [heads, tokens] in float32 (float64 for float64), which has no gradient.
+        [heads, tokens] in float32 (float64 for float64), without a gradient.
 
     Raises:
-        ValueError: shapes that do not fit, more key heads than heads, a share outside 0 to 1.
+        ValueError: shapes do not match, key heads do not divide the heads, or ``dropout_p`` is outside [0, 1].
     """
     query, key, value = autocast.lower(query, key, value)
     _check(query, key, value, lengths is not None, dropout_p)
@@ -266,7 +264,7 @@ def attend(
         _check_pairs(name, each, query, key, lengths)
     _check_slopes(alibi_slopes, query, lengths)
     cu_q, cu_k, longest_q, longest_k = lengths or (None, None, query.shape[1], key.shape[1])
-    query, key, value, cu_q, cu_k = _apart(query, key, value, cu_q, cu_k)
+    query, key, value, cu_q, cu_k = _distinct(query, key, value, cu_q, cu_k)
     scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if dropout_p and rng is None:
         rng = philox.draw(query.device)
@@ -277,8 +275,8 @@ def attend(
     return _Attention.apply(*arguments)
 
 
-def _apart(*tensors: torch.Tensor | None) -> list[Any]:
-    """Each tensor as an object of its own, which ``torch.compile`` asks for."""
+def _distinct(*tensors: torch.Tensor | None) -> list[Any]:
+    """The tensors without repeated objects, as ``torch.compile`` requires."""
     found: list[Any] = []
     for each in tensors:
         again = each is not None and any(each is other for other in found)
@@ -291,7 +289,7 @@ def _check_slopes(slopes: torch.Tensor | None, query: torch.Tensor, lengths: Any
     heads = query.shape[-2]
     if slopes is not None and slopes.shape not in ((heads,), (batch, heads)):
         raise ValueError(
-            f"attention: alibi_slopes is {tuple(slopes.shape)}; it has to be ({heads},) or {(batch, heads)}"
+            f"attention: alibi_slopes has shape {tuple(slopes.shape)}; it must be ({heads},) or {(batch, heads)}"
         )
 
 
@@ -299,21 +297,21 @@ def _check(query: Any, key: Any, value: Any, packed: bool, dropout_p: float) -> 
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not query.dim() == key.dim() == value.dim() == (3 if packed else 4):
         wanted = "[tokens, heads, features]" if packed else "[batch, tokens, heads, features]"
-        raise ValueError(f"attention: query, key and value have to be {wanted}; they are {shapes}")
+        raise ValueError(f"attention: query, key and value must be {wanted}; got {shapes}")
     if key.shape[:-1] != value.shape[:-1] or query.shape[-1] != key.shape[-1]:
         raise ValueError(
-            f"attention: key and value differ in tokens or heads, or query and key in features: {shapes}"
+            f"attention: key and value must match in tokens and heads, query and key in features; got {shapes}"
         )
     if not packed and query.shape[0] != key.shape[0]:
-        raise ValueError(f"attention: query and key differ in the batch: {shapes}")
+        raise ValueError(f"attention: query and key must have the same batch size; got {shapes}")
     if key.shape[-2] == 0 or query.shape[-2] % key.shape[-2]:
-        raise ValueError(f"attention: the heads of the key have to divide those of the query: {shapes}")
+        raise ValueError(f"attention: query heads must be a multiple of key heads; got {shapes}")
     if not query.dtype == key.dtype == value.dtype:
         raise ValueError(
-            f"attention: query is {query.dtype}, key {key.dtype} and value {value.dtype}; make them one dtype"
+            f"attention: query is {query.dtype}, key {key.dtype} and value {value.dtype}; they must have one dtype"
         )
     if not 0 <= dropout_p <= 1:
-        raise ValueError(f"attention: dropout_p is {dropout_p}, outside 0 to 1")
+        raise ValueError(f"attention: dropout_p is {dropout_p}; it must be in [0, 1]")
 
 
 def _check_pairs(name: str, tensor: Any, query: Any, key: Any, lengths: Any) -> None:
@@ -324,21 +322,23 @@ def _check_pairs(name: str, tensor: Any, query: Any, key: Any, lengths: Any) -> 
     queries, keys = lengths[2:] if packed else (query.shape[1], key.shape[1])
     full = (batch, query.shape[-2], queries, keys)
     if tensor.dim() != 4 or any(a not in (1, b) for a, b in zip(tensor.shape, full, strict=True)):
-        raise ValueError(f"attention: {name} is {tuple(tensor.shape)}, which is not broadcast to {full}")
+        raise ValueError(
+            f"attention: {name} has shape {tuple(tensor.shape)}; it must be broadcastable to {full}"
+        )
 
 
 @torch.no_grad()
 def weights(
     query: torch.Tensor, key: torch.Tensor, lse: torch.Tensor, *, scale: float | None = None, **settings: Any
 ) -> torch.Tensor:
-    """The weights that :func:`attend` gave the values, those that dropout dropped negative.
+    """The weights that :func:`attend` applied to the values; those dropped by dropout are negative.
 
     Args:
-        query: as given to :func:`attend`, like the key and the settings.
-        key: as given there.
-        lse: as returned there.
-        scale: as given there.
-        settings: as given there.
+        query: as passed to :func:`attend`.
+        key: as passed to it.
+        lse: as returned by it.
+        scale: as passed to it.
+        settings: its other keyword arguments.
 
     Returns:
         [batch, heads, queries, keys] in the query's dtype; with lengths, 0 beyond a sequence's end.

@@ -1,4 +1,4 @@
-"""Autocast rules of the operators, by the lists that PyTorch has for CUDA."""
+"""Autocast rules of the operators; they follow PyTorch's lists for CUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def _dtype(tensor: torch.Tensor) -> torch.dtype | None:
-    """Dtype that autocast asks for on the tensor's device; None where it is off."""
+    """The autocast dtype of the tensor's device; None where autocast is off."""
     kind = tensor.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
@@ -21,13 +21,13 @@ def _cast(tensor: Any, dtype: torch.dtype) -> Any:
 
 
 def lower(*tensors: Any) -> tuple[Any, ...]:
-    """For what products are made of: under autocast, floats (not float64) in its dtype."""
+    """Cast floats (not float64) to the autocast dtype, as for matrix products."""
     dtype = _dtype(tensors[0])
     return tensors if dtype is None else tuple(_cast(each, dtype) for each in tensors)
 
 
 def widest(*tensors: Any) -> tuple[Any, ...]:
-    """For what adds or normalises: under autocast, floats in the widest dtype among them."""
+    """Under autocast, cast floats to the widest dtype among them, as for sums and norms."""
     if _dtype(tensors[0]) is None:
         return tensors
     kinds = [each.dtype for each in tensors if isinstance(each, torch.Tensor) and each.is_floating_point()]
@@ -38,7 +38,7 @@ def widest(*tensors: Any) -> tuple[Any, ...]:
 
 
 def single(*tensors: Any) -> tuple[Any, ...]:
-    """For what PyTorch computes in float32 under autocast: floats in float32."""
+    """Under autocast, cast floats to float32."""
     if _dtype(tensors[0]) is None:
         return tensors
     return tuple(_cast(each, torch.float32) for each in tensors)

@@ -1,4 +1,4 @@
-"""Implementations by the fused CPU kernels (csrc/kernels), for CPU tensors and chips that the CPU addresses."""
+"""Fused CPU kernels (csrc/kernels), for CPU tensors and for chips whose memory the CPU can address."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from isthmus.ops.operators import Implementation, Operator, addressed_by_cpu
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _LIBRARY = Path(__file__).parent / "libisthmus_kernels.so"
-# What PyTorch may say of a machine, each able to run what is compiled for those before it.
+# Capabilities that PyTorch reports. A machine with one can run code compiled for those before it.
 _CAPABILITIES = ("NO AVX", "DEFAULT", "AVX2", "AVX512")
 
 
 @cache
 def unavailable() -> str:
-    """Why the kernels cannot run in this process, or ""; loads them at the first call."""
+    """Why the kernels cannot run in this process, or "". Loads them on the first call."""
     try:
         from isthmus._build import KERNEL_CAPABILITY as built
     except ImportError:
-        return "the kernels are not built (`make build`)"
+        return "the CPU kernels are not built; run `make build`"
     here = torch.backends.cpu.get_cpu_capability()
     if built != "DEFAULT" and (here not in _CAPABILITIES or _rank(here) < _rank(built)):
         return (
-            f"the kernels are built for {built} and this process has {here}: build them here (`make build`)"
+            f"the CPU kernels are built for {built} and this process has {here}; run `make build` on this machine"
         )
     if not _LIBRARY.is_file():
-        return f"{_LIBRARY.name} is not there (`make build`)"
+        return f"{_LIBRARY.name} not found; run `make build`"
     torch.ops.load_library(str(_LIBRARY))
     return ""
 
@@ -40,7 +40,7 @@ def _rank(capability: str) -> int:
 
 
 def floats(*arguments: Any) -> str:
-    """Refuses a call whose first tensor is of a dtype that no kernel is compiled for."""
+    """Why no kernel supports the dtype of the first tensor, or ""."""
     kind = next(each.dtype for each in arguments if isinstance(each, torch.Tensor))
     return "" if kind in FLOATS else f"no kernel for {kind}"
 
@@ -54,4 +54,4 @@ def add(operator: Operator, refuses: Callable[..., str] = floats) -> None:
 
 
 def _refused(*_: Any) -> Any:
-    raise AssertionError("chosen although it refuses every call")
+    raise AssertionError("this implementation is unavailable and must not be chosen")

@@ -1,4 +1,4 @@
-"""Cross entropy with what large models add to it: scale, softcap and smoothing of the logits, the lse squared."""
+"""Cross entropy with the options of large models: logit scale, softcap, label smoothing and z-loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.ops.operators import operator
 
 
 class Terms(NamedTuple):
-    """What the operators of this loss take after their tensors; see :func:`cross_entropy`."""
+    """Arguments of the operators after their tensors; see :func:`cross_entropy`."""
 
     ignore_index: int = -100
     label_smoothing: float = 0.0
@@ -37,7 +37,7 @@ def losses(
     softcap: float,
     lse_square_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and lse of each row, as an operator."""
+    """Loss and log-sum-exp of each row (operator)."""
     z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
     lse = z.logsumexp(-1)
     at_target = z.gather(-1, target.masked_fill(ignored, 0).unsqueeze(-1)).squeeze(-1)
@@ -60,7 +60,7 @@ def logit_gradient(
     softcap: float,
     lse_square_scale: float,
 ) -> torch.Tensor:
-    """Gradient of the logits from those of loss and lse, as an operator."""
+    """Gradient of the logits from the gradients of loss and log-sum-exp (operator)."""
     z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
     grad = grad.masked_fill(ignored, 0)
     weight = grad * (1 + 2 * lse_square_scale * lse)
@@ -72,7 +72,7 @@ def logit_gradient(
     slope = slope.scatter_add(-1, index, (grad * (label_smoothing - 1)).unsqueeze(-1)) * logit_scale
     if softcap > 0:
         slope = slope * (1 - (z / softcap).square())
-    if grad_lse is None:  # whatever the logits of a row that is left out
+    if grad_lse is None:  # also where the logits of an ignored row are not finite
         slope = slope.masked_fill(ignored.unsqueeze(-1), 0)
     return slope.to(logits.dtype)
 
@@ -106,7 +106,7 @@ class _CrossEntropy(torch.autograd.Function):
             return logit_gradient(grad, grad_lse, logits, target, lse, *ctx.terms), None, None, None
         written = logits.detach()
         _logit_gradient_(written, grad, grad_lse, target, lse, *ctx.terms)
-        torch.autograd.graph.increment_version(written)  # so that whoever needs the logits after this is told
+        torch.autograd.graph.increment_version(written)  # later use of the logits in autograd raises an error
         return written, None, None, None
 
 
@@ -124,37 +124,36 @@ def cross_entropy(
     return_z_loss: bool = False,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """Cross entropy of logits and the classes that are right, in one reading of the logits forward and one backward.
+    """Cross entropy that reads the logits once forward and once backward.
 
     With ``z = logit_scale * logits``, or ``softcap * tanh(logit_scale * logits / softcap)``, and
     ``lse = logsumexp(z)``, the loss of a row is ``lse - (1 - label_smoothing) * z[target] - label_smoothing *
     mean(z) + lse_square_scale * lse ** 2``. Computed in float32 at least; half logits give float32 losses.
 
-    flash-attn has the same under ``logit_scale`` and ``lse_square_scale``, without the softcap; Liger-Kernel under
-    ``softcap`` and ``lse_square_scale``, without the scale, and gives the loss in the logits' dtype. With both, the
-    scale comes first.
+    The options have the names of flash-attn (``logit_scale``, ``lse_square_scale``; it has no softcap) and of
+    Liger-Kernel (``softcap``, ``lse_square_scale``; it has no scale). The scale is applied before the softcap.
 
     Args:
         logits: [..., classes], float16, bfloat16, float32 or float64, of any strides.
         target: class of each row [...], integers.
-        ignore_index: a target whose row has no loss and no gradient.
+        ignore_index: rows with this target have no loss and no gradient.
         reduction: "mean" over the rows that are not ignored (NaN if all are, as in PyTorch), "sum" or "none".
-        label_smoothing: share of the target that is spread over all classes.
+        label_smoothing: probability mass spread over all classes.
         logit_scale: factor of the logits.
-        softcap: bound of the logits; None is none.
-        lse_square_scale: factor of the square of ``lse`` in the loss (the z-loss of PaLM).
-        inplace_backward: the gradient is written over the logits, which nothing else may need afterwards. Not so
-            under ``torch.compile``, which plans memory itself, nor over an expanded tensor, whose rows share memory.
-        return_z_loss: return the part of the loss that ``lse_square_scale`` makes, without a gradient.
-        return_lse: return ``lse`` [...], with a gradient, as losses over a vocabulary in parts are made of.
+        softcap: bound of the logits; None disables it.
+        lse_square_scale: factor of ``lse ** 2`` in the loss (the z-loss of PaLM).
+        inplace_backward: write the gradient over the logits, which must not be needed afterwards. Ignored under
+            ``torch.compile`` and for expanded tensors.
+        return_z_loss: also return the z-loss, without a gradient.
+        return_lse: also return ``lse`` [...], with a gradient, as vocabulary-parallel losses need it.
 
     Returns:
-        The loss; with what else is asked for, a tuple in the order of the arguments.
+        The loss; with further results, a tuple in the order of the arguments.
 
     Raises:
-        ValueError: the target is no integer tensor of the logits' leading shape, there are no classes, or the
-            reduction is none of the three.
-        IndexError: a target is no class (RuntimeError where the composite runs).
+        ValueError: the target is not an integer tensor of the logits' leading shape, there are no classes, or the
+            reduction is unknown.
+        IndexError: a target is not a class (RuntimeError from the composite).
     """
     check("cross_entropy", logits.shape, target, reduction)
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap or 0.0, lse_square_scale)
@@ -173,30 +172,30 @@ def _expanded(tensor: torch.Tensor) -> bool:
 
 
 def reduced(loss: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
-    """The losses of rows as "none", "sum" or "mean" has it."""
+    """Reduce the losses of rows by "none", "sum" or "mean"."""
     if reduction == "none":
         return loss
     return loss.sum() / (target != ignore_index).sum() if reduction == "mean" else loss.sum()
 
 
 def z_loss(lse: torch.Tensor, target: torch.Tensor, terms: Terms, reduction: str) -> torch.Tensor:
-    """The part of the loss that is the square of ``lse``."""
+    """The reduced z-loss: ``lse_square_scale * lse ** 2``."""
     square = terms.lse_square_scale * lse.detach().square()
     return reduced(square.masked_fill(target == terms.ignore_index, 0), target, terms.ignore_index, reduction)
 
 
 def check(name: str, logits: torch.Size, target: torch.Tensor, reduction: str) -> None:
-    """Refuse, in the function's name, a target that does not fit logits of that shape, and unknown reductions."""
+    """Raise ValueError for a target that does not match the logits' shape, and for unknown reductions."""
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{name}: reduction is {reduction!r}; it has to be 'mean', 'sum' or 'none'")
+        raise ValueError(f"{name}: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
     if target.is_floating_point() or target.dtype == torch.bool:
         raise ValueError(
-            f"{name}: the target is {target.dtype}; it has to be of integers, a class for each row"
+            f"{name}: the target is {target.dtype}; it must be an integer dtype, one class per row"
         )
     if target.shape != logits[:-1] or not logits or not logits[-1]:
         raise ValueError(
-            f"{name}: logits have shape {tuple(logits)} and the target {tuple(target.shape)}; the logits have to "
-            "have the target's shape and the classes behind it"
+            f"{name}: logits have shape {tuple(logits)} and the target {tuple(target.shape)}; the logits "
+            "must be [..., classes] and the target [...]"
         )
 
 
@@ -204,14 +203,14 @@ class CrossEntropyLoss(nn.Module):
     """:func:`cross_entropy` with fixed options, in place of ``torch.nn.CrossEntropyLoss`` and flash-attn's.
 
     Args:
-        ignore_index: a target whose row has no loss and no gradient.
+        ignore_index: rows with this target have no loss and no gradient.
         reduction: "mean", "sum" or "none".
-        label_smoothing: share of the target that is spread over all classes.
+        label_smoothing: probability mass spread over all classes.
         logit_scale: factor of the logits.
-        softcap: bound of the logits; None is none.
-        lse_square_scale: factor of the square of the log-sum-exp in the loss.
-        inplace_backward: the gradient is written over the logits.
-        return_z_loss: return the part of the loss that ``lse_square_scale`` makes too.
+        softcap: bound of the logits; None disables it.
+        lse_square_scale: factor of the squared log-sum-exp in the loss.
+        inplace_backward: write the gradient over the logits.
+        return_z_loss: also return the z-loss.
     """
 
     def __init__(
@@ -233,9 +232,9 @@ class CrossEntropyLoss(nn.Module):
         }  # fmt: skip
 
     def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The loss of logits [..., classes] and targets [...]; with ``return_z_loss`` also that part of it."""
+        """The loss of logits [..., classes] and targets [...]; with ``return_z_loss`` (loss, z-loss)."""
         return cross_entropy(logits, target, **self.options)
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -1,4 +1,4 @@
-"""Dropout, addition of the residual, and LayerNorm or RMSNorm of the sum, as flash-attn and AscendSpeed have them."""
+"""Fused dropout, residual addition and LayerNorm or RMSNorm, with the interface of flash-attn."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.operators import operator
-
-
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
+from isthmus.ops.operators import compute_dtype, operator
 
 
 def _factor(
     kind: torch.dtype, rowscale: torch.Tensor | None, layerscale: torch.Tensor | None, p: float
 ) -> torch.Tensor | float:
-    """What is multiplied with the elements that are kept."""
+    """The factor of the elements that dropout keeps."""
     factor: torch.Tensor | float = 1 / (1 - p) if p < 1 else 0.0
     factor = factor if rowscale is None else factor * rowscale.to(kind).unsqueeze(-1)
     return factor if layerscale is None else factor * layerscale.to(kind)
@@ -43,7 +39,7 @@ def _norm(
     rms: bool,
     wide_sum: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    kind = _wide(input)
+    kind = compute_dtype(input)
     total = _kept(input.to(kind) * _factor(kind, rowscale, layerscale, p), mask)
     total = total if residual is None else total + residual
     mean = total.mean(-1, keepdim=True)
@@ -72,7 +68,7 @@ def _norm_backward(
     with_bias: bool,
     with_residual: bool,
 ) -> tuple[torch.Tensor | None, ...]:
-    kind = _wide(grad)
+    kind = compute_dtype(grad)
     wide, hat = grad.to(kind), (sum.to(kind) - mean) * rstd
     slope = wide * weight
     centred = slope if rms else slope - slope.mean(-1, keepdim=True)
@@ -139,30 +135,29 @@ def dropout_add_layer_norm(
     *,
     is_rms_norm: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """``norm(dropout(x0 * rowscale * layerscale) + residual) * weight + bias`` in one pass; flash-attn's signature.
+    """``norm(dropout(x0 * rowscale * layerscale) + residual) * weight + bias`` in one pass.
 
-    Computed in float32 at least; the dtypes are what they are under autocast too.
+    The signature is flash-attn's. Computed in float32 or wider; autocast does not change the dtypes.
 
     Args:
         x0: [..., features], float16, bfloat16, float32 or float64.
-        residual: like ``x0``, or float32 beside halves; None is none.
+        residual: like ``x0``, or float32 with a 16-bit ``x0``; or None.
         weight: [features], of any float dtype.
         bias: [features], or None.
-        dropout_p: share of the elements that are dropped, drawn anew in every call from the device's generator; 0
-            in evaluation.
+        dropout_p: dropout probability; the mask is drawn from the device's generator. Pass 0 in evaluation.
         epsilon: added to the variance, or to the mean of squares.
-        rowscale: factor of each row [...] or [..., 1], as stochastic depth has it; it gets no gradient.
+        rowscale: factor of each row [...] or [..., 1], for stochastic depth; it gets no gradient.
         layerscale: factor of each feature [features].
         prenorm: also return the sum.
-        residual_in_fp32: with no residual, the sum is float32 at least; with one it is of the residual's dtype.
+        residual_in_fp32: without a residual, keep the sum in float32 or wider; with one, the sum has its dtype.
         return_dropout_mask: also return the mask, bool like ``x0``, True where an element was kept.
-        is_rms_norm: RMSNorm in place of LayerNorm.
+        is_rms_norm: use RMSNorm instead of LayerNorm.
 
     Returns:
-        The normalised sum in the dtype of ``x0``; with what else is asked for, a tuple (normalised, sum, mask).
+        The normalised sum in the dtype of ``x0``; with further results, a tuple (normalised, sum, mask).
 
     Raises:
-        ValueError: shapes or dtypes do not fit, ``dropout_p`` is not in [0, 1], or ``rowscale`` wants a gradient.
+        ValueError: shapes or dtypes do not match, ``dropout_p`` is outside [0, 1], or ``rowscale`` requires grad.
     """
     name = "dropout_add_rms_norm" if is_rms_norm else "dropout_add_layer_norm"
     rows = rowscale
@@ -210,36 +205,38 @@ def _check(
     dropout_p: float,
 ) -> None:
     if not 0 <= dropout_p <= 1:
-        raise ValueError(f"{name}: dropout_p is {dropout_p}; it has to be in [0, 1]")
+        raise ValueError(f"{name}: dropout_p is {dropout_p}; it must be in [0, 1]")
     for what, each in factors.items():
         if each is not None and each.shape != x0.shape[-1:]:
             raise ValueError(
-                f"{name}: {what} has shape {tuple(each.shape)} and x0 {tuple(x0.shape)}; it has to be the last "
-                "dimension's"
+                f"{name}: {what} has shape {tuple(each.shape)} and x0 {tuple(x0.shape)}; it must be "
+                f"({x0.shape[-1]},)"
             )
-    if residual is not None and (residual.shape != x0.shape or residual.dtype not in (x0.dtype, _wide(x0))):
+    if residual is not None and (
+        residual.shape != x0.shape or residual.dtype not in (x0.dtype, compute_dtype(x0))
+    ):
         raise ValueError(
             f"{name}: residual is {residual.dtype} {tuple(residual.shape)} and x0 {x0.dtype} {tuple(x0.shape)}; "
-            "they have to be of one shape, and the residual of the same dtype or float32"
+            "they must have one shape, and the residual the dtype of x0 or float32"
         )
     if rowscale is not None and rowscale.shape != x0.shape[:-1]:
         raise ValueError(
-            f"{name}: rowscale has shape {tuple(rowscale.shape)} and x0 {tuple(x0.shape)}; it has to be one factor "
-            "for each row"
+            f"{name}: rowscale has shape {tuple(rowscale.shape)} and x0 {tuple(x0.shape)}; it must be one factor "
+            "per row"
         )
     if rowscale is not None and rowscale.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name}: rowscale requires a gradient and gets none; detach it")
+        raise ValueError(f"{name}: rowscale requires a gradient and gets none; pass rowscale.detach()")
 
 
 class DropoutAddLayerNorm(nn.Module):
-    """:func:`dropout_add_layer_norm` with learnt weight and bias, as flash-attn's module of that name.
+    """:func:`dropout_add_layer_norm` with learned weight and bias; flash-attn's module of this name.
 
     Args:
         hidden_size: features.
         prenorm: also return the sum.
-        p: share of the elements that are dropped in training.
+        p: dropout probability in training.
         eps: added to the variance.
-        residual_in_fp32: with no residual, the sum is float32 at least.
+        residual_in_fp32: without a residual, keep the sum in float32 or wider.
     """
 
     is_rms_norm = False
@@ -270,7 +267,7 @@ class DropoutAddLayerNorm(nn.Module):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return f"{self.weight.shape[0]}, prenorm={self.prenorm}, p={self.p}, eps={self.eps}"
 
 

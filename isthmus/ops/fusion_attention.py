@@ -1,4 +1,4 @@
-"""Attention as AscendSpeed and its operators have it: layouts by name, masks that are True where a key is hidden."""
+"""Attention with AscendSpeed's interface: named layouts, and masks that are True where a key is hidden."""
 
 from __future__ import annotations
 
@@ -33,58 +33,57 @@ def flash_attention(
     sync: bool = False,
     parallel: bool = True,
 ) -> torch.Tensor:
-    """``dropout(softmax(scale * q @ k.T + alibi_mask, where atten_mask is False)) @ v``, AscendSpeed's operator.
+    """``dropout(softmax(scale * q @ k.T + alibi_mask, where atten_mask is False)) @ v``; AscendSpeed's signature.
 
     Args:
-        q: of the layout: BNSD [batch, heads, queries, features], BSH [batch, queries, heads * features] or
+        q: in the layout: BNSD [batch, heads, queries, features], BSH [batch, queries, heads * features] or
             SBH [queries, batch, heads * features].
-        k: likewise, of as many heads or of a divisor of them.
-        v: likewise.
-        atten_mask: bool, or numbers of which 0 is False; True where a key is hidden: [queries, keys] or
+        k: in the same layout, with as many heads or a divisor of them.
+        v: like ``k``.
+        atten_mask: bool or numbers (0 is False), True where a key is hidden: [queries, keys] or
             [batch or 1, heads or 1, queries, keys].
-        alibi_mask: added to the scores, of such a shape.
-        scale: of the products.
-        q_scale: 1; the operator has no use for it.
+        alibi_mask: added to the scores; shaped like ``atten_mask``.
+        scale: factor of the scores.
+        q_scale: must be 1.
         head_num: heads of q.
         io_layout: BNSD, BSH or SBH.
-        keep_prob: share of the weights that dropout keeps.
-        pre_tokens: how far back the mask reaches; only the default, all, since the mask says it.
-        next_tokens: how far ahead; only the default, or all.
-        precise_mode: 0; all modes but that are the device's own.
-        groups: -1; the heads of k are taken from its shape.
-        sync: when a device makes the mask of dropout; it changes no result.
-        parallel: where a device makes it; it changes no result.
+        keep_prob: probability that dropout keeps a weight.
+        pre_tokens: must be the default or cover all keys; use the mask instead.
+        next_tokens: must be the default or cover all keys.
+        precise_mode: must be 0.
+        groups: must be -1; the heads of k follow from its shape.
+        sync: ignored.
+        parallel: ignored.
 
     Returns:
         A tensor like ``q``.
 
     Raises:
-        ValueError: shapes or a layout that do not fit.
-        NotImplementedError: a value of q_scale, pre_tokens, next_tokens, precise_mode or groups that has no
-            meaning here.
+        ValueError: the shapes do not match the layout, or the layout is unknown.
+        NotImplementedError: an unsupported value of q_scale, pre_tokens, next_tokens, precise_mode or groups.
     """
     if io_layout not in ("BNSD", "BSH", "SBH"):
-        raise ValueError(f"flash_attention: io_layout is {io_layout!r}; it is one of BNSD, BSH, SBH")
+        raise ValueError(f"flash_attention: io_layout is {io_layout!r}; expected BNSD, BSH or SBH")
     longest = max(_tokens(q, io_layout), _tokens(k, io_layout))
     _only("q_scale", q_scale, q_scale == 1)
-    _only("pre_tokens", pre_tokens, pre_tokens >= longest, "put the window into atten_mask")
+    _only("pre_tokens", pre_tokens, pre_tokens >= longest, "express the window in atten_mask")
     _only(
         "next_tokens",
         next_tokens,
         next_tokens == 1 or next_tokens >= longest,
-        "put the window into atten_mask",
+        "express the window in atten_mask",
     )
     _only("precise_mode", precise_mode, precise_mode == 0)
-    _only("groups", groups, groups == -1, "give k and v their own number of heads")
+    _only("groups", groups, groups == -1, "pass k and v with their own number of heads")
     return fusion_attention(
         q, k, v, head_num, io_layout, pse=alibi_mask, atten_mask=atten_mask, scale=scale, keep_prob=keep_prob,
         pse_type=0,
     )  # fmt: skip
 
 
-def _only(name: str, value: object, served: bool, remedy: str = "leave it out") -> None:
+def _only(name: str, value: object, served: bool, remedy: str = "omit it") -> None:
     if not served:
-        raise NotImplementedError(f"flash_attention: {name}={value} is not served; {remedy}")
+        raise NotImplementedError(f"flash_attention: {name}={value} is not supported; {remedy}")
 
 
 def fusion_attention(
@@ -105,52 +104,52 @@ def fusion_attention(
     sparse_mode: int = 0,
     pse_type: int = 1,
 ) -> torch.Tensor:
-    """Attention with the arguments of ``npu_fusion_attention``.
+    """Attention with the signature of ``npu_fusion_attention``.
 
     Args:
-        query: of the layout: BSH [batch, queries, heads * features], SBH [queries, batch, heads * features],
+        query: in the layout: BSH [batch, queries, heads * features], SBH [queries, batch, heads * features],
             BSND [batch, queries, heads, features], BNSD [batch, heads, queries, features], or
             TND [tokens, heads, features] with the actual lengths.
-        key: likewise; its heads divide those of the query.
-        value: likewise.
+        key: in the same layout; its heads divide those of the query.
+        value: like ``key``.
         head_num: heads of the query.
-        input_layout: one of those names.
-        pse: added to the products: [batch or 1, heads or 1, queries or 1, keys], or [heads, ...] without batch.
-        padding_mask: None; the operator has no use for it.
-        atten_mask: bool, or numbers of which 0 is False; True where a key is hidden. Without it the next three
-            are ignored, as the operator's documentation says. [queries, keys], [batch or 1, heads or 1, queries,
-            keys]; of sparse modes 2 to 4 only that it is there counts.
-        scale: of the products.
-        keep_prob: share of the weights that dropout keeps.
-        pre_tockens: keys seen before a query's own; in sparse modes 0 and 4.
-        next_tockens: keys seen after it; in sparse modes 0 and 4.
-        actual_seq_qlen: of TND, where each sequence ends (cumulative, without the leading 0).
-        actual_seq_kvlen: likewise of key and value.
-        sparse_mode: 0, mask and window, the first query beside the first key; 1, the mask alone; 2, causal with
-            the first query beside the first key; 3, causal with the last query beside the last key; 4, the window
-            with the last query beside the last key.
+        input_layout: BSH, SBH, BSND, BNSD or TND.
+        pse: bias of the scores: [batch or 1, heads or 1, queries or 1, keys], or [heads, ...] without batch.
+        padding_mask: must be None.
+        atten_mask: bool or numbers (0 is False), True where a key is hidden: [queries, keys] or [batch or 1, heads
+            or 1, queries, keys]. Without it pre_tockens, next_tockens and sparse_mode are ignored, as in the
+            original. Sparse modes 2 to 4 ignore its values.
+        scale: factor of the scores.
+        keep_prob: probability that dropout keeps a weight.
+        pre_tockens: visible keys before a query's position, in sparse modes 0 and 4.
+        next_tockens: visible keys after it, in sparse modes 0 and 4.
+        actual_seq_qlen: for TND, the end of each sequence (cumulative, without the leading 0).
+        actual_seq_kvlen: the same for key and value.
+        sparse_mode: 0, mask and window, aligned at the first query and key; 1, mask only; 2, causal, aligned at the
+            first query and key; 3, causal, aligned at the last query and key; 4, window, aligned at the last query
+            and key.
         pse_type: 1, ``softmax(scale * (products + pse))``; 0, ``softmax(scale * products + pse)``.
 
     Returns:
         A tensor like ``query``.
 
     Raises:
-        ValueError: shapes, a layout or lengths that do not fit.
-        NotImplementedError: padding_mask, a sparse mode above 4 or a pse_type above 1.
+        ValueError: shapes, layout or lengths do not match.
+        NotImplementedError: ``padding_mask`` is given, or an unknown sparse mode or pse_type.
     """
     if padding_mask is not None:
-        raise NotImplementedError("fusion_attention: padding_mask is not served; put it into atten_mask")
+        raise NotImplementedError("fusion_attention: padding_mask is not supported; merge it into atten_mask")
     if pse_type not in (0, 1):
         raise NotImplementedError(
-            f"fusion_attention: pse_type={pse_type} is not served; pass the bias itself as pse with type 0 or 1"
+            f"fusion_attention: pse_type={pse_type} is not supported; pass the bias as pse with pse_type 0 or 1"
         )
     if sparse_mode not in range(5):
         raise NotImplementedError(
-            f"fusion_attention: sparse_mode={sparse_mode} is not served; pass the whole mask with mode 1"
+            f"fusion_attention: sparse_mode={sparse_mode} is not supported; pass the full mask with sparse_mode 1"
         )
     if input_layout not in _LAYOUTS:
         raise ValueError(
-            f"fusion_attention: input_layout is {input_layout!r}; it is one of {', '.join(_LAYOUTS)}"
+            f"fusion_attention: input_layout is {input_layout!r}; expected one of {', '.join(_LAYOUTS)}"
         )
     q, k, v = _separated(query, key, value, head_num, input_layout)
     bias = None if pse is None else _pairs(pse.to(q.dtype) if pse.dtype != q.dtype else pse)
@@ -168,7 +167,7 @@ def fusion_attention(
 
 
 def _window(mode: int, before: int, after: int) -> dict[str, Any]:
-    """What of the keys a sparse mode leaves."""
+    """The window arguments of :func:`attend` for a sparse mode."""
     if mode == 1:
         return {}
     if mode in (2, 3):
@@ -186,7 +185,7 @@ def _separated(query: Any, key: Any, value: Any, heads: int, layout: str) -> tup
     for name, each in (("query", query), ("key", key), ("value", value)):
         if each.dim() != len(layout):
             raise ValueError(
-                f"fusion_attention: {name} is {tuple(each.shape)}, which is not of layout {layout}"
+                f"fusion_attention: {name} has shape {tuple(each.shape)}, which is not of layout {layout}"
             )
     if layout.endswith("H"):
         if query.shape[2] % heads:
@@ -198,7 +197,7 @@ def _separated(query: Any, key: Any, value: Any, heads: int, layout: str) -> tup
         return (q, k, v) if layout == "BSH" else tuple(each.transpose(0, 1) for each in (q, k, v))
     if query.shape[layout.index("N")] != heads:
         raise ValueError(
-            f"fusion_attention: head_num is {heads} and query is {tuple(query.shape)} of layout {layout}"
+            f"fusion_attention: head_num is {heads}, but query has shape {tuple(query.shape)} in layout {layout}"
         )
     if layout == "BNSD":
         return tuple(each.transpose(1, 2) for each in (query, key, value))
@@ -214,7 +213,7 @@ def _joined(out: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def _pairs(tensor: torch.Tensor) -> torch.Tensor:
-    """With dimensions of size 1 for those that are not given: [batch, heads, queries, keys]."""
+    """The tensor as [batch, heads, queries, keys], with missing leading dimensions of size 1."""
     return tensor[(None,) * (4 - tensor.dim())] if tensor.dim() < 4 else tensor
 
 
@@ -222,7 +221,7 @@ def _lengths(q: Any, k: Any, layout: str, ends_q: Any, ends_k: Any) -> Any:
     if layout != "TND":
         if ends_q is not None or ends_k is not None:
             raise ValueError(
-                f"fusion_attention: actual_seq_qlen and actual_seq_kvlen are of TND, not {layout}"
+                f"fusion_attention: actual_seq_qlen and actual_seq_kvlen are for layout TND, not {layout}"
             )
         return None
     if ends_q is None or ends_k is None:
@@ -237,7 +236,7 @@ def _lengths(q: Any, k: Any, layout: str, ends_q: Any, ends_k: Any) -> Any:
 
 
 class FlashSelfAttention(nn.Module):
-    """:func:`fusion_attention` as a module without weights, in the form of AscendSpeed's FlashAttention."""
+    """:func:`fusion_attention` as a module without parameters, like AscendSpeed's FlashAttention."""
 
     def forward(
         self,
@@ -260,9 +259,7 @@ class FlashSelfAttention(nn.Module):
         sparse_mode: int = 0,
         pse_type: int = 1,
     ) -> torch.Tensor:
-        """See :func:`fusion_attention`; gen_mask_parallel and sync say where and when a device makes the mask of
-        dropout and change no result.
-        """
+        """:func:`fusion_attention`; ``gen_mask_parallel`` and ``sync`` are ignored."""
         return fusion_attention(
             query, key, value, head_num, input_layout, pse, padding_mask, atten_mask, scale, keep_prob,
             pre_tockens, next_tockens, actual_seq_qlen, actual_seq_kvlen, sparse_mode, pse_type,

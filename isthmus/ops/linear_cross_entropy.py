@@ -1,4 +1,4 @@
-"""Cross entropy of a linear layer's outputs, which are never there as a whole."""
+"""Fused linear layer and cross entropy that never materializes all logits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from isthmus.ops import autocast, cpu
 from isthmus.ops.cross_entropy import Terms, check, logit_gradient, losses, reduced, z_loss
 from isthmus.ops.operators import addressed_by_cpu, operator
 
-# Rows of logits that are there at a time. Each group reads the whole weight and adds to the whole of its gradient,
-# which products of fewer rows would wait for.
+# Rows of logits in memory at a time. Each chunk reads the whole weight and updates its whole gradient, so smaller
+# chunks would be bound by memory bandwidth.
 _ROWS = 384
 
 
@@ -34,12 +34,12 @@ def chunked(
     chunk_size: int,
     wanted: list[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """The operator by groups of rows.
+    """The operator in chunks of rows.
 
     Args:
-        forward: losses and log-sum-exp of a group's logits, as ``isthmus::cross_entropy``.
-        backward: the gradient of a group's logits, as ``isthmus::cross_entropy_backward``; it may write over them.
-        hidden: the first of the operator's arguments, which the others are.
+        forward: losses and log-sum-exp of a chunk's logits, like ``isthmus::cross_entropy``.
+        backward: gradient of a chunk's logits, like ``isthmus::cross_entropy_backward``; it may write over them.
+        hidden: like the rest, the arguments of the operator ``isthmus::linear_cross_entropy``.
     """
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale)
     kind = torch.promote_types(hidden.dtype, torch.float32)
@@ -73,7 +73,7 @@ cpu.add(_losses)
 
 
 class _Reduced(torch.autograd.Function):
-    """The sum of the losses times a factor; the gradients for it are made with it, as the logits are there."""
+    """The sum of the losses times a factor. The forward pass also computes the gradients, from the same logits."""
 
     @staticmethod
     def forward(
@@ -91,7 +91,7 @@ class _Reduced(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
         grads, ctx.grads = ctx.grads, None
         hidden, weight, bias, target, each = ctx.saved_tensors
-        if grads is None:  # they were given away by an earlier call, which kept the graph
+        if grads is None:  # an earlier backward with retain_graph took them
             grads = _losses(hidden, weight, bias, target, each, *ctx.rest)[2:]
         if not _is_one(grad):
             grads = [None if made is None else made.mul_(grad) for made in grads]
@@ -99,7 +99,7 @@ class _Reduced(torch.autograd.Function):
 
 
 class _EachRow(torch.autograd.Function):
-    """The loss of each row; the logits are made once more when the gradients of the losses are known."""
+    """The loss of each row. The backward pass recomputes the logits."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Any, weight: Any, bias: Any, target: Any, rest: tuple[Any, ...]) -> Any:
@@ -118,7 +118,7 @@ class _EachRow(torch.autograd.Function):
 
 
 def _is_one(grad: torch.Tensor) -> bool:
-    """Whether a factor may be left out; not asked where the answer would be waited for."""
+    """Whether multiplying by the factor can be skipped; False where reading it would synchronize."""
     if torch.compiler.is_compiling() or not addressed_by_cpu(grad.device.type):
         return False
     return grad.item() == 1
@@ -144,35 +144,34 @@ def linear_cross_entropy(
     chunk_size: int | None = None,
     return_z_loss: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """:func:`isthmus.ops.cross_entropy` of ``linear(hidden, weight, bias)``, by groups of rows.
+    """:func:`isthmus.ops.cross_entropy` of ``linear(hidden, weight, bias)``, in chunks of rows.
 
-    The logits of ``chunk_size`` rows are in memory at a time. With "mean" and "sum" the gradients are made in the
-    forward pass, as Liger-Kernel makes them, and multiplied by the loss's own gradient in the backward pass. With
-    "none", and for float16, whose gradients need the gradient scaler's factor before they are rounded, the logits
-    are made a second time in the backward pass. Gradients are made for what requires them; the weight's is summed
-    over the groups in the weight's dtype.
+    Only ``chunk_size`` rows of logits are in memory at a time. With "mean" and "sum" the forward pass computes the
+    gradients, as in Liger-Kernel, and the backward pass multiplies them by the gradient of the loss. With "none", and
+    for float16 (its gradients need the gradient scaler's factor before rounding), the backward pass recomputes the
+    logits. The weight's gradient is accumulated over the chunks in the weight's dtype.
 
     Args:
         hidden: [..., features], float16, bfloat16, float32 or float64.
-        weight: [classes, features], of the same dtype; under autocast any.
+        weight: [classes, features], same dtype as ``hidden``; any dtype under autocast.
         target: class of each row [...], integers.
         bias: [classes], or None.
-        ignore_index: a target whose row has no loss and no gradient.
+        ignore_index: rows with this target have no loss and no gradient.
         reduction: "mean" over the rows that are not ignored, "sum" or "none".
-        label_smoothing: share of the target that is spread over all classes.
+        label_smoothing: probability mass spread over all classes.
         logit_scale: factor of the logits.
-        softcap: bound of the logits; None is none.
-        lse_square_scale: factor of the square of the log-sum-exp in the loss.
-        chunk_size: rows of logits in memory at a time, at most; None is 384. Without gradients as many logits may be
-            of more rows and fewer classes.
-        return_z_loss: also return the part of the loss that ``lse_square_scale`` makes, without a gradient.
+        softcap: bound of the logits; None disables it.
+        lse_square_scale: factor of the squared log-sum-exp in the loss.
+        chunk_size: maximum rows of logits in memory; None is 384. Without gradients, the same number of logits may
+            cover more rows of fewer classes.
+        return_z_loss: also return the z-loss, without a gradient.
 
     Returns:
-        The loss, float32 at least; with ``return_z_loss`` (loss, part).
+        The loss, float32 or wider; with ``return_z_loss`` (loss, z-loss).
 
     Raises:
-        ValueError: shapes or dtypes do not fit, or the reduction or ``chunk_size`` is none.
-        IndexError: a target is no class (RuntimeError where the composite runs).
+        ValueError: shapes or dtypes do not match, or an invalid ``reduction`` or ``chunk_size``.
+        IndexError: a target is not a class (RuntimeError from the composite).
     """
     hidden, weight, bias = autocast.lower(hidden, weight, bias)
     _check(hidden, weight, target, bias, reduction, chunk_size)
@@ -204,20 +203,18 @@ def _check(
     name = "linear_cross_entropy"
     if weight.dim() != 2 or not hidden.dim() or hidden.shape[-1] != weight.shape[-1]:
         raise ValueError(
-            f"{name}: hidden has shape {tuple(hidden.shape)} and weight {tuple(weight.shape)}; the weight has to be "
-            "[classes, features] and hidden [..., features]"
+            f"{name}: hidden has shape {tuple(hidden.shape)} and weight {tuple(weight.shape)}; hidden must be "
+            "[..., features] and the weight [classes, features]"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"{name}: bias has shape {tuple(bias.shape)}; it has to be {tuple(weight.shape[:1])}"
-        )
+        raise ValueError(f"{name}: bias has shape {tuple(bias.shape)}; it must be {tuple(weight.shape[:1])}")
     kinds = [each.dtype for each in (hidden, weight, bias) if each is not None]
     if len(set(kinds)) > 1:
         raise ValueError(
-            f"{name}: hidden, weight and bias are {', '.join(map(str, kinds))}; they have to be alike"
+            f"{name}: hidden, weight and bias are {', '.join(map(str, kinds))}; they must be one dtype"
         )
     if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"{name}: chunk_size is {chunk_size}; it has to be at least 1")
+        raise ValueError(f"{name}: chunk_size is {chunk_size}; it must be at least 1")
     check(name, torch.Size((*hidden.shape[:-1], weight.shape[0])), target, reduction)
 
 
@@ -225,14 +222,14 @@ class LinearCrossEntropyLoss(nn.Module):
     """:func:`linear_cross_entropy` with fixed options.
 
     Args:
-        options: of that function, by name.
+        options: keyword arguments of that function.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
         unknown = set(options) - set(linear_cross_entropy.__kwdefaults__ or ())
         if unknown:
-            raise TypeError(f"linear_cross_entropy has no options {', '.join(sorted(unknown))}")
+            raise TypeError(f"LinearCrossEntropyLoss: unknown options {', '.join(sorted(unknown))}")
         self.options = options
 
     def forward(
@@ -246,5 +243,5 @@ class LinearCrossEntropyLoss(nn.Module):
         return linear_cross_entropy(hidden, weight, target, bias, **self.options)
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

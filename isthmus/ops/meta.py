@@ -1,4 +1,4 @@
-"""What an operator gives for tensors without memory: shapes and dtypes by the rules of the opset."""
+"""Kernels for the meta device: result shapes and dtypes from the rules of the opset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Seen(NamedTuple):
 
 
 def function(name: str) -> Callable[..., Any]:
-    """The kernel for the meta device of an operator of the opset: contiguous results of the right shape and dtype."""
+    """The meta kernel of an operator of the opset; its results are contiguous."""
     operator, schema = operators()[name], schema_of(name)
 
     def kernel(*arguments: Any, **named: Any) -> Any:
@@ -40,12 +40,12 @@ def _seen(value: Any) -> Any:
 
 
 def _device(name: str, values: Iterable[Any]) -> torch.device:
-    """The one device of the tensors; a mixture of meta and others reaches this kernel too."""
+    """The device of all tensors. Calls that mix meta with other devices reach this kernel too."""
     devices = [each.device for each in _tensors(values)]
     for each in devices:
         if each != devices[0]:
             raise RuntimeError(
-                f"{name}: tensors on {devices[0]} and on {each}; a call takes tensors of one device"
+                f"{name}: tensors on {devices[0]} and on {each}; all tensors must be on one device"
             )
     return devices[0]
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: tokens permuted so that each expert's lie together, and the experts' products in one call."""
+"""Mixture of experts: permute tokens by expert, and multiply all experts' groups in one call."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.operators import operator
-
-
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+from isthmus.ops.operators import compute_dtype, operator
 
 
 @operator("gather_rows", any_dtype=True)
 def _gather_rows(input: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     taken = input.index_select(0, rows)
-    return taken if scale is None else (taken.to(_wide(input)) * scale.unsqueeze(-1)).to(input.dtype)
+    return taken if scale is None else (taken.to(compute_dtype(input)) * scale.unsqueeze(-1)).to(input.dtype)
 
 
 @operator("scatter_rows", any_dtype=True)
 def _scatter_rows(
     input: torch.Tensor, rows: torch.Tensor, scale: torch.Tensor | None, size: int
 ) -> torch.Tensor:
-    wide = input.to(_wide(input))
+    wide = input.to(compute_dtype(input))
     scaled = wide if scale is None else wide * scale.unsqueeze(-1)
     sums = torch.zeros((size, input.shape[1]), dtype=wide.dtype, device=input.device)
     return sums.index_add_(0, rows, scaled.to(wide.dtype)).to(input.dtype)
@@ -34,7 +30,7 @@ def _scatter_rows(
 
 @operator("row_products")
 def _row_products(input: torch.Tensor, other: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    kind = _wide(input)
+    kind = compute_dtype(input)
     return (input.to(kind) * other.index_select(0, rows).to(kind)).sum(-1)
 
 
@@ -65,8 +61,8 @@ def _checked(sizes: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> 
     found = sizes.tolist()
     if len(found) != weight.shape[0] or sum(found) != input.shape[0] or min(found, default=0) < 0:
         raise ValueError(
-            f"grouped_matmul: the sizes of the groups are {found}; there are {weight.shape[0]} weights and "
-            f"{input.shape[0]} rows to share out"
+            f"grouped_matmul: the sizes of the groups are {found}; expected {weight.shape[0]} sizes from 0 on "
+            f"that add up to {input.shape[0]} rows"
         )
     return list(found)
 
@@ -126,31 +122,31 @@ def permute(
     num_out_tokens: int | None = None,
     drop_and_pad: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Tokens in the order of the experts they go to, once for each expert, as Megatron-LM's ``moe_utils.permute``.
+    """Sort tokens by expert, one row per (token, expert) pair, like Megatron-LM's ``moe_utils.permute``.
 
     Args:
         tokens: [tokens, hidden], float16, bfloat16, float32 or float64.
-        routing_map: [tokens, experts], true or nonzero where a token goes to an expert.
+        routing_map: [tokens, experts], nonzero where a token is routed to an expert.
         probs: [tokens, experts], weights of the experts.
-        num_out_tokens: rows of the result, which spares finding out how many there are; with ``drop_and_pad``
-            experts * capacity, which is then required.
-        drop_and_pad: every expert gets its capacity: its first tokens, then others to fill up.
+        num_out_tokens: rows of the result; passing it avoids a synchronization. Required with ``drop_and_pad``, where
+            it is experts * capacity.
+        drop_and_pad: give every expert exactly its capacity: its first tokens, padded with other tokens.
 
     Returns:
         (permuted tokens [out, hidden], their probabilities [out] or None, the token of each row [out] int64).
 
     Raises:
-        ValueError: the map is not one row for each token, or ``drop_and_pad`` lacks ``num_out_tokens``.
+        ValueError: the map does not have one row per token, or ``drop_and_pad`` lacks ``num_out_tokens``.
     """
     _check_map(tokens.shape[0], routing_map, probs)
     if drop_and_pad:
         if num_out_tokens is None:
-            raise ValueError("permute: drop_and_pad needs num_out_tokens, which is experts * capacity")
+            raise ValueError("permute: drop_and_pad needs num_out_tokens = experts * capacity")
         capacity = num_out_tokens // routing_map.shape[1]
         if capacity > tokens.shape[0]:
             raise ValueError(
                 f"permute: num_out_tokens {num_out_tokens} gives {routing_map.shape[1]} experts a capacity of "
-                f"{capacity} each and there are {tokens.shape[0]} tokens; lower it"
+                f"{capacity} each, above the {tokens.shape[0]} tokens; lower it"
             )
         order = routing_map.to(torch.int8).t().argsort(dim=-1, descending=True, stable=True)[:, :capacity]
         rows = order.reshape(-1)
@@ -170,19 +166,19 @@ def permute_by_experts(
     probs: torch.Tensor | None = None,
     num_out_tokens: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """:func:`permute` for a list of the experts of each token in place of a map.
+    """:func:`permute` with a list of experts per token instead of a map.
 
     Args:
         tokens: [tokens, hidden].
-        experts: [tokens, k] integers.
+        experts: [tokens, k], indices of the experts.
         probs: [tokens, k], their weights.
-        num_out_tokens: rows to keep; None keeps all of them.
+        num_out_tokens: rows to keep; None keeps all.
 
     Returns:
-        As :func:`permute`.
+        The results of :func:`permute`.
 
     Raises:
-        ValueError: the experts are not one row for each token.
+        ValueError: ``experts`` does not have one row per token.
     """
     _check_map(tokens.shape[0], experts, probs)
     order = experts.reshape(-1).argsort(stable=True)[:num_out_tokens]
@@ -199,7 +195,7 @@ def _check_map(tokens: int, routing: torch.Tensor, probs: torch.Tensor | None) -
         given = None if probs is None else tuple(probs.shape)
         raise ValueError(
             f"permute: the routing has shape {tuple(routing.shape)} and probs {given} for {tokens} tokens; both "
-            "have to be two-dimensional with one row for each token"
+            "must be two-dimensional with one row per token"
         )
 
 
@@ -213,26 +209,26 @@ def unpermute(
     *,
     permuted_probs: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Every token's rows summed, weighted by their probabilities, as Megatron-LM's ``moe_utils.unpermute``.
+    """Sum the rows of each token, weighted by their probabilities, like Megatron-LM's ``moe_utils.unpermute``.
 
     Args:
-        permuted_tokens: [out, hidden], in the order that :func:`permute` made.
+        permuted_tokens: [out, hidden], in the order of :func:`permute`.
         sorted_indices: [out], the token of each row.
         restore_shape: (tokens, hidden).
-        probs: [tokens, experts] with ``routing_map``, as they were given to :func:`permute`.
+        probs: [tokens, experts], as passed to :func:`permute`; needs ``routing_map``.
         routing_map: [tokens, experts].
-        drop_and_pad: as given to :func:`permute`.
-        permuted_probs: [out], in place of ``probs`` and ``routing_map``.
+        drop_and_pad: as passed to :func:`permute`.
+        permuted_probs: [out], instead of ``probs`` and ``routing_map``.
 
     Returns:
-        [tokens, hidden] of the dtype of ``permuted_tokens``; summed in float32 at least, in the order of the rows.
+        [tokens, hidden] in the dtype of ``permuted_tokens``; summed in float32 or wider, in the order of the rows.
 
     Raises:
         ValueError: ``probs`` without ``routing_map``.
     """
     if probs is not None:
         if routing_map is None:
-            raise ValueError("unpermute: probs need the routing_map that the tokens were permuted by")
+            raise ValueError("unpermute: probs need the routing_map passed to permute()")
         permuted_probs = probs[sorted_indices, _experts(routing_map, len(sorted_indices), drop_and_pad)]
     return _ScatterRows.apply(permuted_tokens, sorted_indices, permuted_probs, restore_shape[0])
 
@@ -252,19 +248,19 @@ def grouped_matmul(
     *,
     trans_b: bool = False,
 ) -> torch.Tensor:
-    """Each group of rows times the weight of its own, in one call.
+    """Multiply each group of rows by its own weight, in one call.
 
     Args:
-        input: [rows, in], the groups one after the other.
+        input: [rows, in], groups in order.
         weight: [groups, in, out]; [groups, out, in] with ``trans_b``.
-        group_sizes: [groups], rows of each; empty groups are allowed.
+        group_sizes: [groups], rows of each group; 0 is allowed.
         trans_b: the weights are transposed.
 
     Returns:
         [rows, out].
 
     Raises:
-        ValueError: shapes or sizes do not fit.
+        ValueError: shapes or sizes do not match.
     """
     input, weight = autocast.lower(input, weight)
     inner = weight.shape[2 if trans_b else 1] if weight.dim() == 3 else -1

@@ -1,4 +1,4 @@
-"""RMSNorm (Zhang and Sennrich, 2019), alone and with the addition of the residual before it."""
+"""RMSNorm (Zhang and Sennrich, 2019), alone or fused with the residual addition before it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.operators import operator
-
-
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+from isthmus.ops.operators import compute_dtype, operator
 
 
 @operator("rms_norm")
 def _rms_norm(
     input: torch.Tensor, weight: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    wide = input.to(_wide(input))
+    wide = input.to(compute_dtype(input))
     rstd = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
     hat = wide * rstd
     return (hat if weight is None else hat * weight).to(input.dtype), rstd
@@ -31,7 +27,7 @@ def _rms_norm(
 def _add_rms_norm(
     input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    total = input.to(_wide(input)) + residual
+    total = input.to(compute_dtype(input)) + residual
     out, rstd = _rms_norm.composite(total, weight, eps)
     return out.to(input.dtype), total.to(input.dtype), rstd
 
@@ -44,7 +40,7 @@ def _rms_norm_backward(
     weight: torch.Tensor | None,
     rstd: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    kind = _wide(input)
+    kind = compute_dtype(input)
     wide, hat = grad.to(kind), input.to(kind) * rstd
     slope = wide if weight is None else wide * weight
     dx = rstd * (slope - hat * (slope * hat).mean(-1, keepdim=True))
@@ -95,19 +91,19 @@ def rms_norm(
     *,
     unit_offset: bool = False,
 ) -> torch.Tensor:
-    """``input * rsqrt(mean(input ** 2) + eps) * weight`` over the last dimensions, computed in float32 at least.
+    """``input * rsqrt(mean(input ** 2) + eps) * weight`` over the last dimensions, computed in float32 or wider.
 
     Args:
         input: [..., *normalized], float16, bfloat16, float32 or float64.
-        weight: [*normalized] of any float dtype; None is the last dimension without a factor.
+        weight: [*normalized] of any float dtype; None normalizes the last dimension without a weight.
         eps: added to the mean.
-        unit_offset: the factor is ``1 + weight``, as Gemma has it.
+        unit_offset: multiply by ``1 + weight``, as Gemma does.
 
     Returns:
         A tensor like ``input``.
 
     Raises:
-        ValueError: the weight is not of the last dimensions' shape.
+        ValueError: the weight does not have the shape of the last dimensions.
     """
     flat, factor = _rows("rms_norm", input, weight, unit_offset)
     return _RMSNorm.apply(flat, factor, eps).view(input.shape)
@@ -121,24 +117,24 @@ def add_rms_norm(
     *,
     unit_offset: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sum of input and residual, and its :func:`rms_norm`: ``(normalised, sum)``.
+    """Add a residual and normalize: ``(rms_norm(input + residual), input + residual)``.
 
     Args:
         input: [..., *normalized], float16, bfloat16, float32 or float64.
-        residual: like ``input``; under autocast the sum is in the wider dtype of the two.
+        residual: like ``input``; under autocast the sum has the wider dtype of the two.
         weight: [*normalized], or None.
         eps: added to the mean.
-        unit_offset: the factor is ``1 + weight``.
+        unit_offset: multiply by ``1 + weight``.
 
     Raises:
-        ValueError: input and residual are of different shapes or dtypes, or the weight is not of the last
-            dimensions' shape.
+        ValueError: input and residual differ in shape or dtype, or the weight does not have the shape of the last
+            dimensions.
     """
     input, residual = autocast.widest(input, residual)
     if input.shape != residual.shape or input.dtype != residual.dtype:
         raise ValueError(
             f"add_rms_norm: residual is {residual.dtype} {tuple(residual.shape)} and input is {input.dtype} "
-            f"{tuple(input.shape)}; they have to be alike"
+            f"{tuple(input.shape)}; they must have the same shape and dtype"
         )
     flat, factor = _rows("add_rms_norm", input, weight, unit_offset)
     out, total = _AddRMSNorm.apply(flat, residual.reshape(flat.shape), factor, eps)
@@ -148,18 +144,18 @@ def add_rms_norm(
 def _rows(
     name: str, input: torch.Tensor, weight: torch.Tensor | None, unit_offset: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The input with what is normalised as its last dimension, and the factor as one dimension."""
+    """Input and weight with the normalized dimensions flattened into one."""
     if not input.dim() or (weight is not None and not weight.dim()):
         raise ValueError(
             f"{name}: input has shape {tuple(input.shape)} and weight "
-            f"{None if weight is None else tuple(weight.shape)}; both need a dimension to normalise over"
+            f"{None if weight is None else tuple(weight.shape)}; both need a dimension to normalize"
         )
     if weight is None:
         return input, None
     if input.shape[input.dim() - weight.dim() :] != weight.shape:
         raise ValueError(
             f"{name}: weight has shape {tuple(weight.shape)} and input {tuple(input.shape)}; "
-            "the last dimensions of the input have to be the weight's"
+            "the last dimensions of the input must have the shape of the weight"
         )
     factor = weight + 1 if unit_offset else weight
     if weight.dim() == 1:
@@ -168,13 +164,13 @@ def _rows(
 
 
 class RMSNorm(nn.Module):
-    """:func:`rms_norm` with a learnt factor; :func:`add_rms_norm` when called with a residual.
+    """:func:`rms_norm` with a learned weight; :func:`add_rms_norm` when called with a residual.
 
     Args:
         normalized_shape: the last dimensions of the input.
         eps: added to the mean.
-        elementwise_affine: whether there is a factor.
-        unit_offset: the factor is ``1 + weight`` and the weight begins at 0.
+        elementwise_affine: whether to have a weight.
+        unit_offset: multiply by ``1 + weight``; the weight starts at 0.
     """
 
     def __init__(
@@ -204,5 +200,5 @@ class RMSNorm(nn.Module):
         return add_rms_norm(input, residual, self.weight, self.eps, unit_offset=self.unit_offset)
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return f"{self.normalized_shape}, eps={self.eps}, unit_offset={self.unit_offset}"

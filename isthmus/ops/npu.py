@@ -1,9 +1,9 @@
-"""Implementations by torch_npu's fused operators, for devices of type npu where that plugin is installed.
+"""Implementations by torch_npu's fused operators, for npu devices where that plugin is installed.
 
-What is called here follows the plugin's documentation; it has run against a stand-in with those signatures, never on
-such a device. An operator or a call whose documented meaning is another, or is not documented, is left to what comes
-behind: npu_scaled_masked_softmax fills with -10000, so a row that is all masked is uniform where ours is 0;
-npu_apply_adam_w takes one parameter and its powers of beta; the gradients of norms and SwiGLU are the composite's.
+The calls follow the plugin's documentation. They were tested against a mock with those signatures, not on an NPU.
+Operators whose documented behaviour differs or is missing use another implementation: npu_scaled_masked_softmax fills
+with -10000, so a fully masked row is uniform instead of 0; npu_apply_adam_w takes one parameter and its powers of
+beta; gradients of norms and SwiGLU come from the composite.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from isthmus.ops.operators import Implementation, operators
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _HALVES = (torch.bfloat16, torch.float16)
-_WIDEST_HEAD = 768  # of the attention; older releases of the plugin stop there
-_WIDEST_TURN = 896  # of a head that is turned, exclusive
+_WIDEST_HEAD = 768  # head size limit of npu_fusion_attention in older releases
+_WIDEST_ROTARY = 896  # head size limit of npu_rotary_mul, exclusive
 _Tensors = tuple[torch.Tensor, ...]
 
 
@@ -39,37 +39,37 @@ def _norms(dtype: torch.dtype, weight: torch.Tensor | None) -> str:
 
 
 def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float) -> _Tensors:
-    """The operator ``isthmus::rms_norm`` by npu_rms_norm."""
+    """``isthmus::rms_norm`` by npu_rms_norm."""
     out, rstd = _plugin().npu_rms_norm(input, weight, epsilon=eps)
     return out, rstd
 
 
 def refuses_rms_norm(input: torch.Tensor, weight: torch.Tensor | None, eps: float) -> str:
-    """Other dtypes, and a weight that is absent or of another dtype."""
+    """Refuse other dtypes, and a missing weight or one of another dtype."""
     return _norms(input.dtype, weight)
 
 
 def add_rms_norm(input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> _Tensors:
-    """The operator ``isthmus::add_rms_norm`` by npu_add_rms_norm."""
+    """``isthmus::add_rms_norm`` by npu_add_rms_norm."""
     out, rstd, total = _plugin().npu_add_rms_norm(input, residual, weight, epsilon=eps)
     return out, total, rstd
 
 
 def refuses_add_rms_norm(input: torch.Tensor, residual: torch.Tensor, weight: Any, eps: float) -> str:
-    """As of rms_norm, and a residual of another dtype."""
+    """Refuse what rms_norm refuses, and a residual of another dtype."""
     if residual.dtype != input.dtype:
         return f"npu_add_rms_norm needs a residual of {input.dtype}; it is {residual.dtype}"
     return _norms(input.dtype, weight)
 
 
 def swiglu(gate: torch.Tensor, up: None, dim: int) -> torch.Tensor:
-    """The operator ``isthmus::swiglu`` by npu_swiglu."""
+    """``isthmus::swiglu`` by npu_swiglu."""
     made: torch.Tensor = _plugin().npu_swiglu(gate, dim=dim)
     return made
 
 
 def refuses_swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> str:
-    """Other dtypes, and two tensors."""
+    """Refuse other dtypes, and gate and up in two tensors."""
     if up is not None:
         return "npu_swiglu takes gate and up in one tensor"
     return "" if gate.dtype in _FLOATS else f"no kernel for {gate.dtype}"
@@ -79,34 +79,36 @@ def rotary(
     query: torch.Tensor, key: torch.Tensor | None, cos: torch.Tensor, sin: torch.Tensor, positions: None,
     seq_dim: int, dim: int, heads: int, interleaved: bool, conjugate: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
-    """The operator ``isthmus::rotary`` by npu_rotary_mul, with the tables spread over all elements of a head."""
+    """``isthmus::rotary`` by npu_rotary_mul, with tables expanded to the head size."""
 
     def spread(table: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         rows = table[..., : like.shape[seq_dim], :]
         whole = rows.repeat_interleave(2, -1) if interleaved else torch.cat([rows, rows], -1)
         return (whole if whole.dim() == 3 else whole.unsqueeze(0)).unsqueeze(3 - seq_dim).to(like.dtype)
 
-    def turned(tensor: torch.Tensor) -> torch.Tensor:
+    def rotated(tensor: torch.Tensor) -> torch.Tensor:
         first, second = spread(cos, tensor), spread(-sin if conjugate else sin, tensor)
         mode = "interleave" if interleaved else "half"
         made: torch.Tensor = _plugin().npu_rotary_mul(tensor.contiguous(), first, second, rotary_mode=mode)
         return made
 
-    return turned(query), None if key is None else turned(key)
+    return rotated(query), None if key is None else rotated(key)
 
 
 def refuses_rotary(
     query: torch.Tensor, key: torch.Tensor | None, cos: torch.Tensor, sin: torch.Tensor, positions: Any,
     seq_dim: int, dim: int, heads: int, interleaved: bool, conjugate: bool,
 ) -> str:  # fmt: skip
-    """What npu_rotary_mul has no form for: positions, parts of heads, tables of more precision or another width."""
+    """Refuse positions, partial rotation, and tables of another dtype or width."""
     size = query.shape[-1]
     if query.dtype not in _FLOATS or cos.dtype != query.dtype:
-        return f"npu_rotary_mul turns in the dtype of the tables, {cos.dtype}; the query is {query.dtype}"
+        return f"npu_rotary_mul computes in the dtype of the tables, {cos.dtype}; the query is {query.dtype}"
     if positions is not None or dim != size or heads >= 0:
-        return "npu_rotary_mul takes no positions and turns whole heads, all of them"
-    if size % 64 or size >= _WIDEST_TURN or cos.shape[-1] * 2 != size:
-        return f"npu_rotary_mul takes heads of a multiple of 64 below {_WIDEST_TURN}; these are of {size}"
+        return "npu_rotary_mul takes no positions and rotates whole heads only"
+    if size % 64 or size >= _WIDEST_ROTARY or cos.shape[-1] * 2 != size:
+        return (
+            f"npu_rotary_mul takes head sizes of a multiple of 64 below {_WIDEST_ROTARY}; this one is {size}"
+        )
     return ""
 
 
@@ -115,7 +117,7 @@ def attention(
     cu_k: Any, rng: Any, longest_q: int, longest_k: int, scale: float, left: Any, right: int | None,
     top_left: bool, softcap: float, dropout_p: float,
 ) -> _Tensors:  # fmt: skip
-    """The operator ``isthmus::attention`` by npu_fusion_attention, in whose mask True is what is not seen."""
+    """``isthmus::attention`` by npu_fusion_attention."""
     hidden = None
     if right is not None:
         shift = 0 if top_left else longest_k - longest_q
@@ -141,19 +143,19 @@ def refuses_attention(
     cu_k: Any, rng: Any, longest_q: int, longest_k: int, scale: float, left: Any, right: int | None,
     top_left: bool, softcap: float, dropout_p: float,
 ) -> str:  # fmt: skip
-    """What npu_fusion_attention lacks, and queries that might see nothing, of which it is not said what they give."""
+    """Refuse features that npu_fusion_attention lacks, and queries with no visible key (undocumented)."""
     if query.dtype not in _HALVES:
         return f"no kernel for {query.dtype}"
     if any(each is not None for each in (bias, mask, slopes, cu_q, left)) or softcap or dropout_p:
-        return (
-            "a bias, mask, ALiBi, packed sequences, a left window, a soft cap or dropout is the composite's"
-        )
+        return "no bias, mask, ALiBi, packed sequences, left window, softcap or dropout"
     if not query.numel() or not key.numel():
-        return "there are no tokens"
+        return "no tokens"
     if query.shape[-1] != value.shape[-1] or query.shape[-1] > _WIDEST_HEAD:
-        return f"heads of {query.shape[-1]} and {value.shape[-1]} elements; one size up to {_WIDEST_HEAD} is served"
+        return (
+            f"head sizes {query.shape[-1]} and {value.shape[-1]}; one size up to {_WIDEST_HEAD} is supported"
+        )
     if right is not None and (right < 0 or not (top_left or longest_k >= longest_q)):
-        return "there are queries that see nothing"
+        return "some queries have no visible key"
     return ""
 
 
@@ -167,12 +169,12 @@ _SERVED: dict[str, tuple[Callable[..., Any], Callable[..., str]]] = {
 
 
 def add() -> None:
-    """Register them; the plugin is imported at the first call that takes one."""
+    """Register the implementations; the plugin is imported on the first call."""
     for name, (call, refuses) in _SERVED.items():
         operators()[name].add(Implementation("npu", call, lambda device: device.type == "npu", refuses))
 
 
 def register() -> None:
-    """Add them to the operators where torch_npu is installed."""
+    """Register the implementations if torch_npu is installed."""
     if find_spec("torch_npu") is not None:
         add()

@@ -1,10 +1,9 @@
-"""The operators that the functions of isthmus.ops are made of, and which implementation a call of one takes.
+"""Operators behind the functions of isthmus.ops, and the choice of an implementation per call.
 
-Every operator is in the opset (namespace ``isthmus``) and is called through PyTorch's dispatcher, so that it works
-under FakeTensor and ``torch.compile``. Its kernel chooses among the implementations when it runs: the first, in the
-order in which they were registered, that is for the tensors' device and serves the arguments. A kernel of the chip's
-own operator libraries comes ahead of all; ``composite``, in terms of PyTorch's operators, comes last and serves every
-call.
+Every operator is in the opset (namespace ``isthmus``) and is called through PyTorch's dispatcher, so it works under
+FakeTensor and ``torch.compile``. Its kernel takes the first registered implementation that supports the device and
+the arguments. A kernel from the chip's operator library comes first; ``composite``, written in PyTorch's operators,
+comes last and supports every call.
 """
 
 from __future__ import annotations
@@ -28,14 +27,19 @@ _library = torch.library.Library("isthmus", "DEF")
 COMPOSITE, KERNEL = "composite", "kernel"
 
 
+def compute_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype in which an operator computes: float64 for float64 tensors, else float32."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
 class Implementation(NamedTuple):
     """One way to compute an operator.
 
     Attributes:
         name: ``kernel``, ``triton``, ``npu``, ``cpu``, ``composite``.
-        call: takes the operator's arguments by position, returns its results.
-        on: whether it is for tensors of a device.
-        refuses: takes the arguments; why it does not serve them, or "".
+        call: function of the operator's positional arguments that returns its results.
+        on: whether it supports a device.
+        refuses: function of the arguments: why it does not support them, or "".
     """
 
     name: str
@@ -45,13 +49,13 @@ class Implementation(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a call takes.
+    """The implementation chosen for a call.
 
     Attributes:
-        operator: ``rms_norm``.
-        implementation: name of the implementation.
-        reason: why that one.
-        refused: why those before it do not serve the call, by name.
+        operator: such as ``rms_norm``.
+        implementation: its name.
+        reason: why it was chosen.
+        refused: why earlier implementations do not support the call, by name.
     """
 
     operator: str
@@ -69,8 +73,8 @@ class Operator:
 
     Args:
         name: in the opset, without the namespace.
-        composite: it in terms of PyTorch's operators, for any device; takes the arguments by position.
-        any_dtype: whether it takes tensors that are not of floats, as what only moves elements does.
+        composite: the operator written in PyTorch's operators, for any device; takes positional arguments.
+        any_dtype: whether it accepts tensors that are not floating point.
     """
 
     def __init__(self, name: str, composite: Callable[..., Any], any_dtype: bool = False) -> None:
@@ -78,7 +82,7 @@ class Operator:
         self.composite = composite
         self.schema = schema_of(f"isthmus::{name}")
         self._forced = ""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._any_dtype = any_dtype
         self._implementations = [Implementation(COMPOSITE, self._compose, lambda _: True, lambda *_: "")]
         _library.define(self.schema.text.removeprefix("isthmus::"))
@@ -98,15 +102,15 @@ class Operator:
         return self._overload(*arguments)
 
     def add(self, implementation: Implementation) -> None:
-        """Register an implementation, behind those that were registered before and ahead of the composite."""
+        """Register an implementation, after the existing ones and before the composite."""
         self._implementations.insert(-1, implementation)
 
     def names(self) -> list[str]:
-        """The implementations in the order in which they are asked."""
+        """The implementations in the order in which they are tried."""
         return [each.name for each in self._implementations]
 
     def force(self, implementation: str) -> None:
-        """Take that implementation for every call; "" chooses again."""
+        """Take this implementation for every call; "" restores the automatic choice."""
         self._forced = implementation
         if self._chip:
             route = {"": "", KERNEL: KERNEL}.get(implementation, "decomposition")
@@ -114,14 +118,14 @@ class Operator:
 
     @property
     def forced(self) -> str:
-        """The implementation that every call takes, or ""."""
+        """The forced implementation, or ""."""
         return self._forced
 
     def choose(self, arguments: tuple[Any, ...]) -> Choice:
         """The implementation that a call with these arguments takes.
 
         Raises:
-            ValueError: one is forced and does not serve them.
+            ValueError: the forced implementation does not support them.
         """
         return self._choose(arguments)[1]
 
@@ -133,19 +137,21 @@ class Operator:
                 continue
             why = each.refuses(*arguments) if each.on(device) else f"not for {device.type}"
             if not why:
-                reason = "forced" if self._forced else f"the first that serves {device.type}"
+                reason = "forced" if self._forced else f"the first that supports {device.type}"
                 return each, Choice(self.name, each.name, reason, refused)
             refused[each.name] = why
         raise ValueError(
-            f"isthmus.ops: {self.name} is to use {self._forced!r}, which does not serve this call: "
-            f"{refused.get(self._forced, 'there is no such implementation here')}; "
-            f"use({self.name!r}, None) lets Isthmus choose"
+            f"isthmus.ops: {self.name} is forced to {self._forced!r}, which does not support this call: "
+            f"{refused.get(self._forced, 'not available in this process')}; "
+            f"undo it with use({self.name!r}, None)"
         )
 
     def _run(self, *arguments: Any) -> Any:
-        if not self._forced:  # the fast path: nothing is recorded of the ones that fit at once
+        if not self._forced:  # fast path: does not record why others were refused
             device = _device(arguments)
-            for each in self._implementations[bool(self._chip) :]:  # the chip's kernels were asked before
+            for each in self._implementations[
+                bool(self._chip) :
+            ]:  # the dispatcher has tried the chip's kernels
                 if each.on(device) and not each.refuses(*arguments):
                     return each.call(*arguments)
         return self._choose(arguments)[0].call(*arguments)
@@ -154,24 +160,21 @@ class Operator:
         kind = _tensor(arguments).dtype
         if not self._any_dtype and not kind.is_floating_point:
             raise ValueError(
-                f"isthmus.ops: {self.name} is given {kind}; it computes in float16, bfloat16, float32 or float64"
+                f"isthmus.ops: {self.name} got {kind}; it supports float16, bfloat16, float32 and float64"
             )
         if not self._forced:
-            self._tell(arguments)
+            self._log_fallback(arguments)
         return pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, self.composite(*arguments))
 
-    def _tell(self, arguments: tuple[Any, ...]) -> None:
-        """Log once for each reason that a call falls back though its device has something faster."""
+    def _log_fallback(self, arguments: tuple[Any, ...]) -> None:
+        """Log, once per reason, why a call falls back although its device has a faster implementation."""
         device = _device(arguments)
         for each in self._implementations[bool(self._chip) : -1]:
             why = each.refuses(*arguments) if each.on(device) else ""
-            if (
-                why
-                and (said := f"{self.name} falls back from {each.name} to {COMPOSITE}: {why}")
-                not in self._told
-            ):
-                self._told.add(said)
-                _logger.warning("%s", said)
+            message = f"{self.name} falls back from {each.name} to {COMPOSITE}: {why}"
+            if why and message not in self._logged:
+                self._logged.add(message)
+                _logger.warning("%s", message)
 
 
 _operators: dict[str, Operator] = {}
@@ -181,7 +184,7 @@ _recording = threading.RLock()
 
 
 def operator(name: str, any_dtype: bool = False) -> Callable[[Callable[..., Any]], Operator]:
-    """Decorator: make the function the composite of an operator, and the operator of it."""
+    """Decorator that defines an operator; the function is its composite."""
 
     def define(composite: Callable[..., Any]) -> Operator:
         made = _operators[name] = Operator(name, composite, any_dtype)
@@ -191,13 +194,13 @@ def operator(name: str, any_dtype: bool = False) -> Callable[[Callable[..., Any]
 
 
 def operators() -> dict[str, Operator]:
-    """Every operator by its name."""
+    """Every operator, by name."""
     return dict(_operators)
 
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Choice]]:
-    """Collect the choices of this thread's calls inside."""
+    """Collect the choices of the calls that this thread makes inside the block."""
     global _recorded, _recorder
     with _recording:
         outer = _recorded, _recorder
@@ -218,11 +221,11 @@ def _tensor(arguments: tuple[Any, ...]) -> torch.Tensor:
             return each
         if isinstance(each, list | tuple) and each and isinstance(each[0], torch.Tensor):
             return each[0]
-    raise TypeError("an operator of isthmus.ops needs a tensor among its arguments")
+    raise TypeError("an operator of isthmus.ops needs at least one tensor argument")
 
 
 def _chip_with_kernels(name: str) -> str:
-    """Device type of the accelerator whose operator libraries have a kernel for that overload, or ""."""
+    """Device type of the accelerator if its operator libraries have a kernel for this overload, else ""."""
     accelerator = torch.accelerator.current_accelerator()
     module = torch.get_device_module(accelerator) if accelerator is not None else None
     serve = getattr(module, "serve_extension", None)
@@ -231,7 +234,7 @@ def _chip_with_kernels(name: str) -> str:
 
 @cache
 def addressed_by_cpu(kind: str) -> bool:
-    """Whether CPU code may work on the memory of devices of that type."""
+    """Whether CPU code can access the memory of devices of this type."""
     if kind == "cpu":
         return True
     module = getattr(torch, kind, None)

@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019) over all parameters in one call."""
+"""Fused Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019) over all parameters."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _adamw_(
 
 
 def _correction(step: torch.Tensor, beta: float) -> torch.Tensor:
-    """``1 - beta ** step`` without cancellation, so that float32 is enough for it."""
+    """``1 - beta ** step`` without cancellation, so float32 suffices."""
     return -torch.expm1(step * (math.log(beta) if beta else -math.inf))
 
 
 def _refuses(params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, tops: Tensors,
              masters: Tensors, *_: Any) -> str:  # fmt: skip
     if any(each.dtype != torch.float32 for each in masters) or (masters and params[0].dtype == torch.float64):
-        return "no kernel for masters that are not float32"
+        return "no kernel for master weights that are not float32"
     for param, grad, mean, square in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
         if not _served(param.dtype, grad.dtype, mean.dtype) or square.dtype != mean.dtype:
             return f"no kernel for {param.dtype} with a gradient of {grad.dtype} and a state of {mean.dtype}"
@@ -86,27 +86,27 @@ def adamw_(
     norm: torch.Tensor | None = None, max_norm: float = 0.0, grad_scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None, decoupled: bool = True, maximize: bool = False,
 ) -> None:  # fmt: skip
-    """One step of AdamW, in place, over tensors of one device in one pass. The gradients stay as they are.
+    """One in-place step of AdamW over tensors of one device. The gradients are not modified.
 
     Args:
         params: parameters.
-        grads: gradients, shaped like their parameters; of their dtype, or one of the two is float32.
-        exp_avgs: running means of the gradients, of the parameters' dtype or float32.
-        exp_avg_sqs: running means of their squares, as ``exp_avgs``.
-        steps: 0-dim, one for each parameter; each is increased by 1.
-        max_exp_avg_sqs: largest of the latter so far, for AMSGrad; empty for Adam.
-        masters: float32 values of which the parameters are roundings; empty: the parameters themselves.
+        grads: gradients, shaped like their parameters; same dtype, or one of the two is float32.
+        exp_avgs: running means of the gradients, in the parameters' dtype or float32.
+        exp_avg_sqs: running means of their squares, in the dtype of ``exp_avgs``.
+        steps: 0-dim, one per parameter; each is increased by 1.
+        max_exp_avg_sqs: running maxima of ``exp_avg_sqs``, for AMSGrad; empty without it.
+        masters: float32 master weights; empty without them.
         lr: learning rate.
         beta1: decay of the first mean.
-        beta2: decay of the second.
-        eps: added to the root.
-        weight_decay: factor of the parameters that is taken off (decoupled) or added to the gradient.
+        beta2: decay of the second mean.
+        eps: added to the square root.
+        weight_decay: coefficient of the decoupled decay, or of the L2 penalty.
         norm: 0-dim norm of all unscaled gradients; they are multiplied by ``min(1, max_norm / (norm + 1e-6))``.
-        max_norm: limit of it.
-        grad_scale: 0-dim, what the gradients are divided by.
-        found_inf: 0-dim; nothing happens unless it is 0.
-        decoupled: AdamW; False is Adam with L2 regularisation.
-        maximize: follow the gradient instead of its opposite.
+        max_norm: limit of the norm.
+        grad_scale: 0-dim divisor of the gradients.
+        found_inf: 0-dim; the step is skipped unless it is 0.
+        decoupled: AdamW; False is Adam with an L2 penalty.
+        maximize: maximize the objective instead of minimizing it.
     """
     if params:
         lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, masters, steps)
@@ -117,34 +117,35 @@ def adamw_(
 
 
 def _shards(tensors: Sequence[torch.Tensor]) -> Tensors:
-    """This rank's parts of distributed tensors, which are updated element by element; others as they are."""
+    """The local shards of distributed tensors; other tensors unchanged."""
     return [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
 
 
 class AdamW(torch.optim.AdamW):
-    """:class:`torch.optim.AdamW` in one pass over all parameters, with clipping by the norm folded in.
+    """:class:`torch.optim.AdamW` in one pass over all parameters, with optional clipping by the gradient norm.
 
-    A drop-in: the same arguments (without ``foreach``, ``fused``, ``capturable`` and ``differentiable``), parameter
-    groups, state and GradScaler protocol; state dicts go both ways. Unlike PyTorch's it leaves the gradients as they
-    are when it clips or unscales them.
+    A drop-in replacement: the same arguments (without ``foreach``, ``fused``, ``capturable`` and ``differentiable``),
+    parameter groups, state and GradScaler protocol; state dicts load in both directions. Unlike PyTorch's AdamW it
+    does not modify the gradients when it clips or unscales them.
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate, a number or a tensor of one element.
-        betas: decay of the means of the gradient and of its square.
-        eps: added to the root.
-        weight_decay: decoupled; added to the gradient with ``decoupled=False``.
-        amsgrad: divide by the largest mean of squares so far.
-        maximize: follow the gradient instead of its opposite.
-        max_norm: clip the gradients of all groups, as one vector, to this norm; None does not.
-        norm_type: order of that norm.
-        error_if_nonfinite: refuse to step when the norm is NaN or infinite.
-        decoupled: AdamW; False is Adam with L2 regularisation.
-        state_dtype: of the running means, ``torch.float32`` for parameters in halves; None is the parameter's.
-        master_weights: keep float32 values of parameters in halves in the state, as ``master_param``.
+        betas: decay of the running means of the gradient and of its square.
+        eps: added to the square root.
+        weight_decay: decoupled; an L2 penalty with ``decoupled=False``.
+        amsgrad: divide by the running maximum of the mean of squares.
+        maximize: maximize the objective instead of minimizing it.
+        max_norm: clip the total gradient norm of all groups to this value; None disables clipping.
+        norm_type: order of the norm.
+        error_if_nonfinite: raise if the norm is NaN or infinite.
+        decoupled: AdamW; False is Adam with an L2 penalty.
+        state_dtype: dtype of the running means, such as ``torch.float32`` for 16-bit parameters; None is the
+            parameter's dtype.
+        master_weights: keep float32 master weights in the state, as ``master_param``.
 
     Attributes:
-        last_grad_norm: the norm at the last step, 0-dim, before clipping; None without ``max_norm``.
+        last_grad_norm: 0-dim gradient norm of the last step, before clipping; None without ``max_norm``.
     """
 
     _SETTINGS = (
@@ -170,14 +171,14 @@ class AdamW(torch.optim.AdamW):
         master_weights: bool = False,
     ) -> None:
         if max_norm is not None and not max_norm > 0:
-            raise ValueError(f"AdamW: max_norm is {max_norm}; give a limit above 0, or None")
+            raise ValueError(f"AdamW: max_norm is {max_norm}; it must be positive or None")
         self.max_norm, self.norm_type, self.error_if_nonfinite = max_norm, norm_type, error_if_nonfinite
         self.state_dtype, self.master_weights = state_dtype, master_weights
         self.last_grad_norm: torch.Tensor | None = None
         self._decoupled = decoupled
         super().__init__(
             params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, fused=True
-        )  # the steps lie with the parameters
+        )  # fused: the step counters are on the parameters' device
         self._set_decoupled()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,7 +199,7 @@ class AdamW(torch.optim.AdamW):
             group["decoupled_weight_decay"] = self._decoupled
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state of this class or of ``torch.optim.AdamW``; what is kept in float32 is not rounded."""
+        """Load a state of this class or of ``torch.optim.AdamW``, without rounding float32 state."""
         super().load_state_dict(state_dict)
         ids = (each for group in state_dict["param_groups"] for each in group["params"])
         params = (each for group in self.param_groups for each in group["params"])
@@ -210,13 +211,13 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step.
+        """Perform one optimization step.
 
         Args:
-            closure: computes the loss and the gradients anew; called with gradients enabled.
+            closure: reevaluates the model and returns the loss; called with gradients enabled.
 
         Returns:
-            What the closure returns.
+            The result of the closure.
 
         Raises:
             RuntimeError: a gradient is sparse, or the norm is not finite and ``error_if_nonfinite``.
@@ -227,7 +228,12 @@ class AdamW(torch.optim.AdamW):
                 loss = closure()
         scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         parts = [
-            (group, device, used, [_gradient(each) for each in used])  # all are looked at before one steps
+            (
+                group,
+                device,
+                used,
+                [_gradient(each) for each in used],
+            )  # all are checked before any update
             for group in self.param_groups
             for device, used in _by_device(group["params"]).items()
         ]
@@ -253,7 +259,7 @@ class AdamW(torch.optim.AdamW):
     def _update(
         self, group: dict[str, Any], params: Tensors, grads: Tensors, norm: Any, scale: Any, found: Any
     ) -> None:
-        states = [self.state[each] or self._start(each, group["amsgrad"]) for each in params]
+        states = [self.state[each] or self._init_state(each, group["amsgrad"]) for each in params]
         adamw_(
             params,
             grads,
@@ -275,11 +281,9 @@ class AdamW(torch.optim.AdamW):
             maximize=group["maximize"],
         )
 
-    def _start(self, param: torch.Tensor, amsgrad: bool) -> dict[str, torch.Tensor]:
+    def _init_state(self, param: torch.Tensor, amsgrad: bool) -> dict[str, torch.Tensor]:
         if not param.is_floating_point():
-            raise ValueError(
-                f"AdamW: a parameter is {param.dtype}; give real ones, as torch.view_as_real does"
-            )
+            raise ValueError(f"AdamW: a parameter is {param.dtype}; it must be real (see torch.view_as_real)")
         state = self.state[param]
         state["step"] = torch.zeros((), dtype=torch.float32, device=param.device)
         for key in ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])):

@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one tensor, as flash-attn's ``bert_padding`` packs them."""
+"""Pack and unpack padded batches, like flash-attn's ``bert_padding``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def index_first_axis(input: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """Rows of the first dimension: ``input[indices]``.
+    """Select rows of the first dimension: ``input[indices]``.
 
     Args:
         input: [rows, ...].
@@ -19,11 +19,11 @@ def index_first_axis(input: torch.Tensor, indices: torch.Tensor) -> torch.Tensor
 
 
 def index_put_first_axis(values: torch.Tensor, indices: torch.Tensor, first_axis_dim: int) -> torch.Tensor:
-    """The inverse of :func:`index_first_axis`: zeros of ``first_axis_dim`` rows with the values put in.
+    """The inverse of :func:`index_first_axis`: write rows into a zero tensor.
 
     Args:
         values: [n, ...].
-        indices: [n] integers, each at most once.
+        indices: [n] unique integers.
         first_axis_dim: rows of the result.
     """
     empty = values.new_zeros(first_axis_dim, *values.shape[1:])
@@ -33,26 +33,26 @@ def index_put_first_axis(values: torch.Tensor, indices: torch.Tensor, first_axis
 def unpad_input(
     hidden_states: torch.Tensor, attention_mask: torch.Tensor, unused_mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, torch.Tensor]:
-    """Take the tokens out of a padded batch.
+    """Remove the padding of a batch.
 
     Args:
         hidden_states: [batch, seq, ...].
         attention_mask: [batch, seq] bool or integers, 1 for a token.
-        unused_mask: [batch, seq] like it, 1 for a place that is kept free for a token but not counted in the last
+        unused_mask: [batch, seq], 1 for an allocated but unused position. It is kept, but not counted in the last
             result.
 
     Returns:
-        (tokens [total, ...], their indices [total] in the flattened batch, where each sequence begins and the last
-        ends [batch + 1] int32, the longest length, counted tokens of each sequence [batch] int32).
+        (tokens [total, ...], their indices [total] in the flattened batch, cumulative lengths [batch + 1] int32, the
+        maximum length, tokens of each sequence [batch] int32).
 
     Raises:
-        ValueError: the masks are not of the batch's shape.
+        ValueError: a mask does not have the batch's shape.
     """
     for name, mask in (("attention_mask", attention_mask), ("unused_mask", unused_mask)):
         if mask is not None and mask.shape != hidden_states.shape[:2]:
             raise ValueError(
                 f"unpad_input: {name} has shape {tuple(mask.shape)} and hidden_states "
-                f"{tuple(hidden_states.shape)}; the first two dimensions have to be the same"
+                f"{tuple(hidden_states.shape)}; their first two dimensions must match"
             )
     kept = attention_mask.bool()
     counted = kept.sum(-1, dtype=torch.int32)
@@ -65,13 +65,13 @@ def unpad_input(
 
 
 def pad_input(hidden_states: torch.Tensor, indices: torch.Tensor, batch: int, seqlen: int) -> torch.Tensor:
-    """The inverse of :func:`unpad_input`; zeros where no token is.
+    """The inverse of :func:`unpad_input`; padding is zero.
 
     Args:
         hidden_states: [total, ...].
-        indices: [total], as :func:`unpad_input` returned them.
-        batch: sequences.
-        seqlen: of the padded batch.
+        indices: [total], as returned by :func:`unpad_input`.
+        batch: number of sequences.
+        seqlen: length of the padded sequences.
 
     Returns:
         [batch, seqlen, ...].

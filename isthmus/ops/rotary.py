@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al., 2021): pairs of elements of each head turned by the angle of a position."""
+"""Rotary position embedding (Su et al., 2021)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.operators import operator
+from isthmus.ops.operators import compute_dtype, operator
 
 _Pair = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -26,16 +26,16 @@ def _rotary(
     interleaved: bool,
     conjugate: bool,
 ) -> _Pair:
-    def turned(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    def rotated(tensor: torch.Tensor, heads: int) -> torch.Tensor:
         count = tensor.size(3 - seq_dim) if heads < 0 else heads
         part = tensor.narrow(3 - seq_dim, 0, count)
         first, second = (_rows(table, positions, tensor, seq_dim) for table in (cos, sin))
         out = tensor.clone(memory_format=torch.contiguous_format)
-        done = _turned(part[..., :dim], first, second, interleaved, conjugate)
+        done = _rotated(part[..., :dim], first, second, interleaved, conjugate)
         out.narrow(3 - seq_dim, 0, count)[..., :dim].copy_(done)
         return out
 
-    return turned(query, heads), None if key is None else turned(key, -1)
+    return rotated(query, heads), None if key is None else rotated(key, -1)
 
 
 @operator("rotary_")
@@ -51,10 +51,10 @@ def _rotary_(
     interleaved: bool,
     conjugate: bool,
 ) -> None:
-    turned, other = _rotary.composite(
+    rotated, other = _rotary.composite(
         query, key, cos, sin, positions, seq_dim, dim, heads, interleaved, conjugate
     )
-    query.copy_(turned)
+    query.copy_(rotated)
     if key is not None:
         key.copy_(other)
 
@@ -66,7 +66,7 @@ for _each in (_rotary, _rotary_):
 def _rows(
     table: torch.Tensor, positions: torch.Tensor | None, tensor: torch.Tensor, seq_dim: int
 ) -> torch.Tensor:
-    """The table's row for each token, to be broadcast over the heads."""
+    """The table's row for each token, broadcastable over the heads."""
     if positions is not None:
         flat = table.flatten(0, -2).index_select(0, positions.flatten())
         table = flat.unflatten(0, positions.shape)
@@ -76,11 +76,11 @@ def _rows(
     return table.unsqueeze(3 - seq_dim)
 
 
-def _turned(
+def _rotated(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool, conjugate: bool
 ) -> torch.Tensor:
-    """All elements of the last dimension turned, in float32 at least."""
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    """Rotate all elements of the last dimension, in float32 or wider."""
+    wide = compute_dtype(x)
     last = x.size(-1)
     if cos.size(-1) != last:
         cos, sin = (
@@ -94,7 +94,7 @@ def _turned(
 
 
 def _quarter(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """Each pair (a, b) as (-b, a)."""
+    """Map each pair (a, b) to (-b, a)."""
     if interleaved:
         return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
     first, second = x.chunk(2, -1)
@@ -138,35 +138,36 @@ def rotary(
     conjugate: bool = False,
     inplace: bool = False,
 ) -> torch.Tensor:
-    """Turn pairs of elements of each head by the angle of the token's position, computed in float32 at least.
+    """Rotate pairs of elements of each head by the angle of the token's position, in float32 or wider.
 
-    The pair (a, b) becomes (a cos - b sin, b cos + a sin). The gradient is the rotation back. Strided heads, such as
-    views of a packed projection or of its transpose, are read where they lie.
+    The pair (a, b) becomes (a cos - b sin, b cos + a sin). The gradient is the inverse rotation. Strided heads, such
+    as views of a packed projection or of its transpose, are read without a copy.
 
     Args:
         query: [batch, seq, heads, size] or [seq, heads, size]; float16, bfloat16, float32 or float64.
-        cos: [rows, width] or [batch or 1, rows, width] of any float dtype, where width is ``dim / 2`` or ``dim``; a
-            table as wide as ``dim`` has an entry for each element, the two of a pair may differ. No gradient.
+        cos: [rows, width] or [batch or 1, rows, width] of any float dtype, where width is ``dim / 2`` or ``dim``;
+            with ``dim`` each element has its own entry. No gradient.
         sin: like ``cos``.
-        positions: [batch or 1, seq] (of a query of three dimensions [seq]) integers: the row of the table for each
-            token; without it, the first token has row 0.
+        positions: integers [batch or 1, seq] ([seq] for a query of three dimensions), the table row of each token;
+            None starts at row 0.
         layout: "bshd", or "bhsd" where the heads come before the sequence.
-        dim: how many elements of a head are turned, the first ones. By default twice the width of the tables if a
-            head has as many, else their width.
-        heads: how many heads are turned, the first ones: of a packed projection those of query and key. All of them
-            by default.
-        interleaved: pairs are neighbours (GPT-J); otherwise element i and ``dim / 2 + i`` (NeoX, LLaMA).
-        conjugate: turn back.
+        dim: number of leading elements of a head to rotate. Default: twice the width of the tables if a head has as
+            many, else their width.
+        heads: number of leading heads to rotate, such as those of query and key in a packed projection. Default: all.
+        interleaved: pairs are adjacent elements (GPT-J); otherwise elements i and ``dim / 2 + i`` (NeoX, LLaMA).
+        conjugate: rotate by the negative angle.
         inplace: write into the query and return it.
 
     Returns:
         A tensor like ``query``.
 
     Raises:
-        ValueError: the tables do not fit the query, or want a gradient.
-        IndexError: a position is beyond the tables.
+        ValueError: the tables do not match the query, or require a gradient.
+        IndexError: a position is outside the tables.
     """
-    out, _ = turn(query, None, cos, sin, positions, layout, dim, heads, interleaved, conjugate, inplace)
+    out, _ = apply_rotary(
+        query, None, cos, sin, positions, layout, dim, heads, interleaved, conjugate, inplace
+    )
     return out
 
 
@@ -186,14 +187,16 @@ def rotary_qk(
     """:func:`rotary` of query and key in one call; the key may have fewer heads.
 
     Raises:
-        ValueError: as of :func:`rotary`, or the key is unlike the query in more than its heads.
+        ValueError: as :func:`rotary`, or query and key differ in more than the number of heads.
     """
-    out, other = turn(query, key, cos, sin, positions, layout, dim, None, interleaved, conjugate, inplace)
+    out, other = apply_rotary(
+        query, key, cos, sin, positions, layout, dim, None, interleaved, conjugate, inplace
+    )
     assert other is not None
     return out, other
 
 
-def turn(
+def apply_rotary(
     query: torch.Tensor,
     key: torch.Tensor | None,
     cos: torch.Tensor,
@@ -206,11 +209,11 @@ def turn(
     conjugate: bool,
     inplace: bool,
 ) -> _Pair:
-    """What the functions of this file are: see :func:`rotary`."""
+    """Implementation of :func:`rotary` and :func:`rotary_qk`."""
     if inplace and key is not None and torch.is_grad_enabled() and (query.requires_grad or key.requires_grad):
-        # Autograd takes what is written into views one at a time.
+        # Autograd supports in-place writes into views one tensor at a time.
         for each in (query, key):
-            turn(each, None, cos, sin, positions, layout, dim, None, interleaved, conjugate, True)
+            apply_rotary(each, None, cos, sin, positions, layout, dim, None, interleaved, conjugate, True)
         return query, key
     given, batched = (query, key), query.dim() == 4
     seq_dim = _seq_dim(query, layout)
@@ -218,11 +221,13 @@ def turn(
     _check(query, key, cos, sin, seq_dim, dim, heads)
     tokens = query.size(seq_dim - (not batched))
     if positions is None and cos.size(-2) < tokens:
-        raise ValueError(f"rotary: tables of {cos.size(-2)} rows for {tokens} tokens")
+        raise ValueError(
+            f"rotary: tables of {cos.size(-2)} rows for {tokens} tokens; they need one row per token"
+        )
     if not batched:
         query, key = query.unsqueeze(0), None if key is None else key.unsqueeze(0)
         positions = None if positions is None or positions.dim() == 2 else positions.unsqueeze(0)
-    # The results are laid out as the query is: its memory's order of sequence and heads is the operator's.
+    # The results have the query's memory layout: the operator sees sequence and heads in memory order.
     swapped = query.stride(1) < query.stride(2)
     if swapped:
         query, key = query.transpose(1, 2), None if key is None else key.transpose(1, 2)
@@ -239,10 +244,10 @@ def turn(
 
 def _seq_dim(query: torch.Tensor, layout: str) -> int:
     if layout not in ("bshd", "bhsd"):
-        raise ValueError(f"rotary: layout {layout!r} is neither 'bshd' nor 'bhsd'")
+        raise ValueError(f"rotary: unknown layout {layout!r}; expected 'bshd' or 'bhsd'")
     if query.dim() not in (3, 4):
         raise ValueError(
-            f"rotary: query has shape {tuple(query.shape)}; it needs 4 dimensions, or 3 without the batch"
+            f"rotary: query has shape {tuple(query.shape)}; it must have 4 dimensions, or 3 without the batch"
         )
     return layout.index("s")
 
@@ -252,8 +257,8 @@ def _dim(query: torch.Tensor, cos: torch.Tensor, dim: int | None) -> int:
     found = (2 * width if 2 * width <= size else width) if dim is None else dim
     if found % 2 or found > size or found not in (width, 2 * width):
         raise ValueError(
-            f"rotary: tables {width} wide do not turn {found} of the {size} elements of a head; an even number up "
-            "to that is needed, the width or twice that"
+            f"rotary: tables of width {width} cannot rotate {found} of the {size} elements of a head; "
+            "dim must be even, at most the head size, and once or twice the width"
         )
     return found
 
@@ -261,14 +266,14 @@ def _dim(query: torch.Tensor, cos: torch.Tensor, dim: int | None) -> int:
 def _check(query: Any, key: Any, cos: Any, sin: Any, seq_dim: int, dim: int, heads: int | None) -> None:
     if cos.shape != sin.shape or cos.dim() not in (2, 3):
         raise ValueError(
-            f"rotary: cos has shape {tuple(cos.shape)} and sin {tuple(sin.shape)}; both have to be [rows, width] or "
+            f"rotary: cos has shape {tuple(cos.shape)} and sin {tuple(sin.shape)}; both must be [rows, width] or "
             "[batch, rows, width]"
         )
     if torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad):
-        raise ValueError("rotary: cos and sin want a gradient and there is none; detach() them")
+        raise ValueError("rotary: cos and sin require a gradient and get none; pass them detached")
     head_dim = query.dim() - 1 - seq_dim
     if heads is not None and not 0 <= heads <= query.size(head_dim):
-        raise ValueError(f"rotary: {heads} heads are to be turned of {query.size(head_dim)}")
+        raise ValueError(f"rotary: heads is {heads}; it must be from 0 to {query.size(head_dim)}")
     if key is None:
         return
     alike = key.dim() == query.dim() and all(
@@ -277,5 +282,5 @@ def _check(query: Any, key: Any, cos: Any, sin: Any, seq_dim: int, dim: int, hea
     if not alike or key.dtype != query.dtype:
         raise ValueError(
             f"rotary: key is {key.dtype} {tuple(key.shape)} and query is {query.dtype} {tuple(query.shape)}; they "
-            "may differ in the number of heads alone"
+            "may differ only in the number of heads"
         )

@@ -1,4 +1,4 @@
-"""Softmax of attention scores that are scaled and masked on the way, as Megatron-LM's fused kernels have it."""
+"""Fused scale, mask and softmax of attention scores, like Megatron-LM's fused kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.ops.operators import operator
 
 
 def _hidden(scores: torch.Tensor) -> torch.Tensor:
-    """Bool [queries, keys]: what a query may not see if the last of them sees all keys."""
+    """Causal mask, bool [queries, keys], True where hidden; the last query sees all keys."""
     queries, keys = scores.shape[-2:]
     everything = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
     return everything.triu(keys - queries + 1)
@@ -30,7 +30,7 @@ def _softmax(input: torch.Tensor, mask: torch.Tensor | None, scale: float, causa
         return torch.empty_like(input, memory_format=torch.contiguous_format)
     masked_out = wide.amax(-1, keepdim=True) == float("-inf")
     out = wide.softmax(-1).masked_fill(masked_out, 0)
-    # A row of NaN is one of zeros where it is masked, as the fused kernels do not look there.
+    # Masked elements of a NaN row are 0, because the fused kernels do not read them.
     return (out.masked_fill(_hidden(input), 0) if causal else out).to(input.dtype)
 
 
@@ -38,7 +38,7 @@ def _softmax(input: torch.Tensor, mask: torch.Tensor | None, scale: float, causa
 def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, scale: float, causal: bool) -> torch.Tensor:
     kind = torch.promote_types(out.dtype, torch.float32)
     slope, wide = grad.to(kind), out.to(kind)
-    if causal:  # not looked at there, as in the fused kernels
+    if causal:  # the fused kernels do not read masked elements
         slope, wide = slope.masked_fill(_hidden(out), 0), wide.masked_fill(_hidden(out), 0)
     product = slope * wide
     return ((product - wide * product.sum(-1, keepdim=True)) * scale).to(out.dtype)
@@ -69,30 +69,28 @@ def scaled_masked_softmax(
     scale: float = 1.0,
     causal: bool = False,
 ) -> torch.Tensor:
-    """``softmax(scale * input)`` over the keys, those masked out left aside; computed in float32 at least.
+    """``softmax(scale * input)`` over the visible keys, computed in float32 or wider.
 
-    Megatron-LM's three kernels in one: scaled, scaled and masked, scaled and upper-triangular masked. A row that
-    is masked out altogether, or is -inf throughout, gives zeros, as there; masked scores count as -inf, where
-    Megatron-LM has -10000. Scores that are masked out are not looked at: NaN is hidden by the mask too.
+    Covers Megatron-LM's three kernels: scaled, scaled and masked, scaled and upper-triangular masked. A row that is
+    fully masked, or -inf throughout, gives zeros, as there. Masked scores count as -inf, where Megatron-LM uses
+    -10000; even a NaN is masked.
 
     Args:
         input: scores [..., queries, keys], float16, bfloat16, float32 or float64.
-        mask: bool, True where a score is masked out; of a shape that broadcasts to the input's, such as
-            [batch, 1, queries, keys] for all heads.
+        mask: bool, True where a score is masked; broadcastable to the input, such as [batch, 1, queries, keys].
         scale: factor of the scores.
-        causal: also mask the upper triangle, aligned at the bottom right: the last query sees every key, each
-            query before it one key fewer.
+        causal: also mask the upper triangle, aligned at the bottom right: the last query sees every key.
 
     Returns:
         Contiguous tensor of the input's shape and dtype (under autocast too).
 
     Raises:
-        ValueError: the mask is not bool or does not broadcast to the input, or the input has fewer than two
+        ValueError: the mask is not bool or not broadcastable to the input, or the input has fewer than two
             dimensions.
     """
     if input.dim() < 2:
         raise ValueError(
-            f"scaled_masked_softmax: input has shape {tuple(input.shape)}; it has to be [..., queries, keys]"
+            f"scaled_masked_softmax: input has shape {tuple(input.shape)}; it must be [..., queries, keys]"
         )
     if mask is not None:
         _check_mask(input, mask)
@@ -102,22 +100,22 @@ def scaled_masked_softmax(
 def _check_mask(input: torch.Tensor, mask: torch.Tensor) -> None:
     if mask.dtype != torch.bool:
         raise ValueError(
-            f"scaled_masked_softmax: the mask is {mask.dtype}; it has to be bool, True where a score is masked out"
+            f"scaled_masked_softmax: the mask is {mask.dtype}; it must be bool, True where a score is masked"
         )
     sizes = zip(reversed(mask.shape), reversed(input.shape), strict=False)
     if mask.dim() > input.dim() or any(ours not in (1, theirs) for ours, theirs in sizes):
         raise ValueError(
             f"scaled_masked_softmax: mask has shape {tuple(mask.shape)} and input {tuple(input.shape)}; "
-            "each dimension of the mask, from the last on, has to be 1 or the input's"
+            "the mask must be broadcastable to the input"
         )
 
 
 class ScaledMaskedSoftmax(nn.Module):
-    """:func:`scaled_masked_softmax` with a fixed scale, as Megatron-LM's ``FusedScaleMaskSoftmax``.
+    """:func:`scaled_masked_softmax` with a fixed scale, like Megatron-LM's ``FusedScaleMaskSoftmax``.
 
     Args:
         scale: factor of the scores; None is 1.
-        causal: mask the upper triangle, with or without a mask.
+        causal: mask the upper triangle too.
     """
 
     def __init__(self, scale: float | None = None, causal: bool = False) -> None:
@@ -126,9 +124,9 @@ class ScaledMaskedSoftmax(nn.Module):
         self.causal = causal
 
     def forward(self, input: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Probabilities of scores [..., queries, keys]."""
+        """Probabilities for scores [..., queries, keys]."""
         return scaled_masked_softmax(input, mask, self.scale, self.causal)
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return f"scale={self.scale}, causal={self.causal}"

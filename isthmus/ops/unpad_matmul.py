@@ -1,4 +1,4 @@
-"""Products of the heads of sequences of different lengths: scores from queries and keys, context from scores."""
+"""Batched matrix products of packed sequences: scores from queries and keys, context from scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.ops.operators import operator
 
 
 class _Place(NamedTuple):
-    """Where the matrices of one operand lie: rows and columns as stored, from row to row, from head to head."""
+    """Layout of the matrices of one operand: stored rows and columns, row pitch, head stride."""
 
     rows: Sequence[int]
     columns: Sequence[int]
@@ -21,7 +21,7 @@ class _Place(NamedTuple):
     stride: Sequence[int]
 
     def views(self, flat: torch.Tensor, heads: int) -> list[torch.Tensor]:
-        """[heads, rows, columns] of each sequence."""
+        """The matrices of each sequence, [heads, rows, columns]."""
         first, found = flat.storage_offset(), []
         for rows, columns, pitch, stride in zip(*self, strict=True):
             found.append(flat.as_strided((heads, rows, columns), (stride, pitch, 1), first))
@@ -29,11 +29,11 @@ class _Place(NamedTuple):
         return found
 
     def check(self, name: str, flat: torch.Tensor | None, heads: int) -> None:
-        """Every element of the operand belongs to one matrix."""
+        """Check that every element of the operand belongs to exactly one matrix."""
         total = heads * sum(r * c for r, c in zip(self.rows, self.columns, strict=True))
         if flat is not None and flat.numel() != total:
             raise ValueError(
-                f"unpad_strided_batch_matmul: {name} has {flat.numel()} elements; its matrices {total}"
+                f"unpad_strided_batch_matmul: {name} has {flat.numel()} elements; its matrices have {total}"
             )
         for i, (rows, columns, pitch, stride) in enumerate(zip(*self, strict=True)):
             last = (rows - 1) * pitch + (heads - 1) * stride + columns
@@ -42,7 +42,7 @@ class _Place(NamedTuple):
             if rows * columns and (last > heads * rows * columns or not (blocks or side_by_side)):
                 raise ValueError(
                     f"unpad_strided_batch_matmul: the matrices of {name} for sequence {i} are {rows} x {columns}, "
-                    f"rows {pitch} apart and heads {stride} apart: they overlap or go beyond their "
+                    f"with row pitch {pitch} and head stride {stride}; they overlap or exceed their "
                     f"{heads * rows * columns} elements"
                 )
 
@@ -146,12 +146,12 @@ def unpad_strided_batch_matmul(
     batch: int,
     heads: int,
 ) -> torch.Tensor:
-    """``C = op(A) op(B)`` for each sequence and head, of matrices that lie in flat tensors.
+    """``C = op(A) op(B)`` for each sequence and head, of matrices in flat tensors.
 
-    The matrices of sequence i begin where those of the sequences before it end; head t is ``t * stride[i]`` further,
-    and its rows are ``ld[i]`` apart. Scores of queries and keys [total, heads * d] are ``trans_b``, m = n = s, k = d,
-    lda = ldb = heads * d, stride_a = stride_b = d, ldc = s, stride_c = s * s; the context is scores times values,
-    m = k = s, n = d, ldc = heads * d, stride_c = d.
+    The matrices of sequence i follow those of the sequences before it; head t starts ``t * stride[i]`` elements
+    later, and its rows are ``ld[i]`` elements apart. For scores of queries and keys [total, heads * d]: ``trans_b``,
+    m = n = s, k = d, lda = ldb = heads * d, stride_a = stride_b = d, ldc = s, stride_c = s * s. For the context
+    (scores times values): m = k = s, n = d, ldc = heads * d, stride_c = d.
 
     Args:
         a: heads * sum(m * k) elements of any shape, float16, bfloat16, float32 or float64.
@@ -161,20 +161,20 @@ def unpad_strided_batch_matmul(
         m: rows of C, for each sequence.
         k: columns of op(A).
         n: columns of C.
-        lda: elements from row to row of ``a`` as stored.
-        ldb: of ``b``.
-        ldc: of C.
-        stride_a: elements from head to head of ``a``.
-        stride_b: of ``b``.
-        stride_c: of C.
+        lda: row pitch of ``a`` as stored, in elements.
+        ldb: row pitch of ``b``.
+        ldc: row pitch of C.
+        stride_a: head stride of ``a``, in elements.
+        stride_b: head stride of ``b``.
+        stride_c: head stride of C.
         batch: number of sequences.
-        heads: of the attention.
+        heads: number of heads.
 
     Returns:
         [heads * sum(m * n)].
 
     Raises:
-        ValueError: the lists are not of ``batch`` numbers from 0 on, or do not fit the tensors or each other.
+        ValueError: a list does not have ``batch`` numbers from 0 on, or the lists do not match the tensors.
     """
     given = (m, k, n, lda, ldb, ldc, stride_a, stride_b, stride_c)
     names = ("m", "k", "n", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
@@ -182,11 +182,13 @@ def unpad_strided_batch_matmul(
     for name, numbers in zip(names, sizes, strict=True):
         if not batch or len(numbers) != batch or any(each < 0 for each in numbers):
             raise ValueError(
-                f"unpad_strided_batch_matmul: {name} is {numbers}; it needs {batch} numbers from 0 on"
+                f"unpad_strided_batch_matmul: {name} is {numbers}; it must be {batch} numbers from 0 on"
             )
     a, b = autocast.lower(a, b)
     if a.dtype != b.dtype:
-        raise ValueError(f"unpad_strided_batch_matmul: a is {a.dtype} and b {b.dtype}; they have to be alike")
+        raise ValueError(
+            f"unpad_strided_batch_matmul: a is {a.dtype} and b {b.dtype}; they must have one dtype"
+        )
     for operand, place, flat in zip(
         ("a", "b", "C"), _places(trans_a, trans_b, sizes), (a, b, None), strict=True
     ):

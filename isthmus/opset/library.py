@@ -142,7 +142,7 @@ class Library:
 
         Args:
             name: the overload.
-            schema: its schema; None for an operator of an extension, whose function has to be raw.
+            schema: its schema; None for an operator of an extension, whose function must be raw.
 
         Raises:
             ValueError: there is no schema to unpack the arguments by, or the function does not take its arguments.
@@ -153,7 +153,7 @@ class Library:
             return entry.function
         if schema is None:
             raise ValueError(
-                f"library {self.name}, {name}: without a schema in the opset it has to be raw=True"
+                f"library {self.name}, {name}: without a schema in the opset it must be raw=True"
             )
         unpack = Unpacker(schema)
 

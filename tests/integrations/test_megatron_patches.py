@@ -113,7 +113,7 @@ def test_modules_that_are_gone_or_broken_are_reported():
 def test_megatron_before_the_adaptor_is_refused():
     done = run("import megatron.core\nimport isthmus.megatron")
     assert done.returncode == 1
-    assert "isthmus.megatron has to be imported before megatron.core" in done.stderr
+    assert "isthmus.megatron must be imported before megatron.core" in done.stderr
 
 
 def test_run_megatron_needs_no_line_in_the_script(tmp_path):

@@ -92,7 +92,7 @@ def test_the_module():
 @on_each_device
 def test_autocast_takes_the_wider_dtype(device):
     gate, up = torch.randn(4, 8, device=device, dtype=torch.bfloat16), torch.randn(4, 8, device=device)
-    with pytest.raises(ValueError, match="have to be alike"):
+    with pytest.raises(ValueError, match="must have the same shape and dtype"):
         ops.swiglu(gate, up)
     with torch.autocast(device, dtype=torch.bfloat16):
         assert ops.swiglu(gate, up).dtype == torch.float32
@@ -101,7 +101,7 @@ def test_autocast_takes_the_wider_dtype(device):
 def test_what_cannot_be_halved_is_refused():
     with pytest.raises(ValueError, match="has 5 elements along dimension -1"):
         ops.swiglu(torch.randn(2, 5))
-    with pytest.raises(ValueError, match="have to be alike"):
+    with pytest.raises(ValueError, match="must have the same shape and dtype"):
         ops.swiglu(torch.randn(2, 5), torch.randn(5))
 
 

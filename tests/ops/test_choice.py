@@ -15,7 +15,7 @@ X, W = torch.randn(3, 8), torch.ones(8)
 def test_which_names_the_implementation_and_computes_nothing():
     choice = ops.which("add_rms_norm", X, X, W)
     assert (choice.operator, choice.implementation, choice.refused) == ("add_rms_norm", "cpu", {})
-    assert str(choice) == "add_rms_norm: cpu (the first that serves cpu)"
+    assert str(choice) == "add_rms_norm: cpu (the first that supports cpu)"
 
 
 def test_a_refusal_is_named_and_logged_once(caplog):
@@ -51,22 +51,25 @@ def test_what_is_forced_and_does_not_serve_the_call_raises():
     tensor = X.to(torch.float8_e5m2)
     with (
         ops.use("rms_norm", "cpu"),
-        pytest.raises(ValueError, match=r"does not serve .*no kernel for torch.float8"),
+        pytest.raises(ValueError, match=r"does not support .*no kernel for torch.float8"),
     ):
         ops.rms_norm(tensor)
 
 
 @pytest.mark.parametrize(
     ("name", "implementation", "message"),
-    [("rms_nrm", "cpu", "no operator 'rms_nrm'; it has "), ("rms_norm", "cuda", "it has cpu, composite")],
+    [
+        ("rms_nrm", "cpu", "unknown operator 'rms_nrm'; expected one of "),
+        ("rms_norm", "cuda", "expected one of cpu, composite"),
+    ],
 )
-def test_use_of_what_there_is_not(name, implementation, message):
+def test_use_of_an_unknown_name(name, implementation, message):
     with pytest.raises(ValueError, match=message):
         ops.use(name, implementation)
 
 
-def test_which_of_what_there_is_not():
-    with pytest.raises(ValueError, match=r"isthmus\.ops has no 'rms_nrm'; it has "):
+def test_which_of_an_unknown_function():
+    with pytest.raises(ValueError, match=r"isthmus\.ops: unknown function 'rms_nrm'; expected one of "):
         ops.which("rms_nrm", X)
 
 
@@ -108,5 +111,5 @@ def test_without_kernels_for_this_processor_the_composite_serves():
         """,
         ATEN_CPU_CAPABILITY="default",
     )
-    built_for_less = "rms_norm: cpu (the first that serves cpu)"
+    built_for_less = "rms_norm: cpu (the first that supports cpu)"
     assert said == built_for_less or ("composite" in said and "this process has DEFAULT" in said)

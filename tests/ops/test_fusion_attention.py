@@ -130,5 +130,5 @@ def test_what_does_not_fit_is_refused():
         ops.fusion_attention(q, k, v, HEADS, "BSH")
     with pytest.raises(ValueError, match="TND needs actual_seq_qlen"):
         ops.fusion_attention(*(each[0].transpose(0, 1) for each in (q, k, v)), HEADS, "TND")
-    with pytest.raises(ValueError, match="are of TND"):
+    with pytest.raises(ValueError, match="are for layout TND"):
         ops.fusion_attention(q, k, v, HEADS, "BNSD", actual_seq_qlen=[1])

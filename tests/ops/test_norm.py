@@ -92,7 +92,7 @@ def test_the_module_with_and_without_a_residual():
 def test_autocast_keeps_the_wider_residual(device):
     x = torch.randn(4, 8, device=device, dtype=torch.bfloat16)
     residual = torch.randn(4, 8, device=device)
-    with pytest.raises(ValueError, match="have to be alike"):
+    with pytest.raises(ValueError, match="must have the same shape and dtype"):
         ops.add_rms_norm(x, residual)
     with torch.autocast(device, dtype=torch.bfloat16):
         out, total = ops.add_rms_norm(x, residual)

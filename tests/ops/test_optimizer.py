@@ -194,7 +194,7 @@ def test_a_learning_rate_in_a_tensor_and_parameters_without_gradient():
 
 
 def test_what_is_wrong_is_said():
-    with pytest.raises(ValueError, match="max_norm is 0; give a limit above 0"):
+    with pytest.raises(ValueError, match="max_norm is 0; it must be positive"):
         ops.AdamW(parameters(), max_norm=0)
     mine = _with_gradients(parameters())
     mine[0].grad[0, 0] = float("nan")

@@ -229,12 +229,12 @@ def test_the_module():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layout": "sbhd"}, "neither 'bshd' nor 'bhsd'"),
-        ({"dim": 6}, "tables 4 wide do not turn 6 of the 8"),
-        ({"heads": 4}, "4 heads are to be turned of 3"),
-        ({"cos": torch.ones(5, 4, requires_grad=True)}, "want a gradient"),
+        ({"layout": "sbhd"}, "unknown layout 'sbhd'"),
+        ({"dim": 6}, "tables of width 4 cannot rotate 6 of the 8"),
+        ({"heads": 4}, "heads is 4; it must be from 0 to 3"),
+        ({"cos": torch.ones(5, 4, requires_grad=True)}, "require a gradient"),
         ({"cos": torch.ones(4, 4)}, "cos has shape"),
-        ({"query": torch.ones(5, 8)}, "needs 4 dimensions, or 3"),
+        ({"query": torch.ones(5, 8)}, "must have 4 dimensions, or 3"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
@@ -252,7 +252,7 @@ def test_positions_and_rows_beyond_the_tables(implementation):
                 ops.rotary(x, cos, sin, positions=torch.tensor([[0, bad, 1]]))
     with pytest.raises(ValueError, match="5 rows for 3 tokens from position 3"):
         ops.apply_rotary_emb(x, cos, sin, seqlen_offsets=3)
-    with pytest.raises(ValueError, match="max_seqlen is not"):
+    with pytest.raises(ValueError, match="cu_seqlens needs max_seqlen"):
         ops.apply_rotary_emb(x[0], cos, sin, cu_seqlens=torch.tensor([0, 3]))
     with pytest.raises(ValueError, match="key is"):
         ops.rotary_qk(x, x[:, :2], cos, sin)

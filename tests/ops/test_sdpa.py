@@ -87,7 +87,7 @@ def test_forward_and_backward_against_math_in_float64(patched, case, contiguous)
 @in_each_dtype
 def test_each_dtype(patched, dtype):
     inputs = [heads(4, QUERIES, 16, dtype), heads(4, KEYS, 16, dtype), heads(4, KEYS, 16, dtype)]
-    with ops.use("attention", "cpu"):  # which raises where it does not serve
+    with ops.use("attention", "cpu"):  # which raises if unsupported
         against_float64(lambda *x: sdpa(*x, is_causal=True), lambda *x: math(*x, is_causal=True), inputs, 2)
 
 
@@ -252,7 +252,7 @@ def test_a_chip_whose_library_has_the_kernel_takes_it_unasked():
     )
     first, second = said.splitlines()
     assert first == "{'route': 'kernel', 'calls': 3}"
-    assert "the chip's own operator library" in second
+    assert "the chip's operator library" in second
 
 
 def test_isthmus_run_patches_it(tmp_path):

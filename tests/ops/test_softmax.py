@@ -96,7 +96,7 @@ def test_the_module():
 
 def test_wrong_arguments_are_refused():
     scores = torch.randn(2, 4, 4)
-    with pytest.raises(ValueError, match=r"the mask is torch.float32; it has to be bool"):
+    with pytest.raises(ValueError, match=r"the mask is torch.float32; it must be bool"):
         ops.scaled_masked_softmax(scores, torch.zeros(4, 4))
     with pytest.raises(ValueError, match=r"mask has shape \(3, 4\) and input \(2, 4, 4\)"):
         ops.scaled_masked_softmax(scores, torch.zeros(3, 4, dtype=torch.bool))

@@ -54,7 +54,7 @@ def test_which_and_use_name_it():
     """
     names, which, error = output(code, TRITON_INTERPRET="1").splitlines()
     assert names == "['cpu', 'triton', 'composite']" and which == "triton"
-    assert "is to use 'triton', which does not serve this call: no kernel for torch.float8_e5m2" in error
+    assert "is forced to 'triton', which does not support this call: no kernel for torch.float8_e5m2" in error
 
 
 def test_not_offered_where_no_tensor_can_take_it():

@@ -184,22 +184,22 @@ def test_gradients_of_products_however_they_lie(device, trans_a, trans_b):
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(
-        ValueError, match=r"seq_len is \[3, 5\]; it needs at least one length, each from 0 to 4"
+        ValueError, match=r"seq_len is \[3, 5\]; it must have at least one length, each from 0 to 4"
     ):
         ops.unpad_seqlen(torch.ones(2, 4, 3), [3, 5], 4)
     with pytest.raises(ValueError, match="lengths add up to 7"):
         ops.pad_seqlen(torch.ones(6, 3), [3, 4], 4)
     with pytest.raises(ValueError, match="for 1 sequences"):
         ops.unpad_gen_attention_mask(torch.ones(2, 1, 4, 4), [3], 1)
-    with pytest.raises(ValueError, match="2 heads and these lengths have 26 scores"):
+    with pytest.raises(ValueError, match="2 heads and these lengths need 26 scores"):
         ops.unpad_softmax(torch.ones(25), [3, 2], 2)
-    with pytest.raises(ValueError, match=r"query has shape \(5, 8\); it needs \[4, heads \* 4\]"):
+    with pytest.raises(ValueError, match=r"query has shape \(5, 8\); it must be \[4, heads \* 4\]"):
         ops.unpad_rope(torch.ones(5, 8), torch.ones(5, 8), torch.ones(4, 4), torch.ones(4, 4), [3, 1])
     scores, _ = layouts([3, 1], 2, 4)
     q = torch.ones(4, 8)
-    with pytest.raises(ValueError, match="a has 24 elements; its matrices 32"):
+    with pytest.raises(ValueError, match="a has 24 elements; its matrices have 32"):
         ops.unpad_strided_batch_matmul(q[:3], q, False, True, *scores, 2, 2)
-    with pytest.raises(ValueError, match="it needs 3 numbers"):
+    with pytest.raises(ValueError, match="it must be 3 numbers"):
         ops.unpad_strided_batch_matmul(q, q, False, True, *scores, 3, 2)
     overlapping = (*scores[:8], [0, 0])
     with pytest.raises(ValueError, match="matrices of C for sequence 0 are 3 x 3"):

@@ -1,4 +1,4 @@
-"""Patches of which each is applied or reported: a library moves on, and what moved must not take the rest along."""
+"""Apply patches one by one; report those that do not match the installed version of a library."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FEATURE = "ops"
 
 
 class Attempt:
-    """A :class:`isthmus._support.patches.Scope` that goes on after a refusal.
+    """A :class:`isthmus._support.patches.Scope` that continues after a patch fails.
 
     Attributes:
-        scope: the patches that were applied.
-        left: what was not, with the reason, by target.
+        scope: the applied patches.
+        left: reasons why targets were not patched, by target.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Attempt:
     def replace(
         self, target: str, make: Callable[[Any], Any], reason: str, expects: tuple[str, ...] = ()
     ) -> None:
-        """Replace an attribute of a module or a class by ``make(what was there)``.
+        """Replace an attribute of a module or a class by ``make(original)``.
 
         Args:
             target: dotted name.
@@ -49,12 +49,12 @@ class Attempt:
         reason: str,
         expects: tuple[str, ...] = (),
     ) -> None:
-        """Replace an entry of a library's registry by ``make(what was there)``.
+        """Replace an entry of a library's registry by ``make(original)``.
 
         Args:
-            registry: holds the entry.
-            write: enters a value under a key, by the library's own hook.
-            key: of the entry.
+            registry: mapping with the entry.
+            write: the library's function that stores a value under a key.
+            key: key of the entry.
             make: builds the replacement from the original.
             target: dotted name of the registry.
             reason: one line.
@@ -75,5 +75,5 @@ class Attempt:
     def _free(self, target: str) -> bool:
         taken = any(each.target == target for each in patches.active(FEATURE))
         if taken:
-            self.left[target] = "replaced already"
+            self.left[target] = "already replaced"
         return not taken

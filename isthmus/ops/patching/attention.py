@@ -1,4 +1,4 @@
-"""transformers' ``sdpa`` attention by the flash attention of isthmus.ops."""
+"""transformers' ``sdpa`` attention, computed by isthmus.ops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from isthmus.ops.attention import attend
 
 
 def sdpa(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``sdpa_attention_forward``; grouped key heads are not repeated, dropout and masks keep the fused kernel.
+    """Replacement for ``sdpa_attention_forward``, fused also with grouped key heads, masks and dropout.
 
-    A position bias, a paged cache and a soft cap stay with the original, which serves or refuses them.
+    Calls with a position bias, a paged cache or a softcap use the original.
     """
 
     @functools.wraps(original)
@@ -36,10 +36,10 @@ def sdpa(original: Callable[..., Any]) -> Callable[..., Any]:
         queries = query.shape[2]
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
         causal = queries > 1 and attention_mask is None and causal
-        if causal:  # of an empty static cache only the beginning is filled
+        if causal:  # only the beginning of a new static cache is filled
             key, value = key[:, :, :queries], value[:, :, :queries]
         mask, bias = None, attention_mask
-        if bias is not None and bias.dtype == torch.bool:  # True is seen
+        if bias is not None and bias.dtype == torch.bool:  # True marks visible keys
             mask, bias = ~bias, None
         out, _ = attend(
             query.transpose(1, 2),

@@ -1,6 +1,6 @@
-"""Forwards of the modules that LLaMA and its kin, and BERT, are made of, by the operators.
+"""Replacements for the forward methods of LLaMA-like and BERT modules.
 
-Each takes and returns what the original does, dtypes included; it goes to the original for what it does not serve.
+Each has the signature and result dtypes of the original, and calls the original where it does not apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 
 def norm(original: Function) -> Function:
-    """``LlamaRMSNorm.forward``; with a residual it returns the normalised sum and the sum."""
+    """Replacement for ``LlamaRMSNorm.forward``; with a residual it returns (normalized sum, sum)."""
 
     @functools.wraps(original)
     def forward(self: Any, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
@@ -37,10 +37,10 @@ def norm(original: Function) -> Function:
 
 
 def decoder_layer(norm_class: type) -> Callable[[Function], Function]:
-    """``LlamaDecoderLayer.forward``: the first of its two sums and the norm behind it are one operator.
+    """Replacement for ``LlamaDecoderLayer.forward`` that fuses the first residual addition with its norm.
 
     Args:
-        norm_class: whose forward is :func:`norm`; a layer that has another norm keeps its own forward.
+        norm_class: class whose forward is :func:`norm`; layers with another norm use the original forward.
     """
 
     def make(original: Function) -> Function:
@@ -75,9 +75,9 @@ def decoder_layer(norm_class: type) -> Callable[[Function], Function]:
 
 
 def add_layer_norm(original: Function) -> Function:
-    """``BertSelfOutput.forward``: dropout, sum and layer norm are one operator where all is of one dtype.
+    """Replacement for ``BertSelfOutput.forward`` that fuses dropout, sum and layer norm for tensors of one dtype.
 
-    Dropout draws another mask than ``torch.nn.Dropout`` from the same seed. Modules with hooks are called.
+    From the same seed, dropout draws another mask than ``torch.nn.Dropout``. Modules with hooks are not fused.
     """
 
     @functools.wraps(original)
@@ -96,7 +96,7 @@ def add_layer_norm(original: Function) -> Function:
 
 
 def _is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
-    """Whether a module is of that very class and nothing listens to its calls."""
+    """Whether a module has exactly this class, no hooks and no own ``forward``."""
     hooks = (
         module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
     )  # fmt: skip
@@ -104,7 +104,7 @@ def _is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
 
 
 def gated_mlp(original: Function) -> Function:
-    """``LlamaMLP.forward`` where its activation is SiLU."""
+    """Replacement for ``LlamaMLP.forward`` with SiLU activation."""
 
     @functools.wraps(original)
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -116,7 +116,7 @@ def gated_mlp(original: Function) -> Function:
 
 
 def rotary_embedding(original: Function) -> Function:
-    """``apply_rotary_pos_emb``; under autocast its results stay in the dtype of query and key."""
+    """Replacement for ``apply_rotary_pos_emb``; under autocast results keep the dtype of query and key."""
 
     @functools.wraps(original)
     def rotate(

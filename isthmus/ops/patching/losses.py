@@ -1,4 +1,4 @@
-"""transformers' losses over a vocabulary by cross_entropy, which needs no copy of the logits in float32."""
+"""transformers' losses by cross_entropy, which needs no float32 copy of the logits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.ops.cross_entropy import cross_entropy
 def _loss(
     logits: torch.Tensor, target: torch.Tensor, items: torch.Tensor | int | None, ignore_index: int
 ) -> torch.Tensor:
-    """The mean over what is not ignored, or the sum over the items of a whole batch."""
+    """The mean over targets that are not ignored, or the sum divided by the items of the batch."""
     target = target.to(logits.device)
     reduction = "mean" if items is None else "sum"
     loss = cross_entropy(logits, target, ignore_index=ignore_index, reduction=reduction)
@@ -27,9 +27,9 @@ def _loss(
 
 @functools.cache
 def causal(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``ForCausalLMLoss``: the target of a token is the next one.
+    """Replacement for ``ForCausalLMLoss``: the target of a token is the next token.
 
-    One original has one replacement: Trainer knows by identity that a loss moves its targets, and counts by that.
+    Cached, because Trainer compares losses by identity to count the shifted targets.
     """
 
     @functools.wraps(original)
@@ -51,7 +51,7 @@ def causal(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def masked(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``ForMaskedLMLoss``."""
+    """Replacement for ``ForMaskedLMLoss``."""
 
     @functools.wraps(original)
     def loss(
@@ -68,19 +68,15 @@ def masked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def module(original: type[nn.CrossEntropyLoss]) -> type[nn.CrossEntropyLoss]:
-    """``torch.nn.CrossEntropyLoss`` for the module of a model; what is not [rows, classes] goes to the original."""
+    """Replacement for ``torch.nn.CrossEntropyLoss`` for inputs [rows, classes]."""
 
     class CrossEntropyLoss(original):  # type: ignore[valid-type, misc]
-        """:class:`torch.nn.CrossEntropyLoss` by isthmus.ops where that has the same."""
+        """:class:`torch.nn.CrossEntropyLoss`, computed by isthmus.ops where it applies."""
 
         def forward(self, input: torch.Tensor, target: torch.Tensor) -> Any:
-            """The loss of [rows, classes] and the class of each row."""
-            if (
-                self.weight is not None
-                or input.dim() != 2
-                or target.dtype != torch.int64
-                or target.dim() != 1
-            ):
+            """The loss of logits [rows, classes] and targets [rows]."""
+            indices = target.dtype == torch.int64 and target.dim() == 1
+            if self.weight is not None or input.dim() != 2 or not indices:
                 return super().forward(input, target)
             loss = cross_entropy(
                 input,

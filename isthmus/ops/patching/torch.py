@@ -1,4 +1,4 @@
-"""What is replaced in PyTorch itself: the attention of the chip. Other devices keep PyTorch's."""
+"""Replacements in PyTorch: scaled_dot_product_attention on the chip."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ _ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 
 
 def _attention(attempt: Attempt) -> None:
-    """Code that was compiled before keeps the attention that it was compiled with."""
+    """Code compiled before this call keeps its attention."""
     accelerator = torch.accelerator.current_accelerator()
     module = torch.get_device_module(accelerator) if accelerator is not None else None
     request = getattr(module, "set_fused_attention", None)
     if accelerator is None or module is None or request is None:
-        attempt.left[_ATTENTION] = (
-            "there is no chip, and PyTorch chooses the attention of other devices itself"
-        )
+        attempt.left[_ATTENTION] = "no chip available; other devices use PyTorch's own attention"
     elif module.fused_attention():
-        attempt.left[_ATTENTION] = "replaced already, by another call or by the chip's own operator library"
+        attempt.left[_ATTENTION] = "already replaced, by another call or by the chip's operator library"
     else:
         request(True)
         attempt.scope.record(

@@ -1,7 +1,7 @@
-"""What is replaced in Hugging Face's transformers, part by part.
+"""Replacements in Hugging Face's transformers, by part.
 
-Attention and losses have registries, which are used. The kernel mapping for layers (``use_kernel_forward_from_hub``)
-works only with the package ``kernels`` and for models that ask for it, so layers are replaced in their classes.
+Attention and losses use the library's registries. Layers are patched in their classes, because the library's kernel
+mapping (``use_kernel_forward_from_hub``) needs the package ``kernels`` and models that opt in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from isthmus._support.patches import resolve
 from isthmus.ops.patching import attention, layers, losses
 from isthmus.ops.patching.attempt import Attempt
 
-# Class prefixes of the models that are made like LLaMA, by the name of their package.
+# Class prefixes of LLaMA-like models, by package.
 LIKE_LLAMA = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}
 
 
@@ -32,18 +32,18 @@ def _norm(attempt: Attempt) -> None:
 
 
 def _residual(attempt: Attempt) -> None:
-    """After the norms, of which those like LLaMA's have to take a residual."""
+    """Must run after ``_norm``: the replaced norms accept a residual."""
     replaced = {each.target for each in attempt.scope.patches}
     for family in LIKE_LLAMA:
         target, norm = _class(family, "DecoderLayer.forward"), _class(family, "RMSNorm")
         if f"{norm}.forward" not in replaced:
-            attempt.left[target] = f"{norm}.forward is not replaced by this call"
+            attempt.left[target] = f"needs {norm}.forward, which is not replaced by this call"
             continue
         owner, name = resolve(norm)
         attempt.replace(
             target,
             layers.decoder_layer(getattr(owner, name)),
-            "the sum after attention and the norm behind it in one pass (add_rms_norm)",
+            "the sum after attention and its norm in one pass (add_rms_norm)",
             expects=(
                 "self", "hidden_states", "attention_mask", "position_ids", "past_key_values", "use_cache",
                 "position_embeddings",
@@ -97,7 +97,7 @@ def _loss(attempt: Attempt) -> None:
     from transformers.loss import loss_utils
 
     arguments = ("logits", "labels", "vocab_size", "num_items_in_batch", "ignore_index")
-    reason = "the logits are read once each way, and not copied to float32 (cross_entropy)"
+    reason = "reads the logits once each way, without a float32 copy (cross_entropy)"
     makers: dict[str, Callable[[Any], Any]] = {"ForCausalLM": losses.causal, "ForMaskedLM": losses.masked}
     for name, make in makers.items():
         original = loss_utils.LOSS_MAPPING.get(name)
@@ -115,13 +115,13 @@ def _loss(attempt: Attempt) -> None:
     attempt.replace(
         "transformers.trainer.ForCausalLMLoss",
         losses.causal,
-        "Trainer compares the loss of a model with it, to count the targets of a batch",
+        "Trainer compares a model's loss with it to count the targets of a batch",
         expects=arguments,
     )
     attempt.replace(
         _class("bert", "CrossEntropyLoss"),
         losses.module,
-        "the logits are read once each way (cross_entropy)",
+        "reads the logits once each way (cross_entropy)",
         expects=("weight",),
     )
 

@@ -1,7 +1,7 @@
-"""Implementations by Triton kernels, for CUDA devices; Triton is imported at the first call that takes one.
+"""Triton kernels for CUDA devices; Triton is imported on the first call that uses one.
 
-They are registered where PyTorch is built for such devices, and under ``TRITON_INTERPRET=1``: there Triton runs its
-kernels on CPU tensors, slowly, and ``use("rms_norm", "triton")`` takes them.
+The kernels are registered if PyTorch is built for CUDA or ROCm, or under ``TRITON_INTERPRET=1``, where Triton
+interprets them on CPU tensors (slow) and ``use("rms_norm", "triton")`` selects them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from typing import Any
 
 import torch
 
+from isthmus.ops.cpu import floats
 from isthmus.ops.operators import Implementation, Operator, operators
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-# Elements of a row that one program holds at once.
-WIDEST_ROW = 65536
 _FAMILIES = {
     "norm": ("rms_norm", "add_rms_norm", "rms_norm_backward"),
     "activation": ("swiglu", "swiglu_backward"),
@@ -35,31 +33,25 @@ _FAMILIES = {
 
 
 def interpreted() -> bool:
-    """Whether Triton runs its kernels in Python, on CPU tensors."""
+    """Whether Triton interprets its kernels, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
 def unavailable() -> str:
-    """Why the kernels cannot run in this process, or ""; Triton is not imported for that."""
+    """Why the kernels cannot run in this process, or "". Does not import Triton."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install 'isthmus[triton]')"
     if not interpreted() and not torch.cuda.is_available():
-        return "there is no CUDA device"
+        return "no CUDA device available"
     return ""
 
 
-def floats(*arguments: Any) -> str:
-    """Refuses a call whose first tensor is of a dtype that no kernel is written for."""
-    kind = next(each.dtype for each in arguments if isinstance(each, torch.Tensor))
-    return "" if kind in FLOATS else f"no kernel for {kind}"
-
-
 def add(operator: Operator, family: str) -> None:
-    """Register the function of the operator's name in ``isthmus.ops.triton.<family>`` as its ``triton``.
+    """Register ``isthmus.ops.triton.<family>.<name>`` as the ``triton`` implementation of an operator.
 
-    The function takes the operator's arguments; one called ``refuses_<name>`` beside it may refuse them. Calls whose
-    first tensor has no elements are the composite's.
+    The function takes the operator's arguments. An optional function ``refuses_<name>`` returns why it does not
+    support them, or "". Calls whose first tensor is empty use the composite.
     """
 
     def refuses(*arguments: Any) -> str:
@@ -96,12 +88,12 @@ def _loaded(family: str) -> ModuleType:
 
 
 def family(name: str) -> str:
-    """The module that has the kernels of an operator."""
+    """The module with the kernels of an operator."""
     return next(module for module, names in _FAMILIES.items() if name in names)
 
 
 def register() -> None:
-    """Add the kernels to the operators, if tensors that they serve can exist in this process."""
+    """Register the kernels, if PyTorch supports CUDA or ROCm or Triton is interpreted."""
     if torch.version.cuda is None and torch.version.hip is None and not interpreted():
         return
     known = operators()

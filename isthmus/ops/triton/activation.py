@@ -1,4 +1,4 @@
-"""SwiGLU and its backward, of two tensors or of one that holds both."""
+"""SwiGLU and its backward, of two tensors or of one packed tensor."""
 
 from __future__ import annotations
 
@@ -55,18 +55,14 @@ class _Halves(NamedTuple):
 def _halves(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> _Halves:
     shape = list(gate.shape)
     if up is not None:
-        if gate.is_contiguous() and up.is_contiguous():  # one long row: no program is left with few elements
+        if gate.is_contiguous() and up.is_contiguous():  # as one long row, so that all programs are full
             return _Halves(gate.view(1, -1), up.view(1, -1), shape)
         return _Halves(in_rows(gate), in_rows(up), shape)
     shape[dim] //= 2
     packed = gate if dim in (-1, gate.dim() - 1) else gate.contiguous()
-    rows = in_rows(packed, _product(packed.shape[dim % gate.dim() :]))
+    rows = in_rows(packed, packed.shape[dim % gate.dim() :].numel())
     first, second = rows.chunk(2, 1)
     return _Halves(first, second, shape)
-
-
-def _product(sizes: torch.Size) -> int:
-    return torch.Size(sizes).numel()
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> torch.Tensor:
@@ -83,7 +79,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> torch.Tenso
 def swiglu_backward(
     grad: torch.Tensor, gate: torch.Tensor, up: torch.Tensor | None, dim: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The operator ``isthmus::swiglu_backward``; both halves of a packed gradient are written in one pass."""
+    """The operator ``isthmus::swiglu_backward``; writes both halves of a packed gradient in one pass."""
     first, second, _ = _halves(gate, up, dim)
     rows, columns = first.shape
     slope = in_rows(grad if up is None else grad.contiguous(), columns)

@@ -1,6 +1,6 @@
-"""Attention and its backward: how the kernels are launched.
+"""Launches of the attention kernels.
 
-Tokens that belong to no sequence, or lie behind the longest length given, get NaN: a kernel cannot raise.
+Tokens outside every sequence, or beyond the given maximum length, get NaN, because a kernel cannot raise.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from isthmus.ops.triton.attention_backward import backward_keys, backward_querie
 from isthmus.ops.triton.attention_forward import forward
 
 _WIDEST_HEAD = 256
-_FAR = 2**30  # beyond any length, and no sum of two is beyond int32
+_FAR = 2**30  # beyond any length; the sum of two fits in int32
 
-
-# What tiles are multiplied in. NumPy, by which the interpreter does it, has no bfloat16.
+# Dtypes of the tile products. The interpreter uses NumPy, which has no bfloat16, so it computes in float32.
 _OPERANDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 class _Tiles(NamedTuple):
-    """Tokens of a tile, and what a program has."""
+    """Tile sizes in tokens, and the launch configuration."""
 
     rows: int
     columns: int
@@ -34,14 +33,14 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-# By the bytes of one token's features, so that a program's tiles fit the shared memory and the registers that it has.
+# By the bytes of one token's features, so that the tiles fit in shared memory and registers.
 _FORWARD = {128: _Tiles(128, 64, 4, 3), 256: _Tiles(128, 64, 8, 2), 512: _Tiles(64, 32, 4, 2)}
 _BACKWARD = {128: _Tiles(64, 64, 4, 2), 256: _Tiles(64, 64, 8, 2), 512: _Tiles(32, 32, 4, 2)}
 _SMALLEST = _Tiles(16, 16, 4, 1)
 
 
 class _Call(NamedTuple):
-    """What every kernel is given: by position between tensors and strides, behind them, and by name."""
+    """Arguments common to all kernels."""
 
     tensors: tuple[torch.Tensor | None, ...]
     strides: tuple[tuple[int, ...], ...]
@@ -49,7 +48,7 @@ class _Call(NamedTuple):
     batch: int
     window: tuple[int | None, int | None]
     named: dict[str, Any]
-    weight: int  # bytes of a token's features, twice as many for what takes registers beside them
+    weight: int  # bytes of a token's features, doubled for options that need more registers
 
 
 def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Rest) -> _Call:
@@ -98,7 +97,7 @@ def _launch(
     kernel: Any, table: dict[int, _Tiles], call: _Call, heads: int, longest: int, by_rows: bool,
     tensors: tuple[torch.Tensor, ...], strides: tuple[tuple[int, ...], ...],
 ) -> None:  # fmt: skip
-    """One program for each block of the longest length, sequence and head."""
+    """Launch one program per sequence, head and block of tokens."""
     tiles = _tiles(table, call)
     blocks = triton.cdiv(longest, tiles.rows if by_rows else tiles.columns)
     kernel[(call.batch * heads * blocks,)](
@@ -108,17 +107,17 @@ def _launch(
 
 
 def _dense(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors with features that are neighbours."""
+    """The tensors with contiguous features."""
     return [each if each.stride(-1) == 1 else each.contiguous() for each in tensors]
 
 
 def _steps(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides of batch, token and head; of batch and head, if it has no features."""
+    """Strides of (batch, token, head); the batch stride of a packed tensor is 0."""
     return (0, *tensor.stride()[:2]) if tensor.dim() == 3 else tensor.stride()[:3]
 
 
 def _sums(query: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Shape of the logarithms, and their strides of batch and head."""
+    """Shape of the log-sum-exp, and its strides of (batch, head)."""
     if query.dim() == 3:
         return (query.shape[1], query.shape[0]), (0, query.shape[0])
     batch, queries, heads = query.shape[:3]
@@ -126,7 +125,7 @@ def _sums(query: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, int]]:
 
 
 def _empty(shape: tuple[int, ...], like: torch.Tensor, dtype: torch.dtype, packed: bool) -> torch.Tensor:
-    if packed:  # what no program writes
+    if packed:  # for tokens that no program writes
         return torch.full(shape, math.nan, dtype=dtype, device=like.device)
     return torch.empty(shape, dtype=dtype, device=like.device)
 
@@ -152,7 +151,7 @@ def attention_backward(
     grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
     lse: torch.Tensor, *others: Any,
 ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
-    """The operator ``isthmus::attention_backward``; the same bits each time."""
+    """The operator ``isthmus::attention_backward``; deterministic."""
     rest = Rest(*others[:-1])
     call, packed = _call(query, key, value, rest), rest.cu_seqlens_q is not None
     q, k, v, dy, y = _dense(query, key, value, grad, out)
@@ -171,15 +170,17 @@ def attention_backward(
 
 
 def refuses_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> str:
-    """Float64, of which Triton compiles no such products, and heads that no tile holds."""
+    """Refuse float64, for which Triton has no tile products, and heads too large for a tile."""
     if query.dtype not in _OPERANDS:
         return f"no kernel for {query.dtype}"
     size = max(query.shape[-1], value.shape[-1])
-    return "" if size <= _WIDEST_HEAD else f"heads of {size} features; the kernel holds {_WIDEST_HEAD}"
+    return "" if size <= _WIDEST_HEAD else f"head size {size} exceeds the kernel's limit of {_WIDEST_HEAD}"
 
 
 def refuses_attention_backward(
     grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *others: Any
 ) -> str:
-    """The gradient of the bias, and what is refused forward."""
-    return "no kernel has the gradient of the bias" if others[-1] else refuses_attention(query, key, value)
+    """Refuse the gradient of the bias, and what the forward refuses."""
+    return (
+        "no kernel computes the gradient of the bias" if others[-1] else refuses_attention(query, key, value)
+    )

@@ -1,4 +1,4 @@
-"""The backward kernels of attention: one for blocks of queries, then one for blocks of keys; no sum is atomic."""
+"""Backward kernels of attention: one over blocks of queries, then one over blocks of keys; no atomics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def backward_queries(
     FACTOR: tl.constexpr, TOP_LEFT: tl.constexpr, PRECISION: tl.constexpr, DOT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a block of queries, and the products of outputs and gradients, which the keys need."""
+    """Gradient of a block of queries, and ``delta = sum(out * grad)``, which the kernel of the keys needs."""
     pair = (tl.program_id(0) // blocks).to(tl.int64)
     first = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
     batch, head = pair // heads, pair % heads
@@ -56,7 +56,7 @@ def backward_queries(
     tl.store(delta_ptr + sums_at + row, delta, row < queries)
     grad = grad.to(DOT)
     lse = tl.load(lse_ptr + sums_at + row, row < queries, other=0.0) * LOG2E
-    lse = tl.where(lse == float("-inf"), 0.0, lse)  # of queries that see nothing
+    lse = tl.where(lse == float("-inf"), 0.0, lse)  # queries with no visible key
     dq = tl.zeros((ROWS, WIDTH), tl.float32)
     shift = first if TOP_LEFT else first + keys - queries
     count = tl.minimum(ROWS, queries - first)
@@ -94,7 +94,7 @@ def backward_keys(
     FACTOR: tl.constexpr, TOP_LEFT: tl.constexpr, PRECISION: tl.constexpr, DOT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a block of keys and values: of all heads that share them, in turn."""
+    """Gradients of a block of keys and values, summed over the heads that share them."""
     key_heads = heads // groups
     number = (tl.program_id(0) // blocks).to(tl.int64)
     first = tl.program_id(0) % blocks * COLUMNS

@@ -1,4 +1,4 @@
-"""The forward kernel of attention: a program goes through the keys for a block of queries of one head."""
+"""Forward kernel of attention: a program iterates over the keys for a block of queries of one head."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def forward(
     FACTOR: tl.constexpr, TOP_LEFT: tl.constexpr, PRECISION: tl.constexpr, DOT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Strides are of (batch, token, head), those of pairs of (batch, head, query, key); one program for a block."""
+    """One program per block. Strides are (batch, token, head); for pairs (batch, head, query, key)."""
     pair = (tl.program_id(0) // blocks).to(tl.int64)
-    # The last queries see most keys where the future is hidden: they are begun first.
+    # With a causal mask the last queries have the most keys, so their programs start first.
     first = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
     batch, head = pair // heads, pair % heads
     q_begin, queries = sequence(ends_q_ptr, batch, query_tokens)
@@ -52,7 +52,7 @@ def forward(
     shift = first if TOP_LEFT else first + keys - queries
     count = tl.minimum(ROWS, queries - first)
     begin, whole, whole_end, end = bounds(shift, shift + count - 1, left, right, keys, COLUMNS)
-    for PHASE in tl.static_range(0 if left is not None else 1, 3):  # only tiles at the edges are checked
+    for PHASE in tl.static_range(0 if left is not None else 1, 3):  # only edge tiles are masked
         start_at = begin if PHASE == 0 else whole if PHASE == 1 else whole_end
         stop_at = whole if PHASE == 0 else whole_end if PHASE == 1 else end
         for start in range(start_at, stop_at, COLUMNS):

@@ -1,6 +1,6 @@
-"""What the kernels of attention have in common: where tokens lie, which see which, and the scores of a tile.
+"""Shared parts of the attention kernels: addresses, visibility, and the scores of a tile.
 
-Scores are in units of the logarithm to base 2, which is what the hardware's exponential takes.
+Scores are in base 2, because the hardware has exp2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LN2 = tl.constexpr(math.log(2))
 
 @triton.jit
 def sequence(ends_ptr, batch, tokens):
-    """First token and length of a sequence; those of a packed one are kept within the tokens that there are."""
+    """First token and length of a sequence, clamped to the number of tokens."""
     begin = tl.zeros((), tl.int64)
     count = tl.zeros((), tl.int32) + tokens
     if ends_ptr is not None:
@@ -28,13 +28,13 @@ def sequence(ends_ptr, batch, tokens):
 
 @triton.jit
 def at(ptr, strides, batch, token, head):
-    """Where the features of a token lie; strides are of (batch, token, head)."""
+    """Address of a token's features; strides are (batch, token, head)."""
     return ptr + (batch * strides[0] + token * strides[1] + head * strides[2])
 
 
 @triton.jit
 def of_pairs(slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, batch, head):
-    """The slope of a head, and where its bias and its mask lie; None for what there is not."""
+    """ALiBi slope of a head, and addresses of its bias and mask; None if absent."""
     slope, bias, mask = None, None, None
     if slopes_ptr is not None:
         slope = (
@@ -49,10 +49,10 @@ def of_pairs(slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_s
 
 @triton.jit
 def bounds(first, last, before, after, count, STEP: tl.constexpr):
-    """Which tiles of ``count`` tokens are seen from positions first to last, and which of those as a whole.
+    """Range of tiles visible from positions first to last: (begin, whole, whole_end, end).
 
-    From a position p are seen p - before to p + after; None is all. Tiles are gone through from begin up to end, and
-    from whole up to whole_end nothing of them is hidden from any of the positions.
+    Position p sees tokens p - before to p + after; None is unbounded. Tiles from begin to end are visible; those from
+    whole to whole_end need no mask.
     """
     begin = tl.zeros((), tl.int32)
     whole = tl.zeros((), tl.int32)
@@ -70,7 +70,7 @@ def bounds(first, last, before, after, count, STEP: tl.constexpr):
 
 @triton.jit
 def tokens(ptr, stride, token, count, SIZE: tl.constexpr, WIDTH: tl.constexpr, CHECKED: tl.constexpr):
-    """The features of tokens, [tokens, WIDTH]; 0 behind the last feature, and behind the last token if checked."""
+    """Load features of tokens, [tokens, WIDTH]; 0 after the last feature, and after the last token if CHECKED."""
     feature = tl.arange(0, WIDTH)[None, :]
     where = ptr + token[:, None].to(tl.int64) * stride + feature
     if CHECKED:
@@ -84,7 +84,7 @@ def tokens(ptr, stride, token, count, SIZE: tl.constexpr, WIDTH: tl.constexpr, C
 
 @triton.jit
 def store(ptr, stride, token, count, values, SIZE: tl.constexpr, WIDTH: tl.constexpr):
-    """Write the features of the tokens that there are."""
+    """Store features of tokens, with bounds checks."""
     feature = tl.arange(0, WIDTH)[None, :]
     where = ptr + token[:, None].to(tl.int64) * stride + feature
     tl.store(where, values, (token[:, None] < count) & (feature < SIZE))
@@ -92,7 +92,7 @@ def store(ptr, stride, token, count, values, SIZE: tl.constexpr, WIDTH: tl.const
 
 @triton.jit
 def capped(products, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
-    """Scaled products, bent by ``SOFTCAP * tanh(x / SOFTCAP)``."""
+    """Scaled products with the softcap, ``SOFTCAP * tanh(x / SOFTCAP)``."""
     x = products * SCALE
     if SOFTCAP > 0:
         x = SOFTCAP - 2 * SOFTCAP / (tl.exp2(x * (2 * LOG2E / SOFTCAP)) + 1)
@@ -104,9 +104,9 @@ def shown(
     x, row, column, queries, keys, slope, bias_ptr, bias_strides, mask_ptr, mask_strides, left, right,
     TOP_LEFT: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """The scores of rows and columns, [rows, 1] and [1, columns] or the other way round; -inf what is hidden.
+    """Apply ALiBi, bias, mask and window to a tile of scores; hidden scores become -inf.
 
-    Slope is of the distance; bias and mask point to those of the sequence and head.
+    Row and column are [rows, 1] and [1, columns], or transposed. Bias and mask point to the sequence and head.
     """
     if slope is not None:
         x -= slope * tl.abs(row + (keys - queries) - column)
@@ -130,7 +130,7 @@ def shown(
 
 @triton.jit
 def kept(rng_ptr, number, row, start, KEPT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Which weights of a tile dropout keeps, bool [ROWS, COLUMNS]: those of isthmus.ops.philox."""
+    """Dropout mask of a tile, bool [ROWS, COLUMNS]; the same as isthmus.ops.philox."""
     block = (start // 4 + tl.arange(0, COLUMNS // 4)).to(tl.int32)[None, :]
     block = tl.broadcast_to(block, (ROWS, COLUMNS // 4))
     offset = tl.load(rng_ptr + 1).to(tl.int32)

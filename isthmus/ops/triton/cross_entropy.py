@@ -1,6 +1,6 @@
 """Cross entropy and its backward, over rows of any length.
 
-A target that is no class gives a loss and a gradient of NaN: a kernel cannot raise.
+A target that is not a class gives a NaN loss and gradient, because a kernel cannot raise.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton.launch import in_rows, wide, wide_dtype
+from isthmus.ops.operators import compute_dtype
+from isthmus.ops.triton.launch import in_rows, wide
 
 _BLOCK = 8192
 _WARPS = 16
@@ -77,11 +78,11 @@ def _backward(
     x = _capped(tl.load(logits_ptr + row * stride + column, inside, other=0.0).to(WIDE), SCALE, SOFTCAP)
     slope = weight * tl.exp(x - lse)
     if SMOOTHING > 0:
-        slope -= grad * SMOOTHING / classes  # in this order: an integer divides in float32
+        slope -= grad * SMOOTHING / classes  # this order: dividing by an integer is done in float32
     slope = tl.where(column == target, slope - grad * (1 - SMOOTHING), slope) * SCALE
     if SOFTCAP > 0:
         slope *= 1 - (x / SOFTCAP) * (x / SOFTCAP)
-    if grad_lse_ptr is None:  # whatever the logits of a row that is left out
+    if grad_lse_ptr is None:  # also where the logits of an ignored row are not finite
         slope = tl.where(ignored, 0.0, slope)
     tl.store(dx_ptr + row * out_stride + column, slope, inside)
 
@@ -92,7 +93,7 @@ def cross_entropy(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The operator ``isthmus::cross_entropy``."""
     x = in_rows(logits)
-    loss = torch.empty(target.shape, dtype=wide_dtype(logits), device=logits.device)
+    loss = torch.empty(target.shape, dtype=compute_dtype(logits), device=logits.device)
     lse = torch.empty_like(loss)
     block = min(_BLOCK, triton.next_power_of_2(x.shape[1]))
     _forward[(x.shape[0],)](
@@ -120,7 +121,7 @@ def cross_entropy_backward_(
     """The operator ``isthmus::cross_entropy_backward_``."""
     rows = in_rows(logits)
     _differentiate(rows, rows, grad, grad_lse, target, lse, *terms)
-    if rows.data_ptr() != logits.data_ptr():  # strides that rows cannot have
+    if rows.data_ptr() != logits.data_ptr():  # in_rows() made a copy
         logits.copy_(rows.view(logits.shape))
 
 
@@ -129,7 +130,7 @@ def _differentiate(
     target: torch.Tensor, lse: torch.Tensor, ignore_index: float, label_smoothing: float, logit_scale: float,
     softcap: float, lse_square_scale: float,
 ) -> None:  # fmt: skip
-    """Write the gradient of rows of logits; ``made`` may be the logits."""
+    """Write the gradient of rows of logits into ``made``, which may be the logits."""
     rows, classes = logits.shape
     block = min(_BLOCK, triton.next_power_of_2(classes))
     _backward[(rows * triton.cdiv(classes, block),)](

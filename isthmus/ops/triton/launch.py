@@ -1,4 +1,4 @@
-"""How the kernels are launched: rows of a tensor, block sizes, the type that is computed in."""
+"""Launch helpers: rows of a tensor, block sizes, compute dtype."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import torch
 import triton
 import triton.language as tl
 
+# Maximum elements of a row held by one program.
+WIDEST_ROW = 65536
+
 
 class Plan(NamedTuple):
-    """How rows are given to programs that hold whole rows.
+    """Launch configuration of programs that hold whole rows.
 
     Attributes:
-        rows: of one program.
+        rows: rows per program.
         block: elements of a row, rounded up to a power of two.
-        warps: of one program.
+        warps: warps per program.
     """
 
     rows: int
@@ -25,34 +28,39 @@ class Plan(NamedTuple):
 
 
 def plan(columns: int) -> Plan:
-    """Programs of 2048 elements, or of one row if that is longer; 16 elements for a thread."""
+    """At least 2048 elements per program, in whole rows; 16 elements per thread."""
     block = triton.next_power_of_2(columns)
     rows = max(1, 2048 // block)
     return Plan(rows, block, min(32, max(1, rows * block // 512)))
 
 
+def too_wide(tensor: torch.Tensor) -> str:
+    """Why a program cannot hold the tensor's rows, or ""."""
+    columns = tensor.shape[-1] if tensor.dim() else 1
+    return (
+        ""
+        if columns <= WIDEST_ROW
+        else f"rows of {columns} elements exceed the kernel's limit of {WIDEST_ROW}"
+    )
+
+
 def in_rows(tensor: torch.Tensor, columns: int | None = None) -> torch.Tensor:
-    """The tensor as [rows, columns], each row contiguous; copied only if its strides do not allow that.
+    """The tensor as [rows, columns], each row contiguous; copied only if necessary.
 
     Args:
         tensor: at least one element.
-        columns: the size of the last dimension by default.
+        columns: default: the size of the last dimension.
     """
     made = tensor.reshape(-1, tensor.shape[-1] if columns is None and tensor.dim() else columns or 1)
     return made if made.stride(1) == 1 or made.shape[1] == 1 else made.contiguous()
 
 
 def wide(tensor: torch.Tensor) -> tl.dtype:
-    """What is computed in: float32 at least."""
+    """The compute dtype: float64 for float64 tensors, else float32."""
     return tl.float64 if tensor.dtype == torch.float64 else tl.float32
-
-
-def wide_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """:func:`wide` as PyTorch has it."""
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 @cache
 def processors(device: torch.device) -> int:
-    """Of the device; 3 for the interpreter, so that its programs have several rows."""
+    """Number of multiprocessors; 3 for the interpreter, so that its programs have several rows."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3

@@ -1,4 +1,4 @@
-"""Cross entropy of a linear layer's outputs: PyTorch's products, and Triton's losses over some rows at a time."""
+"""Fused linear cross entropy: PyTorch's matrix products and Triton's losses, in chunks of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.ops.triton.cross_entropy import cross_entropy, cross_entropy_backwa
 
 
 def linear_cross_entropy(*arguments: Any) -> tuple[torch.Tensor | None, ...]:
-    """The operator ``isthmus::linear_cross_entropy``; the gradient of the logits is written over them."""
+    """The operator ``isthmus::linear_cross_entropy``; the gradient of a chunk overwrites its logits."""
     return chunked(cross_entropy, _over_logits, *arguments)
 
 

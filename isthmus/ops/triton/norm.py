@@ -1,4 +1,4 @@
-"""RMSNorm, alone and after the addition of the residual, and its backward."""
+"""RMSNorm, with and without residual addition, and its backward."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton import WIDEST_ROW
-from isthmus.ops.triton.launch import in_rows, plan, processors, wide, wide_dtype
+from isthmus.ops.operators import compute_dtype
+from isthmus.ops.triton.launch import in_rows, plan, processors, too_wide, wide
 
 
 @triton.jit
@@ -41,7 +41,7 @@ def _backward(
         weight = tl.load(weight_ptr + column, column < columns, other=0.0).to(WIDE)
         dw = tl.zeros((ROWS, BLOCK), WIDE)
     for start in range(program * ROWS, rows, tl.num_programs(0) * ROWS):
-        row = (start + tl.arange(0, ROWS)).to(tl.int64)[:, None]  # the interpreter's start is an int
+        row = (start + tl.arange(0, ROWS)).to(tl.int64)[:, None]  # in the interpreter start is an int
         inside = (row < rows) & (column < columns)
         grad = tl.load(grad_ptr + row * grad_stride + column, inside, other=0.0).to(WIDE)
         x = tl.load(x_ptr + row * x_stride + column, inside, other=0.0).to(WIDE)
@@ -82,7 +82,7 @@ def _normalised(
     rows, columns = x.shape
     out = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     total = out if added is None else torch.empty_like(out)
-    rstd = torch.empty((*input.shape[:-1], 1), dtype=wide_dtype(input), device=input.device)
+    rstd = torch.empty((*input.shape[:-1], 1), dtype=compute_dtype(input), device=input.device)
     by = plan(columns)
     _forward[(triton.cdiv(rows, by.rows),)](
         x, added, _dense(weight), out, total, rstd, rows, columns, x.stride(0), added.stride(0) if added is not None
@@ -98,7 +98,7 @@ def rms_norm_backward(
     weight: torch.Tensor | None,
     rstd: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The operator ``isthmus::rms_norm_backward``; the sums over rows are taken in the same order each time."""
+    """The operator ``isthmus::rms_norm_backward``; deterministic."""
     x, slope, added = in_rows(input), in_rows(grad), None if grad_sum is None else in_rows(grad_sum)
     rows, columns = x.shape
     by = plan(columns)
@@ -117,21 +117,9 @@ def _dense(weight: torch.Tensor | None) -> torch.Tensor | None:
     return None if weight is None else weight.contiguous()
 
 
-def _too_wide(tensor: torch.Tensor) -> str:
-    columns = tensor.shape[-1] if tensor.dim() else 1
-    return "" if columns <= WIDEST_ROW else f"rows of {columns} elements; the kernel holds {WIDEST_ROW}"
-
-
 def refuses_rms_norm(input: torch.Tensor, *_: object) -> str:
-    """Rows that no program holds."""
-    return _too_wide(input)
+    """Refuse rows too long for a program."""
+    return too_wide(input)
 
 
-def refuses_add_rms_norm(input: torch.Tensor, *_: object) -> str:
-    """Rows that no program holds."""
-    return _too_wide(input)
-
-
-def refuses_rms_norm_backward(grad: torch.Tensor, *_: object) -> str:
-    """Rows that no program holds."""
-    return _too_wide(grad)
+refuses_add_rms_norm = refuses_rms_norm_backward = refuses_rms_norm

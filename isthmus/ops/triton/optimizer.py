@@ -1,4 +1,4 @@
-"""AdamW over all parameters: one launch for each combination of dtypes, over a table of addresses."""
+"""AdamW over all parameters: one launch per combination of dtypes, over a table of addresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tensors = list[torch.Tensor]
 _CHUNK = 16384  # elements of one program
 _BLOCK = 2048
 _KINDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-_COLUMNS = 8  # of the table: addresses of param, grad, mean, square, top, master and step, and the size
+_COLUMNS = 8  # of the table: addresses of param, grad, mean, square, top, master and step; size
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def _step(
     master_ptr = tl.multiple_of(tl.load(row + 5).to(tl.pointer_type(tl.float32)), ALIGN)
     step = tl.load(tl.load(row + 6).to(tl.pointer_type(tl.float32))).to(tl.float64)
     size = tl.load(row + 7)
-    # In float64: 1 - beta ** step cancels.
+    # In float64, because of cancellation in 1 - beta ** step.
     first = (1 - tl.exp(step * log_beta1)).to(tl.float32)
     second = tl.sqrt((1 - tl.exp(step * log_beta2)).to(tl.float32))
     scale = tl.full((), -1.0 if MAXIMIZE else 1.0, tl.float32)
@@ -126,7 +126,7 @@ def _log(beta: float) -> float:
     return math.log(beta) if beta else -math.inf
 
 
-@lru_cache(maxsize=32)  # gradients come back at few addresses, step after step
+@lru_cache(maxsize=32)  # gradient addresses repeat from step to step
 def _table(
     pointers: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], device: torch.device
 ) -> torch.Tensor:
@@ -136,7 +136,7 @@ def _table(
 
 @lru_cache(maxsize=32)
 def _chunks(sizes: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """For each program its tensor and which chunk of it, [programs, 2]."""
+    """Tensor and chunk index of each program, [programs, 2]."""
     counts = torch.tensor([triton.cdiv(size, _CHUNK) for size in sizes])
     entries = torch.repeat_interleave(torch.arange(len(sizes)), counts)
     starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
@@ -148,14 +148,14 @@ def refuses_adamw_(
     params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, tops: Tensors, masters: Tensors,
     steps: Tensors, *_: Any,
 ) -> str:  # fmt: skip
-    """Dtypes that have no kernel, and parameters or states with gaps."""
+    """Refuse dtypes without a kernel, and parameters or states that are not contiguous."""
     if not params:
         return ""
     if any(each.dtype != torch.float32 for each in chain(masters, steps)):
-        return "no kernel for masters or steps that are not float32"
+        return "no kernel for master weights or steps that are not float32"
     device = params[0].device
     if any(each.device != device for each in chain(params, steps)):
-        return "parameters and steps lie on different devices"
+        return "parameters and steps are on different devices"
     for param, grad, *states in zip(params, grads, exp_avgs, exp_avg_sqs, tops or exp_avgs, strict=True):
         kinds = {each.dtype for each in states}
         if len(kinds) > 1 or not {param.dtype, grad.dtype, *kinds} <= _KINDS.keys():

@@ -1,6 +1,6 @@
-"""Rotary position embedding; a program turns all heads of one token.
+"""Rotary position embedding; a program rotates all heads of one token.
 
-A position that is beyond the tables gives NaN: a kernel cannot raise.
+A position outside the tables gives NaN, because a kernel cannot raise.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from isthmus.ops.triton.launch import wide
 
 
 @triton.jit
-def _turn(
-    x_ptr, out_ptr, cos_ptr, sin_ptr, positions_ptr, tokens, heads, turned, size, x_batch, x_token, x_head,
+def _rotate(
+    x_ptr, out_ptr, cos_ptr, sin_ptr, positions_ptr, tokens, heads, rotated, size, x_batch, x_token, x_head,
     out_batch, out_token, out_head, table_rows, table_batch, positions_batch, half,
     FULL: tl.constexpr, INTERLEAVED: tl.constexpr, CONJUGATE: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr, REST: tl.constexpr,
@@ -43,18 +43,18 @@ def _turn(
         s1, s2 = -s2, -s1
     x_ptr += batch * x_batch + token * x_token
     out_ptr += batch * out_batch + token * out_token
-    for start in range(0, turned, HEADS):
+    for start in range(0, rotated, HEADS):
         head = (start + tl.arange(0, HEADS)).to(tl.int64)[:, None]
-        inside = (head < turned) & paired
+        inside = (head < rotated) & paired
         a = tl.load(x_ptr + head * x_head + first, inside, other=0.0).to(WIDE)
         b = tl.load(x_ptr + head * x_head + second, inside, other=0.0).to(WIDE)
         tl.store(out_ptr + head * out_head + first, a * c1 - b * s1, inside)
         tl.store(out_ptr + head * out_head + second, b * c2 + a * s2, inside)
-    if COPY:  # what is not turned: the rest of each head, and the heads behind
+    if COPY:  # elements that are not rotated: the rest of each head, and the remaining heads
         element = tl.arange(0, REST)[None, :]
         for start in range(0, heads, HEADS):
             head = (start + tl.arange(0, HEADS)).to(tl.int64)[:, None]
-            inside = (head < heads) & (element < size) & ((head >= turned) | (element >= 2 * half))
+            inside = (head < heads) & (element < size) & ((head >= rotated) | (element >= 2 * half))
             kept = tl.load(x_ptr + head * x_head + element, inside, other=0.0)
             tl.store(out_ptr + head * out_head + element, kept, inside)
 
@@ -65,11 +65,11 @@ def rotary(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """The operator ``isthmus::rotary``."""
     made: list[torch.Tensor | None] = []
-    for tensor, turned in ((query, heads), (key, -1)):
+    for tensor, rotated in ((query, heads), (key, -1)):
         out = None if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         if tensor is not None and out is not None:
             source = _unit(tensor)
-            _launch(source, out, cos, sin, positions, seq_dim, dim, turned, interleaved, conjugate)
+            _launch(source, out, cos, sin, positions, seq_dim, dim, rotated, interleaved, conjugate)
         made.append(out)
     assert made[0] is not None
     return made[0], made[1]
@@ -80,25 +80,25 @@ def rotary_(
     positions: torch.Tensor | None, seq_dim: int, dim: int, heads: int, interleaved: bool, conjugate: bool,
 ) -> None:  # fmt: skip
     """The operator ``isthmus::rotary_``."""
-    for tensor, turned in ((query, heads), (key, -1)):
+    for tensor, rotated in ((query, heads), (key, -1)):
         if tensor is None:
             continue
         written = _unit(tensor)
-        _launch(written, written, cos, sin, positions, seq_dim, dim, turned, interleaved, conjugate)
+        _launch(written, written, cos, sin, positions, seq_dim, dim, rotated, interleaved, conjugate)
         if written is not tensor:
             tensor.copy_(written)
 
 
 def _unit(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with heads whose elements are neighbours."""
+    """The tensor with contiguous heads."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _launch(
     x: torch.Tensor, out: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor | None,
-    seq_dim: int, dim: int, turned: int, interleaved: bool, conjugate: bool,
+    seq_dim: int, dim: int, rotated: int, interleaved: bool, conjugate: bool,
 ) -> None:  # fmt: skip
-    """Turn the first heads of ``x`` into ``out``, which may be ``x``; all of them if ``turned`` is negative."""
+    """Rotate the first ``rotated`` heads of ``x`` into ``out``, which may be ``x``; all if negative."""
     if not x.numel():
         return
     head_dim = 3 - seq_dim
@@ -112,12 +112,12 @@ def _launch(
         for each in (x, out)
         for stride in (each.stride(0), each.stride(seq_dim), each.stride(head_dim))
     ]
-    _turn[(batches * tokens,)](
+    _rotate[(batches * tokens,)](
         x, out, cos.contiguous(), sin.contiguous(), None if positions is None else positions.contiguous(), tokens,
-        heads, heads if turned < 0 else turned, size, *strides, rows,
+        heads, heads if rotated < 0 else rotated, size, *strides, rows,
         cos.size(1) if cos.dim() == 3 and cos.size(0) > 1 else 0, tokens if several else 0, half,
         FULL=cos.size(-1) == dim, INTERLEAVED=interleaved, CONJUGATE=conjugate,
-        COPY=out is not x and (dim < size or 0 <= turned < heads), WIDE=wide(x),
+        COPY=out is not x and (dim < size or 0 <= rotated < heads), WIDE=wide(x),
         HEADS=max(1, min(triton.next_power_of_2(heads), 1024 // block)), HALF=block,
         REST=triton.next_power_of_2(size), num_warps=4,
     )  # fmt: skip

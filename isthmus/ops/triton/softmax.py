@@ -6,8 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton import WIDEST_ROW
-from isthmus.ops.triton.launch import in_rows, plan, wide
+from isthmus.ops.triton.launch import in_rows, plan, too_wide, wide
 
 
 @triton.jit
@@ -31,13 +30,13 @@ def _forward(
         )
         seen = seen & (tl.load(mask_ptr + at, seen, other=1) == 0)
     x = tl.load(x_ptr + row * x_stride + key, seen, other=float("-inf")).to(WIDE) * SCALE
-    x = tl.where(seen, x, float("-inf"))  # whatever the sign of the scale
+    x = tl.where(seen, x, float("-inf"))  # for a negative scale too
     top = tl.max(x, 1, keep_dims=True)
     weight = tl.exp(x - top)
     out = weight / tl.sum(weight, 1, keep_dims=True)
-    alive = tl.max((x != float("-inf")).to(tl.int32), 1, keep_dims=True) > 0  # NaN is alive
+    alive = tl.max((x != float("-inf")).to(tl.int32), 1, keep_dims=True) > 0  # a NaN counts as visible
     out = tl.where(alive, out, 0.0)
-    if CAUSAL:  # of a row of NaN too
+    if CAUSAL:  # for NaN rows too
         out = tl.where(key <= row % queries + (keys - queries), out, 0.0)
     tl.store(out_ptr + row * keys + key, out, inside)
 
@@ -101,16 +100,9 @@ def scaled_masked_softmax_backward(
     return dx
 
 
-def _too_wide(tensor: torch.Tensor) -> str:
-    keys = tensor.shape[-1]
-    return "" if keys <= WIDEST_ROW else f"rows of {keys} keys; the kernel holds {WIDEST_ROW}"
-
-
 def refuses_scaled_masked_softmax(input: torch.Tensor, *_: object) -> str:
-    """Rows that no program holds."""
-    return _too_wide(input)
+    """Refuse rows too long for a program."""
+    return too_wide(input)
 
 
-def refuses_scaled_masked_softmax_backward(grad: torch.Tensor, *_: object) -> str:
-    """Rows that no program holds."""
-    return _too_wide(grad)
+refuses_scaled_masked_softmax_backward = refuses_scaled_masked_softmax

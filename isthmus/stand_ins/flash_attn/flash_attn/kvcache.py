@@ -63,7 +63,7 @@ def flash_attn_with_kvcache(
     if block_table is not None and (cache_batch_idx is not None or cache_leftpad is not None):
         raise ValueError("flash_attn_with_kvcache: block_table excludes cache_batch_idx and cache_leftpad")
     if (k is None) != (v is None):
-        raise ValueError("flash_attn_with_kvcache: k and v have to be given both or neither")
+        raise ValueError("flash_attn_with_kvcache: k and v must be given both or neither")
     batch, new = q.shape[0], 0 if k is None else k.shape[1]
     held = _held(cache_seqlens, batch, _longest(k_cache, block_table))
     if rotary_cos is not None and rotary_sin is not None:

@@ -196,7 +196,7 @@ class _Norm(nn.Module):
             nn.init.ones_(each) if name == "weight" else nn.init.zeros_(each)
 
     def extra_repr(self) -> str:
-        """What print() shows."""
+        """The module's arguments, as ``print`` shows them."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 

@@ -38,7 +38,7 @@ class FusedSGD(torch.optim.SGD):
         set_grad_none: bool = False,
     ) -> None:
         if wd_after_momentum:
-            raise NotImplementedError("FusedSGD: wd_after_momentum=True is not served here; leave it out")
+            raise NotImplementedError("FusedSGD: wd_after_momentum=True is not supported here; leave it out")
         super().__init__(params, lr, momentum, dampening, weight_decay, nesterov)
         self.set_grad_none = set_grad_none
 

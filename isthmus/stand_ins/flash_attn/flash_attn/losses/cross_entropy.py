@@ -17,7 +17,7 @@ class CrossEntropyLoss(ops.CrossEntropyLoss):
         logit_scale: factor of the logits.
         lse_square_scale: factor of the square of the log-sum-exp in the loss.
         inplace_backward: the gradient is written over the logits.
-        process_group: of a vocabulary in parts, which is not served.
+        process_group: of a vocabulary in parts, which is not supported.
         return_z_loss: return the part of the loss that ``lse_square_scale`` makes too.
 
     Raises:
@@ -37,7 +37,7 @@ class CrossEntropyLoss(ops.CrossEntropyLoss):
     ) -> None:
         if process_group is not None:
             raise NotImplementedError(
-                "CrossEntropyLoss: process_group is given, and a vocabulary in parts is not served here; "
+                "CrossEntropyLoss: process_group is given, and a vocabulary in parts is not supported here; "
                 "gather the logits and leave process_group out"
             )
         super().__init__(

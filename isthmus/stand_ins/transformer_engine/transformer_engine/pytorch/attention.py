@@ -118,7 +118,7 @@ class DotProductAttention(TransformerEngineBaseModule):
         refuse_options("DotProductAttention", options)
         kind = attn_mask_type or self.attn_mask_type
         if kind not in _MASKS:
-            raise ValueError(f"attn_mask_type is {kind!r}; it has to be one of {', '.join(_MASKS)}")
+            raise ValueError(f"attn_mask_type is {kind!r}; it must be one of {', '.join(_MASKS)}")
         form = qkv_format or self.qkv_format
         if self._ranks() > 1:
             return self._over_ranks(query_layer, key_layer, value_layer, kind, form, core_attention_bias)

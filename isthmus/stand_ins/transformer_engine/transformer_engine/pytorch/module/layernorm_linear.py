@@ -21,7 +21,7 @@ class LayerNormLinear(Linear):
         eps: added to the variance.
         normalization: ``"LayerNorm"`` or ``"RMSNorm"``.
         zero_centered_gamma: the norm's weight is kept less 1.
-        return_layernorm_output: has to be False.
+        return_layernorm_output: must be False.
 
     Raises:
         ValueError: another norm, or an option that needs Transformer Engine itself.
@@ -39,7 +39,7 @@ class LayerNormLinear(Linear):
         **options: Any,
     ) -> None:
         if normalization not in ("LayerNorm", "RMSNorm"):
-            raise ValueError(f"normalization is {normalization!r}; it has to be LayerNorm or RMSNorm")
+            raise ValueError(f"normalization is {normalization!r}; it must be LayerNorm or RMSNorm")
         self.eps, self.normalization = eps, normalization
         self.zero_centered_gamma = zero_centered_gamma
         super().__init__(in_features, out_features, sequence_parallel, *args, **options)
