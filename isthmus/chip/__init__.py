@@ -1,6 +1,6 @@
-"""``torch.chip``: what ``torch.cuda`` has that any chip can have, and what PyTorch asks of a device.
+"""``torch.chip``: the device module, with the functions of ``torch.cuda`` that apply to any chip.
 
-Importing this initialises no driver; the first call that needs a device does.
+Importing it does not initialize the driver; the first call that needs a device does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from isthmus.chip import (
     amp,
     comm,
     memory,
-    memory_leaks,
     nvtx,
     profiler,
     random,
@@ -96,6 +95,7 @@ from isthmus.chip.memory import (
     set_per_process_memory_fraction,
     use_mem_pool,
 )
+from isthmus.chip.memory.leaks import report_at_exit
 from isthmus.chip.patches import cross_entropy, data_parallel, lazy_modules, profiler_stacks
 from isthmus.chip.random import (
     _get_generator,
@@ -304,7 +304,7 @@ OutOfMemoryError = torch.OutOfMemoryError
 
 
 def _install() -> None:
-    """What belongs to the device outside this module: importable submodules, and sending tensors by copy."""
+    """Make submodules importable as ``torch.chip.*``, and patch PyTorch for the device."""
     modules: tuple[ModuleType, ...] = (amp, comm, memory, nvtx, profiler, random, streams)
     for module in modules:
         sys.modules[f"torch.chip.{module.__name__.rpartition('.')[2]}"] = module
@@ -313,19 +313,19 @@ def _install() -> None:
     data_parallel.install()
     lazy_modules.install()
     profiler_stacks.install()
-    memory_leaks.report_at_exit()
+    report_at_exit()
 
 
 def __getattr__(name: str) -> bool:
-    # torch.utils.checkpoint reads this attribute, not the function, to see whether there is a state to keep.
+    # torch.utils.checkpoint reads this attribute, not the function, to decide whether to save the RNG state.
     if name == "_initialized":
         return is_initialized()
-    from isthmus.chip.absent import reason  # not `from isthmus.chip`, which would ask here again
+    from isthmus.chip.absent import reason  # `from isthmus.chip import` would recurse
 
     why = reason(name)
     raise AttributeError(f"module 'torch.chip' has no attribute {name!r}" + (f": {why}" if why else ""))
 
 
 def _is_compiled() -> bool:
-    """True: the core is built, or this module would not be here."""
+    """True: this module needs the compiled core."""
     return True

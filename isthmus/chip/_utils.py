@@ -1,4 +1,4 @@
-"""Turning what users pass as a device into its index."""
+"""Convert device arguments to device indices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
 
     Args:
         device: ``"chip"``, ``"chip:1"``, ``torch.device``, an index, or None.
-        optional: None, or a device without index, means the current device.
-        allow_cpu: the CPU is accepted and has index -1.
+        optional: accept None or a device without index, for the current device.
+        allow_cpu: accept the CPU, as index -1.
 
     Raises:
-        TypeError: it is nothing that names a device.
-        ValueError: it is a device of another type, or has no index and must have one.
+        TypeError: not a device.
+        ValueError: a device of another type, or without a required index.
     """
     if isinstance(device, int):
         return device
@@ -42,18 +42,16 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
 
 
 def _index(device: DeviceLike) -> int:
-    """Index of device; the current one for None, or where it names none.
+    """Index of a device; the current device for None or a device without index.
 
     Raises:
-        TypeError, ValueError: as of :func:`_get_device_index`.
-        RuntimeError: there is no such device.
+        TypeError, ValueError: as :func:`_get_device_index`.
+        RuntimeError: no such device.
     """
     index = _get_device_index(device, optional=True)
     if device is not None and not 0 <= index < _C.device_count():
-        _C.init()  # says why, where no device can be used at all
+        _C.init()  # raises if no device is usable, with the reason
         count = _C.device_count()
-        there = (
-            "one device is there, chip:0" if count == 1 else f"{count} devices are there (numbered from 0)"
-        )
-        raise RuntimeError(f"chip:{index} does not exist: {there}")
+        available = "1 device available, chip:0" if count == 1 else f"{count} devices available, from chip:0"
+        raise RuntimeError(f"chip:{index} does not exist: {available}")
     return index

@@ -9,7 +9,7 @@ import torch
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """dtypes that autocast may compute in; ``torch.autocast`` asks."""
+    """dtypes supported by ``torch.autocast``."""
     return [torch.bfloat16, torch.float16, torch.float32]
 
 
@@ -17,9 +17,9 @@ class autocast(torch.amp.autocast):
     """``torch.autocast("chip", ...)``.
 
     Args:
-        enabled: whether it does anything.
-        dtype: what to compute in.
-        cache_enabled: whether casts of parameters are kept until the outermost region ends.
+        enabled: whether autocast is enabled.
+        dtype: compute dtype; None is the default of the chip.
+        cache_enabled: whether to cache casts of parameters until the outermost region ends.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class GradScaler(torch.amp.GradScaler):
 
 
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtype | None = None) -> Any:
-    """``torch.amp.custom_fwd(device_type="chip")``: a decorator of an autograd function's ``forward``.
+    """``torch.amp.custom_fwd(device_type="chip")``: decorator for the ``forward`` of an autograd function.
 
     Args:
-        fwd: the method; None where the decorator is called with arguments.
-        cast_inputs: dtype that floating-point inputs on the chip are cast to, autocast being off inside.
+        fwd: the method; None if the decorator is called with arguments.
+        cast_inputs: cast floating-point inputs on the chip to this dtype, and disable autocast inside.
     """
     return torch.amp.custom_fwd(fwd, device_type="chip", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None) -> Any:
-    """``torch.amp.custom_bwd(device_type="chip")``: a decorator of ``backward``, run in forward's autocast state."""
+    """``torch.amp.custom_bwd(device_type="chip")``: decorator for ``backward``; uses forward's autocast state."""
     return torch.amp.custom_bwd(bwd, device_type="chip")

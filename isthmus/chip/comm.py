@@ -1,6 +1,6 @@
-"""Copies and sums among the devices of one process, under the names of ``torch.cuda.comm``.
+"""Copies and sums between devices of one process, with the names of ``torch.cuda.comm``.
 
-Between processes, use ``torch.distributed``.
+Use ``torch.distributed`` between processes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _BUFFER_BYTES = 10485760
 def broadcast(
     tensor: Tensor, devices: Iterable[DeviceLike] | None = None, *, out: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, ...]:
-    """Copies of tensor, one on each of devices (tensor itself where it is already), or in each of out.
+    """Copy tensor to each device (the tensor itself on its own device), or into each tensor of out.
 
     Raises:
-        ValueError: unless exactly one of devices and out is given.
+        ValueError: not exactly one of devices and out is given.
     """
     if out is None:
         return tuple(tensor.to(place, non_blocking=True) for place in _places(devices))
@@ -35,22 +35,22 @@ def broadcast(
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Iterable[DeviceLike], buffer_size: int = _BUFFER_BYTES
 ) -> list[tuple[Tensor, ...]]:
-    """Copies of all tensors, for each device.
+    """Copy all tensors to each device.
 
     Args:
-        tensors: on one device.
-        devices: where to.
-        buffer_size: accepted; tensors are copied one by one.
+        tensors: tensors on one device.
+        devices: target devices.
+        buffer_size: ignored; tensors are copied one by one.
     """
     places = _places(devices)
     return [tuple(tensor.to(place, non_blocking=True) for tensor in tensors) for place in places]
 
 
 def reduce_add(inputs: Sequence[Tensor], destination: DeviceLike = None) -> Tensor:
-    """Sum of tensors of one shape that lie on different devices, in their order, on destination.
+    """Sum tensors of one shape from different devices on destination, in order.
 
     Args:
-        inputs: the tensors; one of them on destination, which begins the sum.
+        inputs: the tensors; the sum starts with the one on destination.
         destination: the current device by default.
 
     Raises:
@@ -59,10 +59,10 @@ def reduce_add(inputs: Sequence[Tensor], destination: DeviceLike = None) -> Tens
     place = torch.device("chip", _index(destination))
     shapes = {tuple(tensor.shape) for tensor in inputs}
     if len(shapes) > 1:
-        raise ValueError(f"reduce_add adds tensors of one shape, got {sorted(shapes)}")
+        raise ValueError(f"reduce_add: expected tensors of one shape, got {sorted(shapes)}")
     root = next((position for position, tensor in enumerate(inputs) if tensor.device == place), None)
     if root is None:
-        raise ValueError(f"reduce_add needs one of the tensors on {place}, where the sum goes")
+        raise ValueError(f"reduce_add: no tensor is on the destination {place}")
     others = [tensor for position, tensor in enumerate(inputs) if position != root]
     if not others:
         return inputs[root]
@@ -75,12 +75,12 @@ def reduce_add(inputs: Sequence[Tensor], destination: DeviceLike = None) -> Tens
 def reduce_add_coalesced(
     inputs: Sequence[Sequence[Tensor]], destination: DeviceLike = None, buffer_size: int = _BUFFER_BYTES
 ) -> tuple[Tensor, ...]:
-    """:func:`reduce_add` of the first tensors of all devices, of the second, and so on.
+    """:func:`reduce_add` of corresponding tensors of all devices.
 
     Args:
         inputs: for each device, its tensors.
         destination: the current device by default.
-        buffer_size: accepted; tensors are added one by one.
+        buffer_size: ignored; tensors are added one by one.
     """
     return tuple(reduce_add(tensors, destination) for tensors in zip(*inputs, strict=True))
 
@@ -94,18 +94,18 @@ def scatter(
     *,
     out: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
-    """Chunks of tensor along dim, one on each of devices, or copied into out.
+    """Split tensor along dim; copy one chunk to each device, or into each tensor of out.
 
     Args:
-        tensor: what to cut.
-        devices: where to.
-        chunk_sizes: sizes along dim; equal ones by default.
-        dim: which dimension.
-        streams: on which each copy goes; the current one for None.
-        out: instead of devices and chunk_sizes; the sizes along dim are theirs.
+        tensor: the tensor to split.
+        devices: target devices.
+        chunk_sizes: sizes along dim; default: equal sizes.
+        dim: dimension to split.
+        streams: stream of each copy; None is the current stream.
+        out: outputs, instead of devices and chunk_sizes; they define the sizes along dim.
 
     Raises:
-        ValueError: unless exactly one of devices and out is given, or the sizes do not add up.
+        ValueError: not exactly one of devices and out is given, or the sizes do not add up.
     """
     if out is not None:
         _refuse_both(devices)
@@ -113,7 +113,7 @@ def scatter(
     places = _places(devices)
     if chunk_sizes is not None and sum(chunk_sizes) != tensor.size(dim):
         raise ValueError(
-            f"chunk_sizes {list(chunk_sizes)} do not add up to {tensor.size(dim)}, the size of dim {dim}"
+            f"scatter: chunk_sizes {list(chunk_sizes)} must add up to {tensor.size(dim)}, the size of dim {dim}"
         )
     chunks = tensor.split(list(chunk_sizes), dim) if chunk_sizes else tensor.chunk(len(places), dim)
     placed = []
@@ -126,20 +126,20 @@ def scatter(
 def gather(
     tensors: Sequence[Tensor], dim: int = 0, destination: DeviceLike = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """Tensors of different devices, concatenated along dim.
+    """Concatenate tensors of different devices along dim.
 
     Args:
-        tensors: of one shape but for dim.
-        dim: which dimension.
-        destination: where to, ``"cpu"`` included; the current device by default.
-        out: instead of destination.
+        tensors: tensors of one shape, except along dim.
+        dim: dimension to concatenate.
+        destination: target device, may be ``"cpu"``; default: the current device.
+        out: output, instead of destination.
 
     Raises:
         ValueError: both destination and out are given.
     """
     if out is not None:
         if destination is not None:
-            raise ValueError(f"give a destination or out, not both; got {destination!r}")
+            raise ValueError(f"gather: pass destination or out, not both; got {destination!r}")
         return torch.cat([tensor.to(out.device) for tensor in tensors], dim, out=out)
     place = _place(destination)
     return torch.cat([tensor.to(place, non_blocking=True) for tensor in tensors], dim)
@@ -160,10 +160,10 @@ def _place(device: DeviceLike) -> torch.device:
 
 def _places(devices: Iterable[DeviceLike] | None) -> list[torch.device]:
     if devices is None:
-        raise ValueError("give devices or out")
+        raise ValueError("pass devices or out")
     return [_place(device) for device in devices]
 
 
 def _refuse_both(devices: Iterable[DeviceLike] | None) -> None:
     if devices is not None:
-        raise ValueError("give devices or out, not both")
+        raise ValueError("pass devices or out, not both")

@@ -1,6 +1,6 @@
-"""Decompositions of ATen operators that PyTorch itself has only as CPU and CUDA kernels.
+"""Decompositions of ATen operators for which PyTorch has only CPU and CUDA kernels.
 
-Each is written in operators of the opset, so that a chip which implements the opset needs no kernel for these.
+They use operators of the opset, so a chip that implements the opset needs no kernels for them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def isneginf(self: Tensor) -> Tensor:
-    """Where elements are minus infinity, bool."""
+    """bool mask of the elements that are minus infinity."""
     return torch.eq(self, -math.inf)
 
 
 def isposinf(self: Tensor) -> Tensor:
-    """Where elements are plus infinity, bool."""
+    """bool mask of the elements that are plus infinity."""
     return torch.eq(self, math.inf)
 
 
@@ -35,12 +35,12 @@ def masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Tensor:
 
 
 def clamp_min_tensor(self: Tensor, min: Tensor) -> Tensor:
-    """The larger of the two, elementwise; NaN is passed on."""
+    """Elementwise maximum; propagates NaN."""
     return torch.maximum(self, min)
 
 
 def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
-    """The smaller of the two, elementwise; NaN is passed on."""
+    """Elementwise minimum; propagates NaN."""
     return torch.minimum(self, max)
 
 
@@ -55,7 +55,7 @@ def var_mean(
 def std(
     self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Root of the variance with N - correction in the denominator."""
+    """Standard deviation with N - correction in the denominator."""
     return torch.sqrt(torch.var(self, dim, correction=correction, keepdim=keepdim))
 
 
@@ -68,7 +68,7 @@ def std_mean(
 
 
 def equal(self: Tensor, other: Tensor) -> bool:
-    """Whether shapes and all elements are the same."""
+    """Whether shapes and all elements are equal."""
     return self.shape == other.shape and bool(torch.all(torch.eq(self, other)))
 
 
@@ -84,9 +84,9 @@ def index_put_impl(
 
 
 def nonzero(self: Tensor) -> Tensor:
-    """Indices of the elements that are not zero, int64, shape (n, dimensions).
+    """Indices of nonzero elements, int64 [n, dimensions].
 
-    The result's shape depends on the values, so the truth values are read by the CPU and the indices come back.
+    The shape depends on the values, so the CPU computes the indices from a bool mask.
     """
     return torch.nonzero(torch.ne(self, 0).cpu()).to(self.device)
 

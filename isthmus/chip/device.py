@@ -1,4 +1,4 @@
-"""Devices: how many, which is current, what they are."""
+"""Devices: count, current device, properties."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from isthmus.chip.fork import refuse_fork, warn_of_fork
 
 
 def device_count() -> int:
-    """Number of devices; 0 where the driver cannot be used. Initialises the driver, never raises.
+    """Number of devices; 0 if the driver cannot be used. Initializes the driver; never raises.
 
-    Warns, once, in a process forked after the first use of the chip, which has none.
+    Warns once in a process forked after the first use of the chip.
     """
     warn_of_fork()
     return _C.device_count()
 
 
 def is_available() -> bool:
-    """Whether there is a device. Warns as :func:`device_count` does."""
+    """Whether a device is available. Warns like :func:`device_count`."""
     warn_of_fork()
     return _C.device_count() > 0
 
@@ -37,7 +37,7 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make device current on this thread. A negative index changes nothing."""
+    """Make device current on this thread; a no-op for a negative index."""
     index = _get_device_index(device, optional=False) if device is not None else -1
     if index >= 0:
         _C.set_device(index)
@@ -52,10 +52,10 @@ def _maybe_exchange_device(device: int) -> int:
 
 
 class device:
-    """Context manager that makes a device current and puts the former one back.
+    """Context manager that makes a device current and restores the previous one.
 
     Args:
-        device: device or index; None or a negative index changes nothing.
+        device: device or index; None or a negative index is a no-op.
     """
 
     def __init__(self, device: Any) -> None:
@@ -70,19 +70,19 @@ class device:
 
 
 class device_of(device):
-    """Context manager that makes a tensor's or storage's device current; a no-op unless it is on the chip."""
+    """Context manager that makes the device of a tensor or storage current; a no-op if it is not on the chip."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.device.index if obj.device.type == "chip" else None)
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Wait for all work of all streams of the device; raises what failed in it."""
+    """Wait for all streams of the device; raises errors of their work."""
     _C.synchronize(_index(device))
 
 
 def get_device_properties(device: DeviceLike = None) -> _C.DeviceProperties:
-    """Name, memory in bytes, capability and so on; the fields are those of ``isthmus._C.DeviceProperties``."""
+    """Properties of the device, such as name, memory in bytes and capability."""
     return _C.device_properties(_index(device))
 
 
@@ -92,18 +92,18 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """(major, minor) of the maker's own architecture number; it is not comparable with CUDA's."""
+    """(major, minor) architecture number of the vendor; not comparable with CUDA's."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def get_arch_list() -> list[str]:
-    """Empty: kernels come with the driver, not with this library."""
+    """Empty: kernels come with the driver."""
     return []
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether bfloat16 works; at full rate, if emulation does not count."""
+    """Whether bfloat16 is supported; natively if ``including_emulation`` is False."""
     return including_emulation or get_device_properties().supports_bfloat16
 
 
@@ -113,18 +113,18 @@ def is_tf32_supported() -> bool:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Whether copies between the two devices go directly, without host memory in between."""
+    """Whether copies between the two devices bypass host memory."""
     first, second = _index(device), _index(peer_device)
     return first != second and bool(_C.driver()["functions"].get("copy_peer_async", False))
 
 
 def driver() -> dict[str, Any]:
-    """The open driver: name, description, path, version, delegate, and which functions it has."""
+    """The open driver: name, description, path, version, delegate, and its functions."""
     return _C.driver()
 
 
 def is_host_addressable() -> bool:
-    """Whether CPU kernels may work on the chip's memory, as they do on the host chip."""
+    """Whether CPU kernels can access the chip's memory, as on the host chip."""
     return bool(_C.driver()["delegate"] == "cpu")
 
 

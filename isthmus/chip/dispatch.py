@@ -1,4 +1,4 @@
-"""Where operator calls on the chip went."""
+"""Routes of operator calls on the chip: statistics and settings."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from isthmus import _C
 
 
 def dispatch_stats() -> dict[str, Any]:
-    """Counts since the start or the last reset.
+    """Dispatch counters since process start or the last reset.
 
     Returns:
-        ``operators``: overload name -> {"route", "calls"}, for those called at least once;
-        ``calls``: route -> number of calls; ``fallback_bytes``: bytes that the fallback route copied;
-        ``kernel_copy_bytes``: bytes made contiguous, cast or brought from the CPU because a kernel asks for it;
+        ``operators``: overload name -> {"route", "calls"}, for called overloads;
+        ``calls``: route -> number of calls; ``fallback_bytes``: bytes copied by the fallback route;
+        ``kernel_copy_bytes``: bytes made contiguous, cast or copied from the CPU for kernels;
         ``set_device``: calls of the driver's device_set.
     """
     return _C.dispatch_stats()
 
 
 def reset_dispatch_stats() -> None:
-    """Start counting again from 0."""
+    """Reset the dispatch counters to 0."""
     _C.reset_dispatch_stats()
 
 
 def routes() -> dict[str, tuple[str, str]]:
     """Overload name -> (route, reason) of every ATen overload.
 
-    The route is native, kernel, delegate, decomposition, fallback, or none where a call raises.
+    The route is native, kernel, delegate, decomposition, fallback, or none if a call raises.
     """
     return _C.routes()
 
 
 def kernel_choices() -> list[dict[str, str]]:
-    """What kernels were chosen so far: operator, dtypes, layout, library ("" where none served the call)."""
+    """Kernels chosen so far: operator, dtypes, layout, library ("" if no kernel supports the call)."""
     return _C.kernel_choices()
 
 
 def set_route(pattern: str, route: str) -> int:
-    """Force a route on operators, at once and for every thread (ISTHMUS_ROUTE).
+    """Force a route for operators, on all threads (ISTHMUS_ROUTE).
 
     Args:
         pattern: such as ``aten::mm``, ``*softmax*``, ``add.Tensor``.
-        route: kernel, delegate, decomposition or fallback (CPU, over copies); "" gives back the driver's own order.
+        route: kernel, delegate, decomposition or fallback (CPU, over copies); "" restores the driver's order.
 
     Returns:
-        Number of overloads that have the route and now take it.
+        Number of matching overloads that support the route.
 
     Raises:
-        ValueError: another route, or no operator that matches has it.
+        ValueError: unknown route, or no matching operator supports it.
     """
     count = _C.force_route(pattern, route)
     if not count:
         raise ValueError(
-            f"{pattern}: no operator of this driver has the route {route!r}; `isthmus ops` prints them"
+            f"{pattern}: no operator of this driver supports the route {route!r}; `isthmus ops` lists them"
         )
     return count
 
 
 def serve_extension(name: str) -> bool:
-    """Let the driver's operator libraries serve an operator that a package has defined with PyTorch.
+    """Prefer the kernel of the driver's operator libraries for an operator defined by a package.
 
-    For one that has a composite kernel, which PyTorch would take otherwise.
+    Needed for operators with a composite kernel, which PyTorch would call instead.
 
     Args:
         name: overload with its namespace, such as ``isthmus::rms_norm``.
@@ -73,23 +73,23 @@ def serve_extension(name: str) -> bool:
 
 
 def set_fused_attention(requested: bool) -> None:
-    """Ask that ``scaled_dot_product_attention`` goes to the operator ``isthmus::attention`` where that serves it.
+    """Whether ``scaled_dot_product_attention`` uses the operator ``isthmus::attention`` where it applies.
 
-    Without the request it does so where the driver's operator libraries have a kernel for that operator.
+    If False, it does so only if the driver's operator libraries have a kernel for that operator.
     """
     _C.set_fused_attention(requested)
 
 
 def fused_attention() -> bool:
-    """Whether ``scaled_dot_product_attention`` goes to ``isthmus::attention``: by request or by a library."""
+    """Whether ``scaled_dot_product_attention`` uses ``isthmus::attention``, by request or by a library's kernel."""
     return _C.fused_attention()
 
 
 def set_tracing(tracing: bool) -> None:
-    """Whether each new choice of a route is printed to standard error (ISTHMUS_TRACE)."""
+    """Print each new choice of a route to standard error (ISTHMUS_TRACE)."""
     _C.set_tracing(tracing)
 
 
 def set_strict(strict: bool) -> None:
-    """Whether an operator that would take the fallback route raises instead (ISTHMUS_STRICT)."""
+    """Raise instead of taking the fallback route (ISTHMUS_STRICT)."""
     _C.set_strict(strict)

@@ -1,10 +1,9 @@
 """The c10d backend ``chip``: ``torch.distributed`` on chip tensors.
 
-Collectives go through the driver's communicators, on streams of their own, where it has them. Otherwise, and with
-``ISTHMUS_COLLECTIVES=gloo``, they go through gloo, over the chip's own bytes where the driver has a host window and
-over copies of them where it has none; element types that gloo lacks are moved as bytes then, and refused by name
-where they would be reduced. The backend takes CPU tensors too. Sums of booleans are their "or" and products their
-"and", as with NCCL; integers have no average.
+Collectives use the driver's communicators, if it has them, on separate streams. Otherwise, and with
+``ISTHMUS_COLLECTIVES=gloo``, they use gloo: on the chip's memory if the host can address it, else on copies. dtypes
+unknown to gloo are moved as bytes; reducing them raises an error. The backend accepts CPU tensors too. Sums of bool
+are "or" and products "and", as in NCCL; integers have no average.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _scope = Scope("distributed")
 
 
 def register() -> None:
-    """Make ``chip`` a backend of ``torch.distributed``, and the one of groups made without naming any.
+    """Register the backend ``chip`` in ``torch.distributed``, and make it the default backend.
 
-    ``import torch`` has imported ``torch.distributed``, so this imports nothing.
+    ``import torch`` has imported ``torch.distributed``, so this adds no import.
     """
     from torch.distributed import Backend as Names
 
@@ -41,13 +40,13 @@ def register() -> None:
             _scope.replace(
                 f"{module}.init_process_group",
                 _with_default_backend,
-                "without a backend PyTorch takes the accelerator's but calls it gloo, and DDP does not find it",
+                "by default PyTorch uses the accelerator's backend but names it gloo, so DDP does not find it",
                 expects=("backend",),
             )
         _scope.replace(
             "torch.nn.parallel.DistributedDataParallel._check_comm_hook",
             _with_bfloat16_hooks,
-            "it refuses the hooks that compress to bfloat16 by their names, where there is no CUDA",
+            "without CUDA it refuses the bfloat16 compression hooks, by name",
             expects=("self", "hook"),
         )
     dtensor_attention.install()
@@ -57,23 +56,23 @@ def register() -> None:
 
 
 def dump_flight_recorder(include_collectives: bool = True, only_active: bool = False) -> bytes:
-    """The last operations that this process gave the driver, for PyTorch's flight-recorder tools.
+    """The last operations submitted to the driver, for PyTorch's flight-recorder tools.
 
-    Written to ``<folder>/rank_<n>`` by each rank, ``python -m torch.distributed.flight_recorder.fr_trace <folder>``
-    says where the ranks part. ``ISTHMUS_FLIGHT_RECORDER`` says how many are kept.
+    Write it to ``<folder>/rank_<n>`` on each rank; ``python -m torch.distributed.flight_recorder.fr_trace <folder>``
+    then finds the first mismatch. ``ISTHMUS_FLIGHT_RECORDER`` sets the number of operations kept.
 
     Args:
-        include_collectives: the operations; False leaves the groups and how far they are.
-        only_active: leaves out what has completed.
+        include_collectives: include the operations; False returns only the groups and their progress.
+        only_active: exclude completed operations.
 
     Returns:
-        A pickle, of plain values only.
+        A pickle of plain values.
     """
     return _C.dump_flight_recorder(include_collectives, only_active)
 
 
 def unregister_default() -> None:
-    """Leave groups made without naming a backend to PyTorch again."""
+    """Restore PyTorch's default backend."""
     _scope.undo()
 
 
@@ -96,7 +95,7 @@ def _with_bfloat16_hooks(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _under_another_name(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with the hook's signature."""
+    """The hook as a function of another name."""
 
     @functools.wraps(hook)
     def renamed(*args: Any) -> Any:
@@ -112,7 +111,7 @@ def _create(group: _DistributedBackendOptions, _: Backend.Options | None) -> Bac
     options = _C.ChipBackendOptions()
     options._timeout = group.timeout
     options.group_name = GroupName(group.group_id)
-    # PyTorch names no ranks of the default group.
+    # PyTorch lists no ranks for the default group.
     options.global_ranks_in_group = group.global_ranks_in_group or list(range(group.group_size))
     _write_records_of_exceptions()
     return _C.ChipBackend(group.store, group.group_rank, group.group_size, options, _make_gloo)
@@ -125,7 +124,7 @@ def _write_records_of_exceptions() -> None:
 
 
 def _write_record_of_exception() -> None:
-    if getattr(sys, "last_value", None) is not None:  # what ends this process, and soon the job
+    if getattr(sys, "last_value", None) is not None:  # an uncaught exception ends this process
         _C.write_flight_records()
 
 

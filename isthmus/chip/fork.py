@@ -1,4 +1,4 @@
-"""What a process does that was forked after its parent had used the chip: it cannot use it, and says so."""
+"""Processes forked after the first use of the chip, which cannot use it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from isthmus import _C
 
 
 def refuse_fork() -> None:
-    """Say that the chip cannot be used here, where that is so.
+    """Check that this process was not forked after the first use of the chip.
 
     Raises:
-        RuntimeError: this process was forked after its parent had initialised the driver.
+        RuntimeError: it was.
     """
     if _C.in_bad_fork():
-        _C.init()  # which has the words
+        _C.init()  # raises the error
 
 
 def warn_of_fork() -> None:
-    """Warn, once in a process, why there is no device here, where a fork is the reason."""
+    """Warn once if this process was forked after the first use of the chip."""
     if _C.in_bad_fork():
         _warn_once()
 
@@ -27,6 +27,6 @@ def warn_of_fork() -> None:
 @cache
 def _warn_once() -> None:
     warnings.warn(
-        "there is no chip in a process forked after its first use. Use the spawn start method.",
+        "the chip is not available in a process forked after its first use. Use the spawn start method.",
         stacklevel=4,  # the caller of device_count() or is_available()
     )

@@ -1,6 +1,6 @@
-"""Ranges of the user's, under the names of ``torch.cuda.nvtx``: they are rows of ``torch.profiler``.
+"""User ranges with the names of ``torch.cuda.nvtx``; they appear in ``torch.profiler``.
 
-Each costs a few microseconds, with or without a profiler.
+A range costs a few microseconds, with or without a profiler.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _handles = itertools.count(1)
 
 
 def range_push(msg: str) -> int:
-    """Begin a range within those of this thread; returns its depth, from 0."""
+    """Begin a nested range on this thread; returns its depth, from 0."""
     opened = record_function(msg)
     opened.__enter__()
     _ranges.open.append(opened)
@@ -33,7 +33,7 @@ def range_push(msg: str) -> int:
 
 
 def range_pop() -> int:
-    """End the innermost range of this thread; returns its depth, or -1 where none is open."""
+    """End the innermost range of this thread; returns its depth, or -1 if none is open."""
     if not _ranges.open:
         return -1
     _ranges.open.pop().__exit__(None, None, None)
@@ -50,14 +50,14 @@ def range_start(msg: str) -> int:
 
 
 def range_end(range_id: int) -> None:
-    """End the range that :func:`range_start` began. A handle that is not open is ignored."""
+    """End a range of :func:`range_start`; unknown handles are ignored."""
     opened = _started.pop(range_id, None)
     if opened is not None:
         opened.__exit__(None, None, None)
 
 
 def mark(msg: str) -> None:
-    """An event without duration."""
+    """Record an instantaneous event."""
     with record_function(msg):
         pass
 

@@ -1,4 +1,4 @@
-"""Pausing a running ``torch.profiler``, under the names of ``torch.cuda.profiler``."""
+"""Pause and resume a running ``torch.profiler``, with the names of ``torch.cuda.profiler``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 
 
 def start() -> None:
-    """Let the profiler that runs in this process collect again. Nothing happens where none runs."""
+    """Resume collection of the running profiler; a no-op without one."""
     _collect(True)
 
 
 def stop() -> None:
-    """Let the profiler that runs in this process collect nothing until :func:`start`."""
+    """Pause collection of the running profiler until :func:`start`."""
     _collect(False)
 
 
 @contextmanager
 def profile() -> Iterator[None]:
-    """Collect within the region, and nothing after it."""
+    """Collect inside the region, and pause after it."""
     start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Random numbers: one generator per device. On the host chip a seed gives the numbers that it gives on CPU."""
+"""Random numbers: one generator per device. On the host chip a seed gives the same numbers as on CPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from isthmus.chip._utils import DeviceLike, _index
 
 
 class _DefaultGenerators:
-    """The default generator of each device, as a sequence; made on demand, since counting devices needs them."""
+    """Sequence of the default generators of all devices, created on demand."""
 
     def __len__(self) -> int:
         return _C.device_count()
 
     def __getitem__(self, device: int) -> torch.Generator:
         if not 0 <= device < len(self):
-            raise IndexError(f"chip:{device} does not exist; there are {len(self)} devices, numbered from 0")
+            raise IndexError(f"chip:{device} does not exist: {len(self)} devices available, from chip:0")
         return _C.default_generator(device)
 
     def __iter__(self) -> Iterator[torch.Generator]:
@@ -44,30 +44,30 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "chip") -> None:
-    """Give the device's default generator a state that :func:`get_rng_state` returned."""
+    """Set the state of the device's default generator, as returned by :func:`get_rng_state`."""
     _C.default_generator(_index(device)).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the state of every device, in order. Raises ValueError for more states than devices, and sets none."""
+    """Set the state of every device, in order. Raises ValueError for more states than devices."""
     states = list(new_states)
     if len(states) > _C.device_count():
         raise ValueError(
-            f"set_rng_state_all: {len(states)} states for {_C.device_count()} devices; give one for each device"
+            f"set_rng_state_all: {len(states)} states for {_C.device_count()} devices; pass one per device"
         )
     for device, state in enumerate(states):
         set_rng_state(state, device)
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device. Raises ValueError for a seed that has more than 64 bits."""
+    """Seed the current device. Raises ValueError for a seed of more than 64 bits."""
     _get_generator(torch.device("chip")).manual_seed(_checked(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed every device. Raises ValueError for a seed that has more than 64 bits.
+    """Seed every device. Raises ValueError for a seed of more than 64 bits.
 
-    ``torch.manual_seed`` calls this, so it does not initialise the driver.
+    ``torch.manual_seed`` calls this, so it does not initialize the driver.
     """
     seed = _checked(seed)
     _C.seed_default_generators(seed if seed < 1 << 63 else seed - (1 << 64))
@@ -79,7 +79,7 @@ def seed() -> None:
 
 
 def seed_all() -> None:
-    """Seed every device with one number from the operating system."""
+    """Seed all devices with one number from the operating system."""
     manual_seed_all(_from_system())
 
 
@@ -91,7 +91,7 @@ def initial_seed() -> int:
 def _checked(seed: int) -> int:
     seed = int(seed)
     if not -(1 << 63) <= seed < 1 << 64:
-        raise ValueError(f"seed {seed} is out of range; give one from -2**63 to 2**64 - 1")
+        raise ValueError(f"seed {seed} is out of range; expected -2**63 to 2**64 - 1")
     return seed
 
 

@@ -1,4 +1,4 @@
-"""Registering the routes of the opened driver: its operator libraries, and PyTorch's decompositions without them."""
+"""Register the routes of the open driver: operator libraries, and decompositions for drivers without a delegate."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from isthmus.drivers import Candidate
 if TYPE_CHECKING:
     from isthmus.drivers.libraries import OperatorLibrary
 
-# Kept for ever: the dispatcher holds addresses in them.
+# Never freed: the dispatcher holds addresses in them.
 _libraries: list[OperatorLibrary] = []
 
 
 def libraries() -> tuple[OperatorLibrary, ...]:
-    """The operator libraries that are loaded, in the order of preference."""
+    """The loaded operator libraries, in order of preference."""
     return tuple(_libraries)
 
 
 def register(candidate: Candidate) -> None:
-    """Add the driver's operator libraries and register what serves each overload.
+    """Load the operator libraries and register the route of each overload.
 
-    Libraries of ``ISTHMUS_LIBRARIES`` come ahead. A driver whose delegate comes first has its own added only where
-    ``ISTHMUS_ROUTE`` asks for the route kernel and no other library is named.
+    Libraries of ``ISTHMUS_LIBRARIES`` come first. For a driver that prefers its delegate, its own libraries are
+    loaded only if ``ISTHMUS_ROUTE`` requests the route kernel and names no other library.
 
     Raises:
-        RuntimeError: a library cannot be used, or ISTHMUS_ROUTE asks for what there is not; one line.
+        RuntimeError: a library cannot be used, or ISTHMUS_ROUTE requests an unavailable route.
     """
     for path in _library_paths(candidate):
         _add(path)
@@ -42,7 +42,7 @@ def register(candidate: Candidate) -> None:
 
 
 def _library_paths(candidate: Candidate) -> list[str]:
-    """In the order of preference."""
+    """Paths in order of preference."""
     extra = [path for path in options.text("libraries").split(os.pathsep) if path]
     routes = options.text("route")
     if routes.startswith("@") and Path(routes[1:]).is_file():
@@ -64,16 +64,16 @@ def _add(path: str) -> None:
 
 
 def _operator_runtime() -> int:
-    """dlopen handle of libtvm_ffi, which errors of kernels are fetched from."""
+    """dlopen handle of libtvm_ffi, for the errors of kernels."""
     from tvm_ffi import libinfo
 
     return ctypes.CDLL(libinfo.find_libtvm_ffi())._handle
 
 
 def _decompositions() -> dict[str, Callable[..., Any]]:
-    """PyTorch's decompositions into other ATen operators, and ours.
+    """PyTorch's decompositions into ATen operators, and ours.
 
-    Those of torch._refs are left out: they end in prims, whose implementation is the operator itself.
+    Excludes torch._refs: they decompose into prims, which are implemented by the operator itself.
     """
     from torch._decomp import decomposition_table
     from torch._ops import OpOverload

@@ -1,9 +1,9 @@
 """Sending tensors of the chip to another process (``torch.multiprocessing``): the memory itself, as on CUDA.
 
-Both processes then see each other's writes. The sender keeps the memory until the receiver drops its tensors or
-dies; what has been sent and is never received stays until the sender ends. The sender has to live until the tensor
-has been received. Where the driver cannot export the memory, a copy goes through shared host memory instead: without
-those functions, with ``expandable_segments``, and for memory that was itself received.
+Both processes see each other's writes. The sender keeps the memory until the receiver frees its tensors or exits;
+tensors that are never received are kept until the sender exits. The sender must be alive until the tensor is
+received. If the driver cannot export the memory, a copy in shared host memory is sent: for drivers without these
+functions, with ``expandable_segments``, and for received memory.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _taking = threading.Lock()
 
 
 class Process(NamedTuple):
-    """What tells a process from others, also from one of the same id in another container."""
+    """Identity of a process, unique across containers."""
 
     token: str
     id: int
     namespace: int
-    """Of process ids; 0 if that is not to be found out."""
+    """PID namespace; 0 if unknown."""
 
     @classmethod
     def this(cls) -> Process:
-        """The calling one."""
+        """The current process."""
         try:
             namespace = Path("/proc/self/ns/pid").stat().st_ino
         except OSError:
@@ -55,7 +55,7 @@ class Process(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """Where another process finds a storage, and the ticket that it returns when it has done with it."""
+    """A storage sent to another process, and the ticket that the receiver returns when it frees it."""
 
     process: Process
     device: int
@@ -68,7 +68,7 @@ class Sent(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """What a tensor is on its storage."""
+    """Type and layout of a tensor on its storage."""
 
     kind: type[torch.Tensor]
     dtype: torch.dtype
@@ -79,7 +79,7 @@ class Geometry(NamedTuple):
 
 
 def install() -> None:
-    """Put our reducers in front of PyTorch's, for tensors and parameters."""
+    """Replace PyTorch's reducers of tensors and parameters."""
     if _scope.patches:
         return
     reducers: dict[type, Callable[..., Any]] = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
@@ -88,13 +88,13 @@ def install() -> None:
         reducers[kind] = _reduce
         _scope.record(
             f"multiprocessing.reduction.ForkingPickler of {kind.__name__}",
-            "tensors of the chip are sent to other processes by the driver's export and import, or by copy",
+            "sends chip tensors by the driver's export and import, or by copy",
             lambda kind=kind, former=former: reducers.__setitem__(kind, former),  # type: ignore[misc]
         )
 
 
 def uninstall() -> None:
-    """Give PyTorch's reducers back their place."""
+    """Restore PyTorch's reducers."""
     _scope.undo()
 
 

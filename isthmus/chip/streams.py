@@ -14,25 +14,25 @@ from isthmus.chip.fork import refuse_fork
 
 
 class Stream(torch.Stream):
-    """A queue of work on one device; work on it runs in the order of its enqueueing.
+    """An in-order queue of work on one device.
 
     Args:
         device: device or index; the current device by default.
-        priority: lower numbers run first, where the driver has priorities (:func:`stream_priority_range`); one out of
-            range becomes the nearest that is in it.
+        priority: lower numbers run first, if the driver supports priorities (:func:`stream_priority_range`); clamped
+            to the range.
 
-    Usable as a context manager, which makes it current.
+    As a context manager it makes the stream current.
     """
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **triple: int) -> Stream:
-        """A new stream, or the one that triple (stream_id, device_index, device_type) names."""
+        """A new stream, or the existing stream (stream_id, device_index, device_type)."""
         if not triple:
             triple = _as_triple(_C.new_stream(_index_or_current(device), priority))
         return super().__new__(cls, **triple)
 
     @property
     def priority(self) -> int:
-        """The priority that it was made with, within the range; 0 for a default or external stream."""
+        """The clamped priority; 0 for a default or external stream."""
         return _C.stream_priority(self.stream_id, self.device_index)
 
     @staticmethod
@@ -41,22 +41,22 @@ class Stream(torch.Stream):
         return _C.stream_priority_range()
 
     def wait_event(self, event: torch.Event | SharedEvent) -> None:
-        """Make later work of this stream wait for the work that the event's last record captured."""
+        """Make later work of this stream wait for the event."""
         event.wait(self)
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Make later work of this stream wait for the work that stream has now."""
+        """Make later work of this stream wait for the current work of stream."""
         self.wait_event(stream.record_event())
 
     def record_event(self, event: Any = None) -> Any:
-        """Record event, or a new one, behind the work that this stream has now, and return it."""
+        """Record event, or a new one, on this stream and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
-        """For ctypes: the driver's handle."""
+        """The driver's handle, for ctypes."""
         return ctypes.c_void_p(self.native_handle)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
@@ -64,15 +64,15 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(Stream):
-    """A stream that another library made and will destroy.
+    """A stream owned by another library.
 
     Args:
-        stream_ptr: the driver's native handle, as a number.
-        device: the device that it was made on; the current device by default.
+        stream_ptr: the driver's native handle, as an integer.
+        device: its device; the current device by default.
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None, **triple: int) -> ExternalStream:
-        """The stream of the handle."""
+        """The stream with this handle."""
         if not triple:
             triple = _as_triple(_C.external_stream(stream_ptr, _index_or_current(device)))
         stream: ExternalStream = super().__new__(cls, **triple)  # type: ignore[assignment]
@@ -80,10 +80,10 @@ class ExternalStream(Stream):
 
 
 class SharedEvent:
-    """An event that other processes can wait for and record: what ``Event(interprocess=True)`` gives.
+    """An event that other processes can wait for and record; created by ``Event(interprocess=True)``.
 
-    It has no timing. A process hands :meth:`ipc_handle` to another, which opens it with
-    :meth:`Event.from_ipc_handle` while the first still has the event.
+    It has no timing. Another process opens it with :meth:`Event.from_ipc_handle` from its :meth:`ipc_handle`, while
+    this process still holds the event.
     """
 
     def __init__(self, event: _C.SharedEvent | None = None) -> None:
@@ -91,41 +91,41 @@ class SharedEvent:
 
     @property
     def device(self) -> torch.device:
-        """Its device; without index until it is first recorded or exported."""
+        """The device; without index before the first record or export."""
         index = self._event.device
         return torch.device("chip", index) if index >= 0 else torch.device("chip")
 
     @property
     def event_id(self) -> int:
-        """The driver's handle, 0 until it is first recorded or exported."""
+        """The driver's handle; 0 before the first record or export."""
         return self._event.native_handle
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Capture the work that the stream has now; the current one by default."""
+        """Capture the current work of the stream; the current stream by default."""
         stream = current_stream() if stream is None else stream
         self._event.record(stream.stream_id, stream.device_index)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make later work of the stream, the current one by default, wait for the captured work."""
+        """Make later work of the stream (default: the current one) wait for the captured work."""
         stream = current_stream() if stream is None else stream
         self._event.wait(stream.stream_id, stream.device_index)
 
     def query(self) -> bool:
-        """Whether the captured work is done; True if nothing was recorded."""
+        """Whether the captured work is complete; True before the first record."""
         return self._event.query()
 
     def synchronize(self) -> None:
-        """Wait for the captured work, of whichever process."""
+        """Wait for the captured work, of any process."""
         self._event.synchronize()
 
     def elapsed_time(self, end_event: object) -> float:
-        """Refused: ValueError."""
+        """Not supported; raises ValueError."""
         raise ValueError(
-            "an event made with interprocess=True has no timing; time with enable_timing=True alone"
+            "an event with interprocess=True has no timing; use a second event with enable_timing=True"
         )
 
     def ipc_handle(self) -> bytes:
-        """What another process opens it by. An event that was not recorded yet becomes the current device's."""
+        """Handle for another process. Before the first record, binds the event to the current device."""
         return self._event.ipc_handle()
 
     def __repr__(self) -> str:
@@ -133,7 +133,7 @@ class SharedEvent:
 
 
 class _EventMeta(type):
-    """``isinstance(e, torch.chip.Event)``: an event of the chip."""
+    """Makes ``isinstance(e, torch.chip.Event)`` True for events of the chip."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         if isinstance(instance, SharedEvent):
@@ -142,16 +142,16 @@ class _EventMeta(type):
 
 
 class Event(torch.Event, metaclass=_EventMeta):
-    """A mark in a stream that can be waited for and timed.
+    """An event on a stream, for synchronization and timing.
 
     Args:
-        enable_timing: :meth:`elapsed_time` (milliseconds) may be asked.
-        blocking: accepted; a wait on the host always sleeps.
-        interprocess: other processes may use it (:class:`SharedEvent`).
-        external: accepted; it has a meaning only in graph capture.
+        enable_timing: enable :meth:`elapsed_time` (milliseconds).
+        blocking: ignored; host waits always block.
+        interprocess: usable by other processes (:class:`SharedEvent`).
+        external: ignored; applies only to graph capture.
 
     Raises:
-        ValueError: both enable_timing and interprocess.
+        ValueError: both enable_timing and interprocess are True.
     """
 
     def __new__(
@@ -161,36 +161,36 @@ class Event(torch.Event, metaclass=_EventMeta):
         interprocess: bool = False,
         external: bool = False,
     ) -> Any:
-        """A ``torch.Event``: elapsed_time and record_event of PyTorch take that very type and no subclass."""
+        """A ``torch.Event``; PyTorch's elapsed_time and record_event do not accept a subclass."""
         if not interprocess:
             return torch.Event("chip", enable_timing=enable_timing, blocking=blocking)
         if enable_timing:
-            raise ValueError("an event with interprocess=True has no timing; leave enable_timing=True out")
+            raise ValueError("an event with interprocess=True has no timing; omit enable_timing=True")
         return SharedEvent()
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> Any:
-        """Another process's event.
+        """Open an event of another process.
 
         Args:
-            device: the device that it is of.
-            handle: what its :meth:`~SharedEvent.ipc_handle` gave.
+            device: the device of the event.
+            handle: result of its :meth:`~SharedEvent.ipc_handle`.
 
         Raises:
-            RuntimeError: the process has ended or let go of the event, or the driver cannot share events.
+            RuntimeError: the process has exited or released the event, or the driver cannot share events.
         """
         return SharedEvent(_C.SharedEvent(_index(device), bytes(handle)))
 
 
 class StreamContext:
-    """Makes a stream and its device current, then puts the former ones back. None changes nothing.
+    """Context manager that makes a stream and its device current and restores the previous ones. None is a no-op.
 
-    One context may be entered again inside itself.
+    It is reentrant.
     """
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
-        self._former: list[list[Stream]] = []  # of each entry that has not ended; the device's last
+        self._former: list[list[Stream]] = []  # per active entry; the stream of the previous device last
 
     def __enter__(self) -> None:
         if self.stream is None:
@@ -230,7 +230,7 @@ def set_stream(stream: torch.Stream | None) -> None:
     """Make stream and its device current on this thread; a no-op for None.
 
     Raises:
-        ValueError: it is a stream of another device type.
+        ValueError: a stream of another device type.
     """
     if stream is not None:
         if stream.device.type != "chip":
@@ -244,36 +244,36 @@ def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> No
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> ExternalStream:
-    """Stream of a native handle that another library made."""
+    """The stream of a native handle of another library."""
     return ExternalStream(data_ptr, device)
 
 
 def stream_priority_range() -> tuple[int, int]:
-    """(lowest, highest) priority number; both 0 where the driver has no priorities."""
+    """(lowest, highest) priority; both 0 if the driver has no priorities."""
     return _C.stream_priority_range()
 
 
 def is_current_stream_capturing() -> bool:
-    """False: the chip has no graph capture."""
+    """False: the chip does not support graph capture."""
     return False
 
 
 def set_stream_check(check: bool | Literal["warn"]) -> None:
-    """Watch, in operators of this thread, that streams share memory in order (ISTHMUS_STREAM_CHECK).
+    """Detect data races between streams in operators of this thread (ISTHMUS_STREAM_CHECK).
 
-    An operator that reads memory while one on another stream may still be writing it, or writes it while one may
-    still be using it, raises ``isthmus.debug.streams.StreamOrderError`` before it runs, which names both operators
-    and both lines of the program. For debugging: it makes every operator slower.
+    An operator that accesses memory which an operator on another stream may still be writing, or writes memory that
+    one may still be using, raises ``isthmus.debug.streams.StreamOrderError`` before it runs. The error names both
+    operators and both lines of the program. For debugging: all operators become slower.
 
     Args:
-        check: True raises, "warn" warns once for each pair of lines, False ends it, and with it all cost.
+        check: True raises, "warn" warns once per pair of lines, False disables the check.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: another value.
     """
     if not isinstance(check, bool) and check != "warn":
         raise ValueError(f"set_stream_check: expected True, 'warn' or False, got {check!r}")
-    streams = import_module("isthmus.debug.streams")  # by name: tools stand above this layer
+    streams = import_module("isthmus.debug.streams")  # by name: tools are above this layer
     streams.check(bool(check), raises=check != "warn")
 
 

@@ -1,4 +1,4 @@
-"""Finding what makes the host wait for the chip: ``item``, copies that are not asynchronous, ``nonzero`` ..."""
+"""Detect operators that make the host wait for the chip: ``item``, blocking copies, ``nonzero`` ..."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _MODES = ("default", "warn", "error")
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """What happens where an operator makes the host wait for the chip, on every thread.
+    """Set the reaction to operators that make the host wait for the chip, on all threads.
 
-    Explicit waits (``torch.chip.synchronize``, of streams and events) are what they say and are not told of.
+    Explicit synchronization (``torch.chip.synchronize``, streams, events) is not reported.
 
     Args:
-        debug_mode: ``"default"`` or 0: nothing; ``"warn"`` or 1: a warning; ``"error"`` or 2: RuntimeError.
+        debug_mode: ``"default"`` or 0: none; ``"warn"`` or 1: a warning; ``"error"`` or 2: RuntimeError.
 
     Raises:
-        ValueError: another mode.
+        ValueError: unknown mode.
     """
     mode = _MODES.index(debug_mode) if debug_mode in _MODES else debug_mode
     if mode not in (0, 1, 2):
@@ -25,5 +25,5 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_sync_debug_mode() -> int:
-    """0 default, 1 warn, 2 error."""
+    """The mode: 0 default, 1 warn, 2 error."""
     return _C.sync_debug_mode()

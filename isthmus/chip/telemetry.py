@@ -1,6 +1,6 @@
-"""What the driver measures of the device: utilization, temperature, power, clock.
+"""Device telemetry of the driver: utilization, temperature, power, clock.
 
-A quantity that the driver does not measure raises NotImplementedError: there is no number that would be right.
+Quantities that the driver does not measure raise NotImplementedError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SAMPLING_SECONDS = 0.1
 
 
 def telemetry(device: DeviceLike = None) -> dict[str, float | None]:
-    """Every measurement of the device; None where the driver does not measure it.
+    """All measurements of the device; None for those that the driver does not support.
 
     Returns:
         ``temperature_c`` (degrees Celsius), ``power_w`` (watts), ``clock_mhz``, ``compute_utilization`` and
@@ -25,7 +25,7 @@ def telemetry(device: DeviceLike = None) -> dict[str, float | None]:
 
 
 def utilization(device: DeviceLike = None) -> int:
-    """Percent of the last sampling period in which the device computed.
+    """Compute utilization in percent of the last sampling period.
 
     Raises:
         NotImplementedError: the driver does not measure it.
@@ -34,7 +34,7 @@ def utilization(device: DeviceLike = None) -> int:
 
 
 def memory_usage(device: DeviceLike = None) -> int:
-    """Percent of the last sampling period in which memory was read or written; of memory in use on the host chip.
+    """Memory utilization in percent of the last sampling period; on the host chip, the percentage of memory in use.
 
     Raises:
         NotImplementedError: the driver does not measure it.
@@ -43,7 +43,7 @@ def memory_usage(device: DeviceLike = None) -> int:
 
 
 def temperature(device: DeviceLike = None) -> int:
-    """Degrees Celsius.
+    """Temperature in degrees Celsius.
 
     Raises:
         NotImplementedError: the driver does not measure it.
@@ -52,7 +52,7 @@ def temperature(device: DeviceLike = None) -> int:
 
 
 def power_draw(device: DeviceLike = None) -> int:
-    """Milliwatts.
+    """Power draw in milliwatts.
 
     Raises:
         NotImplementedError: the driver does not measure it.
@@ -70,7 +70,7 @@ def clock_rate(device: DeviceLike = None) -> int:
 
 
 def _sampled(name: str, device: DeviceLike) -> float:
-    """A share of time: a driver may know none before it has been asked twice."""
+    """A utilization from 0 to 1; some drivers need two samples."""
     if _C.telemetry(_index(device))[name] is None:
         time.sleep(_SAMPLING_SECONDS)
     return _measured(name, device)
@@ -82,6 +82,6 @@ def _measured(name: str, device: DeviceLike) -> float:
     if value is None:
         raise NotImplementedError(
             f"chip:{index}: the driver {_C.driver()['name']} does not measure {name}; "
-            "torch.chip.telemetry() has what it measures"
+            "see torch.chip.telemetry() for what it measures"
         )
     return value

@@ -1,6 +1,6 @@
-"""Typed tensors and storages (``torch.chip.FloatTensor``, ``torch.chip.FloatStorage``), for code that has them.
+"""Typed tensors and storages (``torch.chip.FloatTensor``, ``torch.chip.FloatStorage``).
 
-``torch.cuda`` has them since its first days; Megatron and old checkpoints still name them.
+Legacy types of ``torch.cuda`` that Megatron and old checkpoints still use.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from torch.storage import _LegacyStorage, _LegacyStorageMeta
 
 
 class _TypedTensorMeta(type):
-    """``isinstance(x, torch.chip.FloatTensor)``: on the chip, and of that dtype."""
+    """Makes ``isinstance(x, torch.chip.FloatTensor)`` True for chip tensors of that dtype."""
 
     dtype: torch.dtype
 
     @property
     def __name__(cls) -> str:  # type: ignore[override]
-        """Of the class without its module; PyTorch's C++ goes by the name that has it."""
+        """Name without the module; PyTorch's C++ uses the full name."""
         return cls.__qualname__
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -31,7 +31,7 @@ class _TypedTensorMeta(type):
 
 class _TypedTensor(metaclass=_TypedTensorMeta):
     def __new__(cls, *args: Any, device: Any = "chip") -> Any:
-        """A tensor from a size (uninitialised) or from a sequence, as ``torch.FloatTensor`` takes them."""
+        """A tensor of a size (uninitialized) or from a sequence, like ``torch.FloatTensor``."""
         if not args:
             return torch.empty(0, dtype=cls.dtype, device=device)
         if all(isinstance(argument, int) for argument in args):
@@ -42,7 +42,7 @@ class _TypedTensor(metaclass=_TypedTensorMeta):
             return args[0].to(device=device, dtype=cls.dtype)
         if len(args) == 1:
             return torch.tensor(args[0], dtype=cls.dtype, device=device)
-        raise TypeError(f"{cls.__name__} takes a size or one sequence, not {args!r}")
+        raise TypeError(f"{cls.__name__} expected a size or one sequence, got {args!r}")
 
 
 _DTYPES = {
@@ -64,7 +64,7 @@ _DTYPES = {
 def _tensor_type(name: str) -> Any:
     dtype = _DTYPES[name]
     body = {"dtype": dtype, "__module__": "torch.chip", "__doc__": f"{dtype} tensors on the chip."}
-    # x.type(type) takes a type by this name, whole.
+    # x.type(type) uses the full name.
     return _TypedTensorMeta(
         f"torch.chip.{name}Tensor", (_TypedTensor,), {**body, "__qualname__": f"{name}Tensor"}
     )

@@ -69,7 +69,7 @@ class Recording:
         if not isthmus.status().registered:
             raise TraceError(f"the chip is not registered: {isthmus.status().reason}")
         from isthmus import _C
-        from isthmus.chip.memory_history import losses
+        from isthmus.chip.memory.history import losses
 
         self._core: Any = _C
         self._losses = losses

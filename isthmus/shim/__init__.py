@@ -1,7 +1,11 @@
 """Run code written for CUDA on another accelerator.
 
-``with isthmus.shim.enter():`` does it inside a program; ``isthmus run`` does the same to a script and its children.
-Both go through :func:`install`.
+``with isthmus.shim.enter():`` applies the shim inside a program; ``isthmus run`` applies it to a script and its child
+processes. Both use :func:`install`.
+
+Where to look: ``torch.cuda.*`` in cuda_module.py, ``x.cuda()`` in tensor_methods.py, functions that take a device in
+devices.py, ``nccl`` in distributed.py, installed libraries in libraries.py, rewritten source in rewrite.py. The names
+themselves are data in rules.py.
 """
 
 from __future__ import annotations
@@ -18,18 +22,18 @@ __all__ = ["FEATURE", "enter", "install"]
 
 
 def enter(rewrite: bool = True) -> Scope:
-    """Let code written for CUDA run on the current accelerator until the returned scope is left.
+    """Run code written for CUDA on the current accelerator until the returned scope exits.
 
-    ``torch.cuda`` answers for the accelerator, functions that take a device accept ``"cuda"``, and modules of the
-    user's own that are imported inside the scope are rewritten where no proxy reaches (rules.SYNTAX). Leaving the
-    scope restores everything. Changes nothing where the accelerator is CUDA itself, or inside another such scope.
+    ``torch.cuda`` redirects to the accelerator, and functions that take a device accept ``"cuda"``. The user's own
+    modules imported inside the scope are rewritten where no proxy can reach (rules.SYNTAX). Exiting the scope
+    restores everything. Does nothing if the accelerator is CUDA, or inside another such scope.
 
     Args:
         rewrite: also install the import hook.
 
     Raises:
         isthmus.shim.accelerator.NoAccelerator: no accelerator is available.
-        isthmus._support.patches.PatchError: this PyTorch differs from the one that the patches were written for.
+        isthmus._support.patches.PatchError: a patch does not match the installed PyTorch version.
     """
     from isthmus._support.patches import Scope, active
     from isthmus.shim import accelerator, copies, proxies
@@ -49,13 +53,13 @@ def enter(rewrite: bool = True) -> Scope:
 
 
 def install(scope: Scope, enter_proxies: Callable[[], None], *, rewrite: bool = True) -> None:
-    """Install the import hook and the patches of libraries, and enter the proxies as soon as torch is imported.
+    """Install the import hook and the patches of libraries, and enter the proxies once torch is imported.
 
-    Imports no torch.
+    Does not import torch.
 
     Args:
-        scope: undoes everything when it is left.
-        enter_proxies: called once torch is imported; at once if it already is.
+        scope: undoes everything on exit.
+        enter_proxies: called once torch is imported; immediately if it already is.
         rewrite: also install the import hook.
     """
     from isthmus.shim import import_hook, libraries
@@ -63,4 +67,4 @@ def install(scope: Scope, enter_proxies: Callable[[], None], *, rewrite: bool = 
     if rewrite:
         import_hook.install(scope)
     libraries.install(scope)
-    scope.when_imported("torch", enter_proxies, "the proxies are entered then")
+    scope.when_imported("torch", enter_proxies, "enters the proxies")

@@ -1,6 +1,6 @@
-"""The accelerator that ``cuda`` stands for, and how its names are translated.
+"""The accelerator that replaces CUDA, and the translation of device and backend names.
 
-Nothing here names a chip: everything asks ``torch.accelerator``.
+Names no particular chip: the device comes from ``torch.accelerator``.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import torch
 
 import isthmus
 from isthmus import options
+from isthmus.shim import cpu_device
 
 CUDA = "cuda"
 CPU = "cpu"
 
 
 class NoAccelerator(RuntimeError):
-    """There is no accelerator for a CUDA script to run on."""
+    """No accelerator is available."""
 
 
 class Accelerator:
-    """The device type that answers for CUDA.
+    """The device type that replaces CUDA.
 
     Attributes:
         type: ``torch.device`` type, such as ``chip``.
         module: its device module, such as ``torch.chip``.
-        is_cuda: whether it is CUDA itself, so that nothing needs translating.
-        tensor_types: where its typed tensors are, such as ``torch.chip.``.
+        is_cuda: whether it is CUDA itself, so no translation is needed.
+        tensor_types: prefix of its typed tensors, such as ``torch.chip.``.
     """
 
     def __init__(self, device_type: str, module: ModuleType) -> None:
@@ -38,19 +39,19 @@ class Accelerator:
         self.tensor_types = f"torch.{device_type}."
 
     def name(self, text: str) -> str:
-        """``cuda`` or ``cuda:1`` as a name of this accelerator; any other text as it is."""
+        """Translate ``cuda`` or ``cuda:1`` to this accelerator; return other text unchanged."""
         if text == CUDA or text.startswith("cuda:"):
             return self.type + text[len(CUDA) :]
         return text
 
     def cuda_name(self, text: str) -> str:
-        """The inverse of :meth:`name`: what a CUDA script expects to read."""
+        """The inverse of :meth:`name`: the name that a CUDA script expects."""
         if text == self.type or text.startswith(self.type + ":"):
             return CUDA + text[len(self.type) :]
         return text
 
     def device(self, value: Any) -> Any:
-        """A device argument: a CUDA string or device becomes this accelerator's; anything else is as it was."""
+        """Translate a device argument (string or ``torch.device``); return other values unchanged."""
         if type(value) is str:
             return self.name(value)
         if isinstance(value, torch.device) and value.type == CUDA:
@@ -58,28 +59,28 @@ class Accelerator:
         return value
 
     def numbered_device(self, value: Any) -> Any:
-        """The same for an argument that may be a device's number, which PyTorch takes for this accelerator's."""
+        """Translate a device argument that may be an index; PyTorch resolves indices to this accelerator."""
         return self.device(value)
 
     def key(self, name: str) -> str:
-        """A dispatch key: ``CUDA``, ``AutogradCUDA`` and ``AutocastCUDA`` become this accelerator's."""
+        """Translate the dispatch keys ``CUDA``, ``AutogradCUDA`` and ``AutocastCUDA``."""
         for prefix in ("", "Autograd", "Autocast"):
             if name == f"{prefix}CUDA":
                 return prefix + torch._C._dispatch_key_for_device(self.type)
         return name
 
     def collective_backend(self) -> str:
-        """The c10d backend that serves this accelerator; gloo where none is registered for it."""
+        """The c10d backend registered for this accelerator; gloo if none is."""
         from torch.distributed import Backend
 
         return str(Backend.default_device_backend_map.get(self.type, "gloo"))
 
     def backend(self, name: str) -> str:
-        """A c10d backend string: ``nccl``, also as ``cuda:nccl,cpu:gloo``, becomes this accelerator's."""
+        """Translate a c10d backend string, such as ``nccl`` or ``cuda:nccl,cpu:gloo``."""
         return ",".join(self._pair(pair) for pair in name.lower().split(","))
 
     def cuda_backend(self, name: str) -> str:
-        """The inverse of :meth:`backend`; gloo, where it stands in for NCCL, stays gloo."""
+        """The inverse of :meth:`backend`; gloo stays gloo."""
         return ",".join(self._cuda_pair(pair) for pair in name.split(","))
 
     def _cuda_pair(self, pair: str) -> str:
@@ -92,18 +93,44 @@ class Accelerator:
         return self.name(device) + separator + (self.collective_backend() if backend == "nccl" else backend)
 
 
+class Cpu(Accelerator):
+    """The CPU in place of CUDA; device indices are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__(CPU, cpu_device)
+        self.tensor_types = "torch."
+
+    def name(self, text: str) -> str:
+        """Translate the name of any CUDA device to ``cpu``; return other text unchanged."""
+        return CPU if text == CUDA or text.startswith("cuda:") else text
+
+    def cuda_name(self, text: str) -> str:
+        """Return the text unchanged: a ``cpu`` may be the script's own."""
+        return text
+
+    def device(self, value: Any) -> Any:
+        """Translate a device argument; every CUDA device becomes the CPU."""
+        return (
+            torch.device(CPU)
+            if isinstance(value, torch.device) and value.type == CUDA
+            else super().device(value)
+        )
+
+    def numbered_device(self, value: Any) -> Any:
+        """Translate a device argument that may be an index."""
+        return torch.device(CPU) if type(value) is int else self.device(value)
+
+
 def current(check: bool = True) -> Accelerator:
-    """The accelerator of this process; the CPU where ``ISTHMUS_DEVICE=cpu`` asks for it.
+    """The accelerator of this process, or the CPU with ``ISTHMUS_DEVICE=cpu``.
 
     Args:
-        check: it must also have a usable device, which may initialise its runtime.
+        check: require a usable device; may initialize the runtime.
 
     Raises:
-        NoAccelerator: there is none, with the remedy.
+        NoAccelerator: no accelerator is available.
     """
     if options.text("device") == CPU:
-        from isthmus.shim.cpu import Cpu
-
         return Cpu()
     device = torch.accelerator.current_accelerator(check_available=check)
     if device is None:
@@ -114,7 +141,7 @@ def current(check: bool = True) -> Accelerator:
 
 
 def _driver_error() -> str:
-    """Why the driver that Isthmus has opened offers no device; "" where it has opened none."""
+    """Why the opened driver has no device; "" if no driver is open."""
     if not isthmus.status().registered:
         return ""
     from isthmus import _C

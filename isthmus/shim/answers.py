@@ -1,7 +1,7 @@
-"""What rewritten source calls. Names start with ``__isthmus_`` and live in ``builtins`` while the hook is on.
+"""Functions called by rewritten source. Their names ``__isthmus_*__`` are in ``builtins`` while the hook is active.
 
-Each is the plain expression for everything but the accelerator's devices and tensors. ``torch`` may not be
-imported when a rewritten module runs, so nothing here imports it.
+Each gives the result of the original expression, except for devices and tensors of the accelerator. A rewritten
+module may run before torch is imported, so this module must not import torch.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from isthmus.shim import rules
 
 _MISSING: Any = object()
 
-# Whether source that calls these names has been compiled; they must then stay.
+# Whether source that calls these names has been compiled; if so, withdraw() keeps them.
 _in_use = False
 
-# The device type that reads as "cuda"; "" until the shim is entered.
+# The device type reported as "cuda"; "" while the shim is inactive.
 _accelerator = ""
 
 
 def set_accelerator(device_type: str) -> str:
-    """Let devices of this type read as ``cuda``; returns the type that did before."""
+    """Report devices of this type as ``cuda``; returns the previous type."""
     global _accelerator
     before, _accelerator = _accelerator, device_type
     return before
@@ -41,7 +41,7 @@ def device_type(value: Any) -> Any:
 
 
 def mesh_device_type(value: Any) -> Any:
-    """``value.device_type``, which is text: of a device mesh, DistributedDataParallel and others of PyTorch's."""
+    """``value.device_type`` (text), as in DeviceMesh and DistributedDataParallel."""
     found = value.device_type
     if not _accelerator or found != _accelerator:
         return found
@@ -62,7 +62,7 @@ def is_cuda(value: Any) -> Any:
 
 
 def get_attribute(function: Any, value: Any, name: str, default: Any = _MISSING) -> Any:
-    """``getattr(value, name[, default])`` where name is one of the rules'."""
+    """``getattr(value, name[, default])`` with the name "is_cuda" or "type"."""
     arguments = (value, name) if default is _MISSING else (value, name, default)
     if function is not builtins.getattr or not hasattr(value, name):
         return function(*arguments)
@@ -70,22 +70,22 @@ def get_attribute(function: Any, value: Any, name: str, default: Any = _MISSING)
 
 
 def text(function: Any, value: Any) -> Any:
-    """``str(value)``, of a device or of the error that the memory is full."""
+    """``str(value)``, translated for devices and out-of-memory errors."""
     if function is str and _accelerator and _is_ours(value):
         return "cuda" if value.index is None else f"cuda:{value.index}"
     found = function(value)
-    if function is str and _accelerator and isinstance(value, RuntimeError) and _says_full(found):
+    if function is str and _accelerator and isinstance(value, RuntimeError) and _reports_out_of_memory(found):
         return f"{rules.OUT_OF_MEMORY}. {found}"
     return found
 
 
 def contains(words: str, value: Any) -> bool:
-    """``words in value``, where the words are those of CUDA when its memory is full."""
-    return words in value or (bool(_accelerator) and isinstance(value, str) and _says_full(value))
+    """``words in value``, where the words are CUDA's out-of-memory message."""
+    return words in value or (bool(_accelerator) and isinstance(value, str) and _reports_out_of_memory(value))
 
 
-def _says_full(message: str) -> bool:
-    """Whether a message says of the accelerator that its memory is full, and does not say it of CUDA."""
+def _reports_out_of_memory(message: str) -> bool:
+    """Whether a message reports that the accelerator, not CUDA, is out of memory."""
     ours = re.search(rf"\b{re.escape(_accelerator)}\b[^\n]*\bout of memory", message, re.IGNORECASE)
     return ours is not None and rules.OUT_OF_MEMORY not in message
 
@@ -110,18 +110,18 @@ NAMES = {
 
 
 def offer() -> None:
-    """Put the names into builtins."""
+    """Add the names to builtins."""
     vars(builtins).update(NAMES)
 
 
 def use() -> None:
-    """Note that source which calls the names has been compiled."""
+    """Record that source that calls the names has been compiled."""
     global _in_use
     _in_use = True
 
 
 def withdraw() -> None:
-    """Take the names out of builtins, unless rewritten modules still need them: they then give plain answers."""
+    """Remove the names from builtins, unless rewritten modules still need them (untranslated)."""
     if not _in_use:
         for name in NAMES:
             vars(builtins).pop(name, None)

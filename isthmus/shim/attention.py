@@ -1,4 +1,4 @@
-"""Choosing the kernels of scaled dot-product attention: a script names CUDA's, the accelerator has its own."""
+"""``torch.nn.attention.sdpa_kernel`` with backends that only CUDA has."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch.nn.attention import SDPBackend
 
 from isthmus._support.patches import Scope
 
-# Those that a PyTorch without CUDA may have.
+# Backends available without CUDA.
 _OTHERS = (SDPBackend.FLASH_ATTENTION, SDPBackend.OVERRIDEABLE, SDPBackend.MATH)
 
 
 def install(scope: Scope) -> None:
-    """Let a choice of fused kernels alone, which may all be CUDA's, admit the accelerator's too."""
+    """Add the accelerator's backends to a selection of fused backends, all of which may be CUDA's."""
     scope.replace(
         "torch.nn.attention._sdpa_kernel",
         _admitting,
-        "sdpa_kernel(EFFICIENT_ATTENTION) and others name kernels that CUDA alone has",
+        "sdpa_kernel(EFFICIENT_ATTENTION) and others name kernels that only CUDA has",
         expects=("backends", "set_priority"),
     )
 

@@ -1,7 +1,6 @@
-"""Copies of proxies that modules made while the shim was on: ``from torch import zeros``, tables of functions.
+"""Restore names that user modules bound to proxies, such as ``from torch import zeros`` or tables of functions.
 
-A module that is imported inside the scope binds proxies to names of its own. When the scope is left these are
-given the originals, so that nothing of the shim outlives it.
+A module imported inside the scope may bind proxies to its own names. On exit these are rebound to the originals.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 
 def install(scope: Scope) -> None:
-    """Look for copies when the scope is left; to be called ahead of all patches, since the first is undone last."""
+    """Restore copies when the scope exits. Call it before all patches, because undo runs in reverse order."""
     scope.record(
         "sys.modules: names that hold proxies",
-        "modules that are imported inside the scope copy them",
+        "modules imported inside the scope copy them",
         functools.partial(_put_back, scope, frozenset(sys.modules)),
     )
 
@@ -40,7 +39,7 @@ def _put_back(scope: Scope, imported_before: frozenset[str]) -> None:
 
 
 def _is_made_here(value: Any) -> bool:
-    """Whether the shim made it; what it only names anew, such as torch.chip's functions, may be anyone's."""
+    """Whether the shim created this object; functions of torch.chip may also be used outside the shim."""
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):
         return bool(function.__globals__["__name__"].startswith(_PACKAGE + "."))
@@ -48,14 +47,13 @@ def _is_made_here(value: Any) -> bool:
 
 
 def _namespaces() -> Iterator[Any]:
-    """Every module but the shim's own, and the classes that it defines."""
+    """All modules except the shim's, and the classes that they define."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and not name.startswith(_PACKAGE):
             yield module
             for value in list(vars(module).values()):
-                if (
-                    issubclass(type(value), type) and value.__module__ == name
-                ):  # isinstance() runs code of values
+                is_class = issubclass(type(value), type)  # isinstance() may run code of the value
+                if is_class and value.__module__ == name:
                     yield value
 
 

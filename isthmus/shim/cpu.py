@@ -1,6 +1,6 @@
-"""The CPU in CUDA's place: a CUDA script then runs where there is no accelerator, with the CPU's own results.
+"""Patches for ``ISTHMUS_DEVICE=cpu``: a CUDA script runs on the CPU, with the CPU's results.
 
-``ISTHMUS_DEVICE=cpu`` asks for it. It is what `isthmus migrate verify` takes for the original's results.
+`isthmus migrate verify` uses it for its reference results.
 """
 
 from __future__ import annotations
@@ -12,55 +12,24 @@ from typing import Any
 import torch
 
 from isthmus._support.patches import Scope
-from isthmus.shim import cpu_device
-from isthmus.shim.accelerator import CPU, CUDA, Accelerator
+from isthmus.shim.accelerator import CPU, Accelerator
 from isthmus.shim.devices import translate_first
 
 
-class Cpu(Accelerator):
-    """The CPU as the device that answers for CUDA; the number of a CUDA device is dropped."""
-
-    def __init__(self) -> None:
-        super().__init__(CPU, cpu_device)
-        self.tensor_types = "torch."
-
-    def name(self, text: str) -> str:
-        """``cpu`` for a CUDA device's name; any other text as it is."""
-        return CPU if text == CUDA or text.startswith("cuda:") else text
-
-    def cuda_name(self, text: str) -> str:
-        """The text: what is on the CPU may be there by itself."""
-        return text
-
-    def device(self, value: Any) -> Any:
-        """A device argument: what names a CUDA device becomes the CPU."""
-        return (
-            torch.device(CPU)
-            if isinstance(value, torch.device) and value.type == CUDA
-            else super().device(value)
-        )
-
-    def numbered_device(self, value: Any) -> Any:
-        """The same, and for a number."""
-        return torch.device(CPU) if type(value) is int else self.device(value)
-
-
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Let PyTorch take on the CPU what it takes on an accelerator only; nothing changes where there is one."""
+    """Let PyTorch accept on the CPU what it accepts only on an accelerator. No effect on other accelerators."""
     if accelerator.type != CPU:
         return
     scope.replace(
         "torch.Tensor.pin_memory",
         lambda _: lambda self, device=None: self,
-        "PyTorch pins memory for an accelerator only",
+        "PyTorch pins memory only for an accelerator",
     )
-    scope.replace(
-        "torch.Tensor.record_stream", lambda _: lambda self, stream: None, "the CPU's memory knows no streams"
-    )
+    scope.replace("torch.Tensor.record_stream", lambda _: lambda self, stream: None, "the CPU has no streams")
     scope.replace(
         "torch.nn.Module.to",
         functools.partial(translate_first, accelerator, "device", 1),
-        "a device's number is refused where there is no accelerator",
+        "PyTorch refuses device indices without an accelerator",
     )
     if torch.distributed.is_available():
         scope.replace(

@@ -1,7 +1,7 @@
-"""The module of a device that is the CPU: what ``torch.cuda`` answers with where the CPU stands for CUDA.
+"""A device module for the CPU; it backs ``torch.cuda`` when the CPU replaces CUDA.
 
-There is one device, its work is done when a call returns, it has no allocator that reports, and its random numbers
-are those of the CPU's own generator. Functions whose name says it all have the signature of ``torch.cuda``'s.
+One synchronous device without memory statistics; random numbers come from the CPU's default generator. Functions have
+the signatures of ``torch.cuda``.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ globals().update({name: getattr(torch, name) for name in rules.TENSOR_TYPES})
 
 # ---- devices -------------------------------------------------------------------------------------------------
 def device_count() -> int:
-    """One device for each rank of this node, though all are the same."""
+    """One device per rank of this node; all are the same CPU."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def current_device() -> int:
-    """0: all numbers are the same device."""
+    """0: all indices are the same device."""
     return 0
 
 
 def set_device(device: Any) -> None:
-    """Nothing."""
+    """No-op."""
 
 
 def is_initialized() -> bool:
-    """Always."""
+    """True."""
     return True
 
 
 def init() -> None:
-    """Nothing."""
+    """No-op."""
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Always."""
+    """True."""
     return True
 
 
 def get_device_name(device: Any = None) -> str:
-    """Cpu."""
+    """``cpu``."""
     return "cpu"
 
 
 def get_device_properties(device: Any = None) -> SimpleNamespace:
-    """The name, and the machine's memory in bytes."""
+    """Name, and total memory of the machine in bytes."""
     return SimpleNamespace(name="cpu", total_memory=mem_get_info()[1])
 
 
@@ -93,7 +93,7 @@ _utils = SimpleNamespace(_get_device_index=_get_device_index)
 
 # ---- streams and events --------------------------------------------------------------------------------------
 class Event:
-    """A moment; whatever was asked for before it is done."""
+    """An event that is complete as soon as it is recorded."""
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -101,7 +101,7 @@ class Event:
         self._seconds = 0.0
 
     def record(self, stream: Any = None) -> None:
-        """Take the time."""
+        """Record the current time."""
         self._seconds = time.perf_counter()
 
     def elapsed_time(self, end_event: Event) -> float:
@@ -109,18 +109,18 @@ class Event:
         return (end_event._seconds - self._seconds) * 1000
 
     def query(self) -> bool:
-        """Whether all is done: always."""
+        """True: work is complete when a call returns."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing."""
+        """No-op."""
 
     def wait(self, stream: Any = None) -> None:
-        """Nothing."""
+        """No-op."""
 
 
 class Stream:
-    """The one stream, which is empty whenever it is looked at."""
+    """The only stream; always idle."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.priority = priority
@@ -132,20 +132,20 @@ class Stream:
         pass
 
     def query(self) -> bool:
-        """Whether all is done: always."""
+        """True: work is complete when a call returns."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing."""
+        """No-op."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing."""
+        """No-op."""
 
     def wait_event(self, event: Any) -> None:
-        """Nothing."""
+        """No-op."""
 
     def record_event(self, event: Event | None = None) -> Event:
-        """The event, recorded."""
+        """Record an event and return it."""
         event = event or Event()
         event.record()
         return event
@@ -155,7 +155,7 @@ _the_stream = Stream()
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The one stream."""
+    """The only stream."""
     return _the_stream
 
 
@@ -163,16 +163,16 @@ default_stream = current_stream
 
 
 def set_stream(stream: Any) -> None:
-    """Nothing."""
+    """No-op."""
 
 
 def synchronize(device: Any = None) -> None:
-    """Nothing."""
+    """No-op."""
 
 
 # ---- memory --------------------------------------------------------------------------------------------------
 def empty_cache() -> None:
-    """Nothing."""
+    """No-op."""
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -190,7 +190,7 @@ memory_reserved = max_memory_allocated = max_memory_reserved = device_memory_use
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Empty."""
+    """Empty: PyTorch does not count CPU memory."""
     return {}
 
 
@@ -198,12 +198,12 @@ host_memory_stats = memory_stats
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """Empty."""
+    """Empty: PyTorch does not count CPU memory."""
     return ""
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Nothing."""
+    """No-op."""
 
 
 reset_accumulated_memory_stats = reset_peak_memory_stats
@@ -224,16 +224,16 @@ def get_rng_state(device: Any = None) -> torch.Tensor:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """The same in a list."""
+    """List with the state of the CPU's generator."""
     return [get_rng_state()]
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
-    """Give the CPU's generator a state that :func:`get_rng_state` returned."""
+    """Restore a state returned by :func:`get_rng_state`."""
     torch.default_generator.set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """The same for a list."""
+    """Restore each state of a list."""
     for state in new_states:
         set_rng_state(state)

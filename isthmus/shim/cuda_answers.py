@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` answers under the shim where the accelerator's own answer is not what a script expects."""
+"""Functions of ``torch.cuda`` whose result under the shim differs from the accelerator's own function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.shim.accelerator import Accelerator
 
 
 def called_by_pytorch(depth: int = 2) -> bool:
-    """Whether the caller of the caller is a module of PyTorch itself, which must hear the truth about CUDA."""
+    """Whether the caller's caller is PyTorch itself, which needs the true state of CUDA."""
     name: str = sys._getframe(depth).f_globals.get("__name__", "")
     return (name == "torch" or name.startswith("torch.")) and name not in rules.PYTORCH_FOR_USERS
 
@@ -29,16 +29,16 @@ def profiler(*args: Any, **kwargs: Any) -> None:
 
 
 def nccl_version() -> tuple[int, int, int]:
-    """A version that has every feature scripts ask for; collectives are the accelerator's."""
+    """A version with every feature that scripts check for."""
     return rules.NCCL_VERSION
 
 
 class DeviceProperties(SimpleNamespace):
-    """Fields of ``torch.cuda.get_device_properties()``; those that have no meaning elsewhere are NVIDIA's usual."""
+    """Result of ``torch.cuda.get_device_properties()``; CUDA-only fields have common NVIDIA values."""
 
 
 class _Cudart:
-    """``torch.cuda.cudart()``: the profiler switches do nothing, everything else raises by name."""
+    """``torch.cuda.cudart()``: profiler switches are no-ops, other names raise NotImplementedError."""
 
     def __init__(self, device_type: str) -> None:
         self._type = device_type
@@ -54,14 +54,14 @@ class _Cudart:
 
 
 class _Answers:
-    """The documented answers; the public methods are the names of ``torch.cuda``."""
+    """Documented replacements; public methods have the names of ``torch.cuda``."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
         self._module: Any = accelerator.module
 
     def is_available(self) -> bool:
-        """True to scripts and libraries, the truth to PyTorch itself."""
+        """True for scripts and libraries; the true state for PyTorch itself."""
         return not called_by_pytorch()
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
@@ -70,16 +70,16 @@ class _Answers:
         return True if asked is None else bool(asked(including_emulation))
 
     def is_tf32_supported(self) -> bool:
-        """False: TF32 is a format of NVIDIA's."""
+        """False: TF32 is specific to NVIDIA."""
         return False
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
-        """(8, 0), or (7, 0) without bfloat16: what scripts test before they use a feature."""
+        """(8, 0), or (7, 0) without bfloat16; scripts check it before they use a feature."""
         supported = self.is_bf16_supported()
         return rules.CAPABILITY_WITH_BFLOAT16 if supported else rules.CAPABILITY_WITHOUT
 
     def get_device_properties(self, device: Any = None) -> DeviceProperties:
-        """The accelerator's name and memory under CUDA's field names, with the capability above."""
+        """Name and memory of the accelerator, with CUDA's field names and the capability above."""
         theirs = self._module.get_device_properties(self._accelerator.device(device))
         major, minor = self.get_device_capability()
         return DeviceProperties(
@@ -103,12 +103,12 @@ class _Answers:
         )
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        """(free, total) bytes of the device, all processes together."""
+        """(free, total) bytes of the device, over all processes."""
         asked = getattr(self._module, "mem_get_info", torch.accelerator.get_memory_info)
         return asked(self._accelerator.device(device))
 
     def memory_stats_as_nested_dict(self, device: Any = None) -> dict[str, Any]:
-        """The accelerator's memory_stats, with a level of dict for each dot of a key."""
+        """``memory_stats`` with one level of dict per dot of a key."""
         nested: dict[str, Any] = {}
         for key, value in self._module.memory_stats(self._accelerator.device(device)).items():
             *levels, last = key.split(".")
@@ -119,11 +119,11 @@ class _Answers:
         return nested
 
     def get_per_process_memory_fraction(self, device: Any = None) -> float:
-        """1.0: a process may fill the device."""
+        """1.0: the fraction is not limited."""
         return 1.0
 
     def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
-        """Ignored with a warning: a process may fill the device."""
+        """Warn that the fraction is not enforced."""
         warnings.warn(
             f"the memory fraction {fraction} is not enforced on {self._accelerator.type}", stacklevel=2
         )
@@ -134,49 +134,49 @@ class _Answers:
         return [f"sm_{major}{minor}"]
 
     def get_gencode_flags(self) -> str:
-        """Empty: nothing is compiled for CUDA."""
+        """Empty: no code is compiled for CUDA."""
         return ""
 
     def get_allocator_backend(self) -> str:
-        """native."""
+        """``native``."""
         return "native"
 
     def get_sync_debug_mode(self) -> int:
-        """0: synchronisations are not watched."""
+        """0: synchronizations are not detected."""
         return 0
 
     def set_sync_debug_mode(self, debug_mode: int | str) -> None:
-        """Accepted and ignored: synchronisations are not watched."""
+        """Ignored: synchronizations are not detected."""
 
     def is_current_stream_capturing(self) -> bool:
-        """False: nothing is ever captured."""
+        """False: graphs are not captured."""
         return False
 
     def cudart(self) -> _Cudart:
-        """An object whose profiler switches do nothing."""
+        """Object with no-op profiler switches."""
         return _Cudart(self._accelerator.type)
 
     def check_error(self, res: int) -> None:
-        """Nothing: there are no CUDA error codes."""
+        """No-op: there are no CUDA error codes."""
 
     def ipc_collect(self) -> None:
-        """Nothing: CUDA's shared memory is not used."""
+        """No-op: CUDA IPC is not used."""
 
 
-# Answers for accelerators that have no function of that name.
-_STAND_INS = (
+# Used only if the accelerator has no function of this name.
+_DEFAULTS = (
     "mem_get_info memory_stats_as_nested_dict get_per_process_memory_fraction set_per_process_memory_fraction "
     "get_sync_debug_mode set_sync_debug_mode is_current_stream_capturing ipc_collect"
 ).split()
 
 
 def answers(accelerator: Accelerator) -> dict[str, Any]:
-    """Name in ``torch.cuda`` -> what stands there under the shim."""
+    """Replacements by their name in ``torch.cuda``."""
     methods = _Answers(accelerator)
     found = {
         name: getattr(methods, name)
         for name in vars(_Answers)
-        if not name.startswith("_") and not (name in _STAND_INS and hasattr(accelerator.module, name))
+        if not name.startswith("_") and not (name in _DEFAULTS and hasattr(accelerator.module, name))
     }
     found["has_half"] = True
     found["has_magma"] = False

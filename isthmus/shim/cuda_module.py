@@ -1,4 +1,4 @@
-"""Proxies for ``torch.cuda``: attribute by attribute, it answers for the current accelerator."""
+"""Proxies for the functions and classes of ``torch.cuda``, redirected to the accelerator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import torch
 from isthmus._support.patches import Scope
 from isthmus.shim import cuda_answers, rules
 from isthmus.shim.accelerator import Accelerator
+from isthmus.shim.devices import instead
 
-# Private names of torch.cuda that libraries reach for.
+# Private names of torch.cuda that libraries use.
 _PRIVATE = (
     "_DeviceGuard _exchange_device _get_device_index _get_generator _is_in_bad_fork "
     "_lazy_call _lazy_init _maybe_exchange_device _set_stream_by_id"
@@ -23,7 +24,7 @@ _PRIVATE = (
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Let ``torch.cuda`` and its submodules answer for the accelerator."""
+    """Redirect ``torch.cuda`` and its submodules to the accelerator."""
     answers = cuda_answers.answers(accelerator)
     for name in [*torch.cuda.__all__, *_PRIVATE, *rules.CUDA_REFUSED]:
         if name not in rules.CUDA_SUBMODULES:
@@ -34,7 +35,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     scope.replace(
         "torch.backends.cuda.is_built",
         lambda original: lambda: not cuda_answers.called_by_pytorch() or original(),
-        "scripts ask it before torch.cuda",
+        "scripts check it before torch.cuda",
     )
     _install_nvtx(scope)
     _install_memory_history(scope, accelerator)
@@ -44,11 +45,11 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     scope.replace(
         "torch.cuda.amp.common.amp_definitely_not_available",
         lambda _: lambda: False,
-        "the accelerator has mixed precision",
+        "the accelerator supports mixed precision",
     )
-    scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "no NCCL is needed")
+    scope.replace("torch.cuda.nccl.version", lambda _: cuda_answers.nccl_version, "NCCL is not needed")
     scope.replace(
-        "torch.cuda.nccl.is_available", lambda _: lambda tensors: False, "DataParallel adds without NCCL"
+        "torch.cuda.nccl.is_available", lambda _: lambda tensors: False, "DataParallel reduces without NCCL"
     )
 
 
@@ -67,10 +68,10 @@ def _install_name(scope: Scope, accelerator: Accelerator, answers: dict[str, Any
 
 
 def _answer(accelerator: Accelerator, answers: dict[str, Any], name: str) -> tuple[Any, str]:
-    """What ``torch.cuda.<name>`` becomes, and why; None leaves it as it is."""
+    """Replacement of ``torch.cuda.<name>`` and the reason; None keeps the original."""
     theirs = f"torch.{accelerator.type}"
     if name in answers:
-        return answers[name], f"documented answer: {_first_line(answers[name])}"
+        return answers[name], f"documented replacement: {_first_line(answers[name])}"
     renamed = rules.CUDA_RENAMED.get(name, name)
     found = getattr(accelerator.module, renamed, None)
     if found is None and name in rules.CUDA_REFUSED:
@@ -85,7 +86,7 @@ def _first_line(value: Any) -> str:
 
 
 def _translating(accelerator: Accelerator, function: Callable[..., Any]) -> Callable[..., Any]:
-    """function, with every device among its arguments translated, wherever it stands."""
+    """Wrap a function to translate every device among its arguments."""
     device = accelerator.device
     if not inspect.signature(function).parameters:
         return function
@@ -104,7 +105,7 @@ def _device_index(accelerator: Accelerator) -> Callable[[Any], Any]:
 
 
 def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
-    """A function that raises NotImplementedError with one line: what, on which device, and why."""
+    """A function that raises NotImplementedError: what is unavailable, on which device, and why."""
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{what} is not available on {accelerator.type}: {why}")
@@ -112,35 +113,29 @@ def refuse(accelerator: Accelerator, what: str, why: str) -> Callable[..., Any]:
     return refused
 
 
-def _instead(replacement: Any, original: Any) -> Any:
-    return replacement
-
-
 def _install_nvtx(scope: Scope) -> None:
     for name in rules.NVTX_NO_OPS:
         scope.replace(
-            f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX marks are for NVIDIA's profiler"
+            f"torch.cuda.nvtx.{name}", lambda _: cuda_answers.nvtx, "NVTX ranges are for NVIDIA's profiler"
         )
 
 
 def _install_memory_history(scope: Scope, accelerator: Accelerator) -> None:
     theirs = getattr(accelerator.module, "memory", None)
-    why = "the accelerator's allocator keeps no history"
+    why = "the accelerator's allocator records no history"
     for name in rules.MEMORY_HISTORY:
         target = f"torch.cuda.memory.{name}"
         found = getattr(theirs, name, None) or refuse(accelerator, target, why)
-        scope.replace(target, functools.partial(_instead, found), why)
+        scope.replace(target, functools.partial(instead, found), why)
 
 
 def _install_handles(scope: Scope, accelerator: Accelerator) -> None:
-    """``stream.cuda_stream``, where streams have a handle."""
+    """Add ``stream.cuda_stream`` if the accelerator's streams have a handle."""
     stream = getattr(accelerator.module, "Stream", None)
     if stream is not None and issubclass(stream, torch.Stream):
         handle = property(lambda self: self.native_handle)
         target = f"torch.{accelerator.type}.Stream.cuda_stream"
-        scope.set(
-            stream, "cuda_stream", handle, target, "the accelerator's handle of the stream, as a number"
-        )
+        scope.set(stream, "cuda_stream", handle, target, "native handle of the stream, as an integer")
 
 
 def _install_profiler(scope: Scope) -> None:
@@ -148,18 +143,18 @@ def _install_profiler(scope: Scope) -> None:
         scope.replace(
             f"torch.cuda.profiler.{name}",
             lambda _: cuda_answers.profiler,
-            "it starts and stops NVIDIA's profiler",
+            "starts and stops NVIDIA's profiler",
         )
 
 
 def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
-    """CUDA graphs raise one line; the classes stay, so that annotations and isinstance keep working."""
+    """CUDA graphs raise NotImplementedError; the classes remain for annotations and isinstance."""
     why = "CUDA graphs record CUDA kernels; run the region eagerly or with torch.compile"
     for name in rules.CUDA_GRAPHS:
         owner = f"torch.cuda.{name}"
         target = f"{owner}.__init__" if inspect.isclass(getattr(torch.cuda, name)) else owner
         refused = refuse(accelerator, owner, why)
-        scope.replace(target, functools.partial(_instead, refused), why)
+        scope.replace(target, functools.partial(instead, refused), why)
     for name in ("make_graphed_callables", "graph_pool_handle"):
         scope.set(torch.cuda.graphs, name, getattr(torch.cuda, name), f"torch.cuda.graphs.{name}", why)
     scope.replace(

@@ -1,6 +1,6 @@
-"""What ``torch.nn.DataParallel`` needs of PyTorch's C++: copies of tensors among devices of one process.
+"""The C++ functions behind ``torch.nn.DataParallel``: copies between devices of one process.
 
-PyTorch builds these seven functions for CUDA only.
+PyTorch builds these seven functions only for CUDA.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import Accelerator
+from isthmus.shim.devices import instead
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Supply the functions behind torch.nn.parallel.comm."""
+    """Provide the functions behind torch.nn.parallel.comm."""
     functions = _Functions(accelerator.type)
     for name in (
         "_broadcast",
@@ -32,13 +33,9 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         function = getattr(functions, name.removeprefix("_"))
         scope.replace(
             f"torch._C.{name}",
-            functools.partial(_instead, function),
-            "DataParallel; PyTorch has it for CUDA only",
+            functools.partial(instead, function),
+            "PyTorch builds it only for CUDA; DataParallel needs it",
         )
-
-
-def _instead(function: Any, original: Any) -> Any:
-    return function
 
 
 class _Functions:
@@ -49,13 +46,13 @@ class _Functions:
         return torch.device("cpu") if index == -1 else torch.device(self._type, index)
 
     def broadcast(self, tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-        """Copies of tensor on each device; tensor itself where it is."""
+        """Copy tensor to each device; the tensor itself on its own device."""
         return [tensor.to(self._device(index), non_blocking=True) for index in devices]
 
     def broadcast_coalesced(
         self, tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
     ) -> list[list[Tensor]]:
-        """Copies of all tensors, for each device; buffer_size is a hint that one address space does not need."""
+        """Copy all tensors to each device; ``buffer_size`` is ignored."""
         return [
             [tensor.to(self._device(index), non_blocking=True) for tensor in tensors] for index in devices
         ]
@@ -74,7 +71,7 @@ class _Functions:
         dim: int,
         streams: Sequence[torch.Stream | None] | None,
     ) -> list[Tensor]:
-        """Chunks of tensor along dim, one on each device, copied on the given streams."""
+        """Copy one chunk of tensor along dim to each device, on the given streams."""
         chunks = tensor.split(list(chunk_sizes), dim) if chunk_sizes else tensor.chunk(len(devices), dim)
         placed = []
         for position, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
@@ -86,7 +83,7 @@ class _Functions:
     def scatter_out(
         self, tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Sequence[torch.Stream | None] | None
     ) -> Sequence[Tensor]:
-        """Copy chunks of tensor along dim into out, whose sizes they take."""
+        """Copy chunks of tensor along dim into out, in the sizes of out."""
         for chunk, target in zip(tensor.split([part.size(dim) for part in out], dim), out, strict=True):
             target.copy_(chunk, non_blocking=True)
         return out

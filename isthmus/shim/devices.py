@@ -1,4 +1,7 @@
-"""Proxies for everything in PyTorch that takes a device: factories, methods, constructors, contexts."""
+"""Proxies for functions and constructors of PyTorch that take a device: factories, autocast, ``torch.device``.
+
+Methods of tensors and storages are in tensor_methods.py.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,10 @@ from isthmus.shim.accelerator import Accelerator
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Let every function of rules.py that takes a device accept ``"cuda"`` and mean the accelerator."""
+    """Let every function of rules.py that takes a device accept ``"cuda"`` for the accelerator."""
     _fill_caches_of_pytorch(scope)
     _constructors(scope, accelerator)
     _factories(scope, accelerator)
-    _tensor_methods(scope, accelerator)
-    scope.replace(
-        "torch.set_default_tensor_type",
-        functools.partial(_default_tensor_type, accelerator),
-        "'torch.cuda.FloatTensor' sets the default dtype and device",
-    )
     _fold_in_graphs(scope, [torch.is_autocast_enabled, torch.get_autocast_dtype])
     _autocast(scope, accelerator)
     for target, keyword in rules.DEVICE_FIRST.items():
@@ -46,7 +43,7 @@ def _reason(keyword: str) -> str:
 
 
 def translate_keyword(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    """original, with its keyword ``device`` translated."""
+    """Wrap a function to translate its keyword ``device``."""
     device = accelerator.numbered_device
 
     @functools.wraps(original)
@@ -61,7 +58,7 @@ def translate_keyword(accelerator: Accelerator, original: Callable[..., Any]) ->
 def translate_first(
     accelerator: Accelerator, keyword: str, position: int, original: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """original, with the device at a position or under a keyword translated; ``cuda`` as its default too."""
+    """Wrap a function to translate the device at a position or keyword, and a default of ``cuda``."""
     device = accelerator.numbered_device
     defaults_to_cuda = _default(original, keyword) == "cuda"
 
@@ -81,7 +78,7 @@ def translate_first(
 def _default(function: Callable[..., Any], keyword: str) -> Any:
     try:
         parameter = inspect.signature(function).parameters.get(keyword)
-    except ValueError:  # a builtin without a signature
+    except ValueError:  # builtin without a signature
         return None
     return parameter.default if parameter else None
 
@@ -125,11 +122,11 @@ def _factories(scope: Scope, accelerator: Accelerator) -> None:
 
 
 def _register_with_dynamo(scope: Scope, functions: list[Callable[..., Any]]) -> None:
-    """Let ``torch.compile`` put the proxies into its graphs, as it does with the originals."""
+    """Let ``torch.compile`` put the proxies into its graphs, like the originals."""
 
     def allow() -> None:
         importlib.import_module("torch._dynamo").allow_in_graph(functions)
-        scope.record("torch._dynamo: allow_in_graph", "it knows the proxies by their ids", forget)
+        scope.record("torch._dynamo: allow_in_graph", "identifies the proxies by id", forget)
 
     def forget() -> None:
         table = importlib.import_module("torch._dynamo.trace_rules")
@@ -137,21 +134,21 @@ def _register_with_dynamo(scope: Scope, functions: list[Callable[..., Any]]) -> 
             table._allowed_callable_ids.remove(id(function))
         table.clear_lru_cache()
 
-    scope.when_imported("torch._dynamo", allow, "its graphs take the proxies")
+    scope.when_imported("torch._dynamo", allow, "allows the proxies in graphs")
 
 
 def _fold_in_graphs(scope: Scope, originals: list[Callable[..., Any]]) -> None:
-    """Let ``torch.compile`` compute calls of the originals while it traces: its table would hold the proxies."""
+    """Let ``torch.compile`` fold calls of the originals; its table would otherwise hold the proxies."""
 
     def fold() -> None:
         table = importlib.import_module("torch._dynamo.variables.torch").constant_fold_functions
         table.update(dict.fromkeys(originals))
 
-    scope.when_imported("torch._dynamo.variables.torch", fold, "it folds calls of the originals")
+    scope.when_imported("torch._dynamo.variables.torch", fold, "folds calls of the originals")
 
 
 def _register_with_script(scope: Scope, original: Callable[..., Any], function: Callable[..., Any]) -> None:
-    """Let ``torch.jit.script`` take the proxy for the ATen operator that the original stands for."""
+    """Let ``torch.jit.script`` map the proxy to the ATen operator of the original."""
     from torch.jit import _builtins
 
     table = _builtins._get_builtin_table()
@@ -160,12 +157,12 @@ def _register_with_script(scope: Scope, original: Callable[..., Any], function: 
         return
     table[id(function)] = operator
     scope.record(
-        f"torch.jit: {operator}", "torch.jit.script knows the proxy", lambda: table.pop(id(function)) and None
+        f"torch.jit: {operator}", "maps the proxy to its operator", lambda: table.pop(id(function)) and None
     )
 
 
 def _fill_caches_of_pytorch(scope: Scope) -> None:
-    """Tables that PyTorch builds once from its functions are built from the originals."""
+    """Let PyTorch build its tables of functions before the functions are patched."""
     from torch.jit import _builtins
     from torch.utils import _device
 
@@ -174,13 +171,13 @@ def _fill_caches_of_pytorch(scope: Scope) -> None:
     torch.get_device_module.cache_clear()
     scope.record(
         "torch.get_device_module: cache",
-        "it remembers what 'cuda' stood for",
+        "caches the module of 'cuda'",
         torch.get_device_module.cache_clear,
     )
 
 
 def _autocast(scope: Scope, accelerator: Accelerator) -> None:
-    """State of autocast: without a device type it is that of CUDA, so here of the accelerator."""
+    """Autocast state: calls without a device type mean CUDA, so they go to the accelerator."""
 
     def in_front(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -191,104 +188,12 @@ def _autocast(scope: Scope, accelerator: Accelerator) -> None:
         return function
 
     for target in rules.AUTOCAST_STATE:
-        scope.replace(target, in_front, "its device_type may be 'cuda', and is where it is left out")
+        scope.replace(target, in_front, "its device_type may be 'cuda', also by default")
     for target, current in rules.AUTOCAST_GPU.items():
         function = functools.partial(getattr(torch, current.removeprefix("torch.")), accelerator.type)
-        scope.replace(target, functools.partial(_instead, function), f"{current} of the accelerator")
+        scope.replace(target, functools.partial(instead, function), f"{current} of the accelerator")
 
 
-def _instead(replacement: Any, original: Any) -> Any:
+def instead(replacement: Any, original: Any) -> Any:
+    """The replacement; bound by ``functools.partial`` for patches that ignore the original."""
     return replacement
-
-
-# ---- methods of torch.Tensor ---------------------------------------------------------------------------------
-def _tensor_methods(scope: Scope, accelerator: Accelerator) -> None:
-    for name in rules.TENSOR_KEYWORD:
-        scope.replace(
-            f"torch.Tensor.{name}",
-            functools.partial(translate_keyword, accelerator),
-            f"{name}(device='cuda')",
-        )
-    for name in rules.TENSOR_FIRST:
-        scope.replace(
-            f"torch.Tensor.{name}",
-            functools.partial(translate_first, accelerator, "device", 1),
-            f"{name}('cuda')",
-        )
-    scope.replace(
-        "torch.Tensor.cuda", lambda _: _tensor_cuda(accelerator), "x.cuda() moves to the accelerator"
-    )
-    scope.replace(
-        "torch.Tensor.type",
-        functools.partial(_tensor_type, accelerator),
-        "x.type() reads and takes 'torch.cuda.FloatTensor'",
-    )
-    scope.replace(
-        "torch.nn.parameter.UninitializedTensorMixin._allowed_methods",
-        lambda allowed: [*allowed, torch.Tensor.to, torch.Tensor.cuda],
-        "parameters of lazy modules may be moved by the proxies too",
-    )
-
-
-def _tensor_cuda(accelerator: Accelerator) -> Callable[..., Any]:
-    def cuda(
-        self: torch.Tensor,
-        device: Any = None,
-        non_blocking: bool = False,
-        memory_format: torch.memory_format = torch.preserve_format,
-    ) -> torch.Tensor:
-        """A copy of the tensor on the accelerator; itself if it is there already."""
-        target = accelerator.type if device is None else accelerator_device(accelerator, device)
-        return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
-
-    return cuda
-
-
-def accelerator_device(accelerator: Accelerator, device: Any) -> torch.device:
-    """The device that ``cuda(device)`` means: None is the current one, a number an index."""
-    if device is None:
-        return torch.device(accelerator.type, accelerator.module.current_device())
-    if isinstance(device, int):
-        return torch.device(accelerator.type, device)
-    return torch.device(accelerator.device(device))
-
-
-def _tensor_type(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    ours, cuda = accelerator.tensor_types, "torch.cuda."
-
-    @functools.wraps(original)
-    def function(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        if dtype is None:
-            return original(self, **kwargs).replace(ours, cuda)
-        if isinstance(dtype, str):
-            dtype = dtype.replace(cuda, ours)
-        elif is_tensor_type(dtype, accelerator):
-            return self.to(device=accelerator_device(accelerator, None), dtype=dtype.dtype)
-        return original(self, dtype, non_blocking, **kwargs)
-
-    return function
-
-
-def is_tensor_type(value: Any, accelerator: Accelerator) -> bool:
-    """Whether value is one of the accelerator's typed tensors, such as ``torch.cuda.FloatTensor`` under the shim."""
-    return isinstance(value, type) and any(
-        value is getattr(accelerator.module, name, None) for name in rules.TENSOR_TYPES
-    )
-
-
-def _default_tensor_type(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    by_name = {f"torch.cuda.{name}": getattr(torch, dtype) for name, dtype in rules.TENSOR_TYPES.items()}
-
-    @functools.wraps(original)
-    def function(t: Any) -> None:
-        dtype = by_name.get(t) if isinstance(t, str) else None
-        if is_tensor_type(t, accelerator):
-            dtype = t.dtype
-        if dtype is None:
-            original(t)
-            torch.set_default_device(None)
-        else:
-            torch.set_default_dtype(dtype)
-            torch.set_default_device(accelerator.type)
-
-    return function

@@ -1,4 +1,4 @@
-"""Proxies for ``torch.distributed``: ``nccl`` is the accelerator's collective backend."""
+"""Proxies for ``torch.distributed``: ``nccl`` means the accelerator's backend."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TAKES_BACKEND = (
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Translate backends and device types that are handed to c10d, and answer ``nccl`` where it is asked."""
+    """Translate backend and device names passed to c10d, and report the backend as ``nccl``."""
     if not torch.distributed.is_available():
         return
-    from isthmus.shim import process_group  # its base class is not there without c10d
+    from isthmus.shim import process_group  # its base class needs c10d
 
     for name in _TAKES_BACKEND:
         make = functools.partial(_takes_backend, accelerator)
@@ -44,7 +44,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     scope.replace(
         "torch.distributed.is_nccl_available",
         lambda original: lambda: not called_by_pytorch() or original(),
-        "scripts choose their backend by it",
+        "scripts choose their backend with it",
     )
     scope.replace(
         "torch.distributed.is_backend_available",
@@ -71,7 +71,7 @@ def _takes_backend(accelerator: Accelerator, original: Callable[..., Any]) -> Ca
 
 
 def _answer_backend(scope: Scope, accelerator: Accelerator) -> None:
-    """``get_backend()`` reads ``nccl``; c10d, which asks its own name of the function, hears the truth."""
+    """Let ``get_backend()`` return ``nccl``, except to c10d itself."""
 
     def for_all(original: Callable[..., str]) -> Callable[..., str]:
         @functools.wraps(original)
@@ -84,12 +84,12 @@ def _answer_backend(scope: Scope, accelerator: Accelerator) -> None:
         @functools.wraps(original)
         def get_backend(group: Any = None) -> str:
             found = original(group)
-            asked_by: str = sys._getframe(1).f_globals.get("__name__", "")
-            return found if asked_by.startswith("torch.") else accelerator.cuda_backend(found)
+            caller: str = sys._getframe(1).f_globals.get("__name__", "")
+            return found if caller.startswith("torch.") else accelerator.cuda_backend(found)
 
         return get_backend
 
-    reason = "a group of the accelerator's backend reads as 'nccl'"
+    reason = "the accelerator's backend reads as 'nccl'"
     for module, make in (("torch.distributed", for_all), (_C10D, for_scripts)):
         scope.replace(f"{module}.get_backend", make, reason, expects=("group",))
 

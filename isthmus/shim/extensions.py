@@ -1,4 +1,4 @@
-"""``torch.utils.cpp_extension``: C++ is compiled without CUDA; CUDA's own sources raise one line."""
+"""``torch.utils.cpp_extension`` without CUDA: C++ is compiled, CUDA sources raise NotImplementedError."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import CPU, CUDA, Accelerator
 
 _MODULE = "torch.utils.cpp_extension"
-_REASON = "there is no CUDA toolkit; C++ is compiled without it"
+_REASON = "compiles C++ without the CUDA toolkit"
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Patch the module as soon as it is imported."""
+    """Patch the module once it is imported."""
     scope.when_imported(_MODULE, functools.partial(_patch, scope, accelerator.type), _REASON)
 
 
@@ -45,7 +45,7 @@ def _paths(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
 
 def _refuse(device_type: str, extension: str, source: str) -> None:
     raise NotImplementedError(
-        f"extension {extension!r}: {source} is CUDA C++, which nothing compiles for {device_type}; "
+        f"extension {extension!r}: {source} is CUDA C++, which cannot be compiled for {device_type}; "
         "call PyTorch operators, or register the operator with the driver's kernel library"
     )
 

@@ -1,7 +1,7 @@
-"""Hugging Face's libraries on the chip without the shim: ``ACCELERATE_TORCH_DEVICE=chip`` is all that they need.
+"""Hugging Face's libraries on the chip without the shim, by ``ACCELERATE_TORCH_DEVICE=chip``.
 
-They train in float32 by themselves. What they allow on device types of a list only (float16, bfloat16 in ``Trainer``,
-several processes) is allowed on the chip when that variable names it; nothing else of them is touched.
+The libraries train in float32 without patches. Features that they allow only for listed device types (float16,
+bfloat16 in ``Trainer``, several processes) are allowed for the chip when that variable names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _scope = Scope("hugging_face")
 
 
 def install() -> None:
-    """Patch each library once it is imported; imports none."""
+    """Patch each library once it is imported."""
     for module, patch in (
         ("accelerate.state", _state),
         ("accelerate.accelerator", _accelerator),
@@ -30,14 +30,14 @@ def install() -> None:
     ):
         if module not in sys.modules:
             _wait(module, AfterImport(module, patch))
-        elif is_being_executed(module):  # it has come to its own `import torch`
+        elif is_being_executed(module):  # it is in its own `import torch`
             _wait(module, AfterExecution(module, patch))
         else:
             patch()
 
 
 def uninstall() -> None:
-    """Give the libraries back what is theirs."""
+    """Undo the patches."""
     _scope.undo()
 
 
@@ -45,7 +45,7 @@ def _wait(module: str, finder: AfterImport | AfterExecution) -> None:
     sys.meta_path.insert(0, finder)
     _scope.record(
         f"sys.meta_path: {module}",
-        f"{VARIABLE}=chip: the library is told of the chip when it is imported",
+        f"{VARIABLE}=chip: patches the library once it is imported",
         lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None,
     )
 
@@ -64,13 +64,13 @@ def _state() -> None:
     _scope.replace(
         "accelerate.state.PartialState._prepare_backend",
         make,
-        "it knows the process groups of some devices only, and lets each rank of others train alone",
+        "supports process groups of listed devices only; ranks of others train separately",
         expects=("self", "cpu"),
     )
 
 
 def _join(state: Any) -> str:
-    """Give this rank its device; returns the name of the process group's backend."""
+    """Set the device of this rank; return the name of the backend for its process group."""
     import torch
 
     index = int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count()
@@ -93,7 +93,7 @@ def _accelerator() -> None:
         def scaler(*args: Any, **kwargs: Any) -> Any:
             import torch
 
-            made = original(*args, **{**kwargs, "enabled": False})  # for its type
+            made = original(*args, **{**kwargs, "enabled": False})  # only its type is used
             return (
                 type(made)(**{**kwargs, "device": _device_type()})
                 if isinstance(made, torch.amp.GradScaler)
@@ -103,7 +103,7 @@ def _accelerator() -> None:
         return scaler
 
     for name in ("get_grad_scaler", "get_fsdp2_grad_scaler"):
-        _scope.replace(f"accelerate.accelerator.{name}", make, "it makes a scaler for CUDA")
+        _scope.replace(f"accelerate.accelerator.{name}", make, "creates a scaler for CUDA")
 
 
 def _safetensors() -> None:
@@ -116,7 +116,7 @@ def _safetensors() -> None:
 
         return load_file
 
-    _scope.replace("safetensors.torch.load_file", make, "it knows the names of some devices only")
+    _scope.replace("safetensors.torch.load_file", make, "supports listed device names only")
 
 
 def _transformers() -> None:
@@ -130,5 +130,5 @@ def _transformers() -> None:
         return available
 
     _scope.replace(
-        "transformers.utils.import_utils.is_torch_bf16_gpu_available", make, "it asks some devices only"
+        "transformers.utils.import_utils.is_torch_bf16_gpu_available", make, "checks listed devices only"
     )

@@ -1,4 +1,4 @@
-"""Rewrites the user's own modules as they are imported, never an installed package or the standard library."""
+"""Import hook that rewrites the user's modules; installed packages and the standard library are not rewritten."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isthmus.shim.rewrite import compile_source, worth_parsing
 
 @functools.cache
 def _installed() -> tuple[Path, ...]:
-    """Folders of what is installed: the standard library, site-packages, this package."""
+    """Folders of installed code: the standard library, site-packages, this package."""
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     folders = [sysconfig.get_path(name) for name in names]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
@@ -32,8 +32,8 @@ def _installed() -> tuple[Path, ...]:
 
 
 def is_users(path: str) -> bool:
-    """Whether a source file is the user's own."""
-    if f"{os.sep}site-packages{os.sep}" in path:  # most modules; the rest costs a look at the disk
+    """Whether a source file belongs to the user."""
+    if f"{os.sep}site-packages{os.sep}" in path:  # fast path without file system access
         return False
     places = (Path(path).absolute(), Path(path).resolve())
     if any({"site-packages", "dist-packages"} & set(place.parts) for place in places):
@@ -42,26 +42,26 @@ def is_users(path: str) -> bool:
 
 
 class Loader(SourceFileLoader):
-    """Loads a module from its rewritten source. Never touches the byte code that plain Python caches."""
+    """Loader of rewritten source. Does not read or write Python's bytecode cache."""
 
     def path_stats(self, path: str) -> Any:
-        """Refuse: importlib then neither reads nor writes cached byte code."""
+        """Raise OSError, so that importlib does not use the bytecode cache."""
         raise OSError(f"{path}: rewritten source is not cached")
 
     def source_to_code(  # type: ignore[override]
         self, data: bytes | str, path: str, *, _optimize: int = -1
     ) -> CodeType:
-        """Code of the rewritten source."""
+        """Compile the rewritten source."""
         return compile_source(data, path)
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules where the path finder does, and hands the user's own to :class:`Loader`."""
+    """A path finder that uses :class:`Loader` for the user's modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the path finder finds; the user's own with another loader, if there is something to rewrite."""
+        """The path finder's result, with :class:`Loader` for user modules that need rewriting."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
             return spec
@@ -78,26 +78,26 @@ def _read(path: str) -> bytes:
 
 
 def install(scope: Scope) -> None:
-    """Rewrite the user's modules from now on."""
+    """Rewrite the user's modules on import."""
     answers.offer()
     scope.record(f"builtins: {', '.join(answers.NAMES)}", "called by rewritten source", answers.withdraw)
     finder = Finder()
-    place = sys.meta_path.index(importlib.machinery.PathFinder)  # other finders keep their turn
+    place = sys.meta_path.index(importlib.machinery.PathFinder)  # keeps the order of other finders
     sys.meta_path.insert(place, finder)
     scope.record(
         "sys.meta_path: user modules",
-        "the user's modules are rewritten",
+        "rewrites the user's modules",
         lambda: sys.meta_path.remove(finder),
     )
     scope.replace(
         "runpy._get_code_from_file",
         lambda original: functools.partial(_code_from_file, original),
-        "a spawned process runs the user's script as __mp_main__ through it",
+        "spawned processes load the user's script as __mp_main__ with it",
     )
 
 
 def _code_from_file(original: Callable[..., Any], *args: str) -> Any:
-    """runpy's function: (run name, file) -> (code, file) before CPython 3.12, file -> code from then on."""
+    """runpy's function: (run name, file) -> (code, file) before CPython 3.12, file -> code since."""
     path = args[-1]
     if not is_users(path) or not worth_parsing(_read(path)):
         return original(*args)

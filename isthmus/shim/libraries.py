@@ -1,4 +1,4 @@
-"""Installed libraries that test for CUDA where no proxy of PyTorch reaches. They are patched, never rewritten."""
+"""Patches for installed libraries that check for CUDA in ways that no proxy of PyTorch covers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus._support.patches import Scope
 
 
 def install(scope: Scope) -> None:
-    """Patch each library as soon as it is imported. Imports no torch."""
+    """Patch each library once it is imported. Does not import torch."""
     patches = {
         "triton.runtime.jit": _refuse_triton,
         "accelerate.accelerator": _accelerate,
@@ -22,11 +22,11 @@ def install(scope: Scope) -> None:
         "transformers.utils.import_utils": _transformers,
     }
     for module, patch in patches.items():
-        scope.when_imported(module, functools.partial(_patch, scope, patch), "it tests for CUDA itself")
+        scope.when_imported(module, functools.partial(_patch, scope, patch), "checks for CUDA itself")
 
 
 def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
-    import torch  # noqa: F401 - first: with it the shim is entered, which imports what follows
+    import torch  # noqa: F401 - importing torch enters the shim
 
     from isthmus.shim import accelerator
 
@@ -36,7 +36,7 @@ def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
 
 
 def _refuse_triton(scope: Scope, device_type: str) -> None:
-    """Let launching a Triton kernel raise one clear line."""
+    """Raise NotImplementedError when a Triton kernel is launched."""
 
     def make(_: Any) -> Callable[..., Any]:
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ def _refuse_triton(scope: Scope, device_type: str) -> None:
 
 
 class _ReadsAsCuda:
-    """A device whose type reads ``cuda``."""
+    """A device proxy with the type ``cuda``."""
 
     type = "cuda"
 
@@ -68,7 +68,7 @@ def _accelerate(scope: Scope, device_type: str) -> None:
 
 
 def allow_mixed_precision(scope: Scope) -> None:
-    """``Accelerator.__init__`` allows fp16 on device types of a list only, and picks CUDA's gradient scaler."""
+    """Let ``Accelerator.__init__`` allow fp16, which it does for listed device types only."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -86,13 +86,13 @@ def allow_mixed_precision(scope: Scope) -> None:
     scope.replace(
         "accelerate.accelerator.Accelerator.__init__",
         make,
-        "it allows mixed precision on a list of device types",
+        "allows mixed precision for listed device types only",
         expects=("self",),
     )
 
 
 def _full_memory(scope: Scope, device_type: str) -> None:
-    """``find_executable_batch_size`` tries a smaller batch on errors with the words of some devices."""
+    """Let ``find_executable_batch_size`` recognize out-of-memory errors of every device."""
 
     def make(original: Callable[[Exception], bool]) -> Callable[[Exception], bool]:
         @functools.wraps(original)
@@ -106,13 +106,13 @@ def _full_memory(scope: Scope, device_type: str) -> None:
     scope.replace(
         "accelerate.utils.memory.should_reduce_batch_size",
         make,
-        "it knows full memory by the words of some devices",
+        "recognizes out-of-memory messages of listed devices only",
         expects=("exception",),
     )
 
 
 def _safetensors(scope: Scope, device_type: str) -> None:
-    """``safe_open(device="chip:0")``: its list of devices has CUDA, whose tensors PyTorch then makes for it."""
+    """Let ``safe_open(device="chip:0")`` work: pass ``cuda:0``, which the shim redirects to the accelerator."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -124,13 +124,13 @@ def _safetensors(scope: Scope, device_type: str) -> None:
 
         return safe_open
 
-    reason = "it knows the names of some devices only"
+    reason = "supports listed device names only"
     for module in ("safetensors", "safetensors.torch"):
         scope.replace(f"{module}.safe_open", make, reason)
 
 
 def _transformers(scope: Scope, device_type: str) -> None:
-    """``TrainingArguments(tf32=True)`` is a wish for speed; what computes in float32 grants it."""
+    """Accept ``TrainingArguments(tf32=True)``: computing in float32 is allowed."""
     scope.replace(
         "transformers.utils.import_utils.is_torch_tf32_available",
         lambda _: lambda: True,
@@ -139,11 +139,11 @@ def _transformers(scope: Scope, device_type: str) -> None:
 
 
 def _deepspeed(scope: Scope, device_type: str) -> None:
-    """DeepSpeed has an interface for accelerators, so it is not patched."""
+    """Set DeepSpeed's accelerator through its own interface."""
     try:
-        deepspeed = import_module("isthmus.deepspeed")  # by name: adaptors stand above this layer
+        deepspeed = import_module("isthmus.deepspeed")  # by name: adaptors are above this layer
         deepspeed.adopt()
-    except RuntimeError as error:  # it was used ahead of the shim
+    except RuntimeError as error:  # DeepSpeed was used before the shim
         warnings.warn(str(error), stacklevel=2)
         return
     scope.record("deepspeed.accelerator: set", "DeepSpeed has an accelerator for this device", deepspeed.undo)

@@ -1,4 +1,4 @@
-"""``torch.distributed.ProcessGroupNCCL`` under the shim: a PyTorch without CUDA does not have the class."""
+"""``torch.distributed.ProcessGroupNCCL``, which PyTorch lacks without CUDA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.shim.accelerator import Accelerator
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Offer the class where scripts import it from."""
+    """Add the class to the modules from which scripts import it."""
     made = _make(accelerator.collective_backend())
     for module in (
         "torch.distributed",
@@ -22,7 +22,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         scope.replace(
             f"{module}.ProcessGroupNCCL",
             lambda _: made,
-            "scripts make its Options, and ask whether a backend is one",
+            "scripts use its Options and isinstance",
         )
 
 
@@ -33,11 +33,13 @@ def _make(backend: str) -> type:
             return isinstance(instance, Backend) and instance.name() == backend
 
     class Options(Backend.Options):
-        """Options of a group: the timeout is the group's, those of NCCL alone are kept and not read."""
+        """Options of a group; NCCL's own options are stored and ignored."""
 
         def __init__(self, is_high_priority_stream: bool = False) -> None:
             super().__init__(backend)
             self.is_high_priority_stream = is_high_priority_stream
             self.config = SimpleNamespace()
 
-    return Kind("ProcessGroupNCCL", (), {"Options": Options, "__doc__": "The accelerator's backend."})
+    return Kind(
+        "ProcessGroupNCCL", (), {"Options": Options, "__doc__": "The accelerator's backend."}
+    )

@@ -1,4 +1,4 @@
-"""``torch.profiler`` for a program that asks for CUDA's activity: it gets the accelerator's."""
+"""``torch.profiler``: CUDA activities become the accelerator's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.profiler import ProfilerActivity
 from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import Accelerator
 
-_REASON = "CUDA's activity stands for the accelerator's"
+_REASON = "CUDA activities mean the accelerator's"
 
-# Columns of an event that PyTorch has renamed or is about to; scripts read the old names.
+# Old names of event columns that PyTorch has renamed; scripts read them.
 _COLUMNS = {
     "cuda_time_total": "device_time_total",
     "self_cuda_time_total": "self_device_time_total",
@@ -25,7 +25,7 @@ _COLUMNS = {
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Redirect both profilers; no activity changes where the accelerator has none of its own."""
+    """Redirect both profilers, if the accelerator has a profiler activity."""
     _columns(scope)
     _emit_nvtx(scope)
     activity = getattr(ProfilerActivity, accelerator.type.upper(), None)
@@ -55,12 +55,12 @@ def _columns(scope: Scope) -> None:
         for old, new in _COLUMNS.items():
             if not hasattr(kind, old):
                 target = f"{kind.__module__}.{kind.__name__}.{old}"
-                scope.set(kind, old, property(operator.attrgetter(new)), target, f"the old name of {new}")
+                scope.set(kind, old, property(operator.attrgetter(new)), target, f"old name of {new}")
 
 
 def _emit_nvtx(scope: Scope) -> None:
     owner = "torch.autograd.profiler.emit_nvtx"
-    reason = "NVTX marks are for NVIDIA's profiler"
+    reason = "NVTX ranges are for NVIDIA's profiler"
     scope.replace(f"{owner}.__enter__", lambda _: lambda self: self, reason, expects=("self",))
     scope.replace(f"{owner}.__exit__", lambda _: lambda self, *error: False, reason, expects=("self",))
 
@@ -71,7 +71,7 @@ def _parsing(activity: ProfilerActivity, original: Callable[..., Any]) -> Callab
         chosen, filters = original(activities)
         chosen = {activity if each == ProfilerActivity.CUDA else each for each in chosen}
         if ProfilerActivity.CUDA in filters:
-            # Kinds of activities; those of CUDA's runtime have a name of their own elsewhere.
+            # Activity types; those of the CUDA runtime have other names elsewhere.
             kinds = {kind for kind in filters.pop(ProfilerActivity.CUDA) if not kind.startswith("CUDA_")}
             filters[activity] = kinds
         return chosen, filters

@@ -1,4 +1,4 @@
-"""Enters all proxies of the shim, in an order in which each finds what it needs unpatched."""
+"""Installs all proxies of the shim, in dependency order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from isthmus.shim import (
     attention,
     cpu,
     cuda_module,
+    custom_operators,
     data_parallel,
     devices,
     distributed,
     extensions,
-    library,
     profiling,
-    script,
     serialization,
-    storages,
+    tensor_methods,
+    torchscript,
 )
 from isthmus.shim.accelerator import Accelerator
 
@@ -24,14 +24,16 @@ from isthmus.shim.accelerator import Accelerator
 def enter(scope: Scope, accelerator: Accelerator) -> None:
     """Apply every proxy to PyTorch; the scope undoes them."""
     before = answers.set_accelerator(accelerator.type)
-    scope.record("isthmus.shim.answers", "rewritten source learns the device type", lambda: _restore(before))
-    library.install(scope, accelerator)
+    scope.record(
+        "isthmus.shim.answers", "sets the device type for rewritten source", lambda: _restore(before)
+    )
+    custom_operators.install(scope, accelerator)
     devices.install(scope, accelerator)
-    storages.install(scope, accelerator)
+    tensor_methods.install(scope, accelerator)
     cuda_module.install(scope, accelerator)
     serialization.install(scope, accelerator)
     distributed.install(scope, accelerator)
-    script.install(scope, accelerator)
+    torchscript.install(scope, accelerator)
     data_parallel.install(scope, accelerator)
     profiling.install(scope, accelerator)
     attention.install(scope)

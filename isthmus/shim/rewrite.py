@@ -1,4 +1,4 @@
-"""Rewrites the syntax tree of a user's module where a proxy cannot reach. Line numbers stay."""
+"""Rewrites the syntax tree of user modules where proxies cannot reach. Keeps line numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import CodeType
 
 from isthmus.shim import answers
 
-# A source without these words has nothing to rewrite; most modules are ruled out by it.
+# Source without these words needs no rewriting; this excludes most modules.
 _WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda|out of memory")
 
 
@@ -25,7 +25,7 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
         path: file name for tracebacks.
 
     Raises:
-        SyntaxError: as ``compile`` raises it.
+        SyntaxError: the source is invalid.
     """
     answers.use()
     return compile(rewrite(ast.parse(source, path)), path, "exec", dont_inherit=True)
@@ -54,7 +54,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         method = node.func if isinstance(node.func, ast.Attribute) else None
-        if method is not None:  # x.type(...) calls a method; only reading the attribute is ours
+        if method is not None:  # x.type(...) calls a method; only attribute reads are rewritten
             method.value = self.visit(method.value)
         else:
             node.func = self.visit(node.func)
@@ -64,7 +64,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        if len(node.ops) != 1 or not _says_cuda_is_full(node.left):
+        if len(node.ops) != 1 or not _is_out_of_memory_text(node.left):
             return node
         contains = _call("__isthmus_contains__", node, node.left, node.comparators[0])
         if isinstance(node.ops[0], ast.NotIn):
@@ -72,18 +72,15 @@ class _Rewriter(ast.NodeTransformer):
         return contains if isinstance(node.ops[0], ast.In) else node
 
     def visit_match_case(self, node: ast.match_case) -> ast.match_case:
-        if node.guard is not None:  # a pattern may hold attributes, but no calls
+        if node.guard is not None:  # a pattern may contain attributes, but not calls
             node.guard = self.visit(node.guard)
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
 
 def _builtin_call(node: ast.Call) -> ast.Call | None:
-    if (
-        not isinstance(node.func, ast.Name)
-        or node.keywords
-        or any(isinstance(a, ast.Starred) for a in node.args)
-    ):
+    starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+    if not isinstance(node.func, ast.Name) or node.keywords or starred:
         return None
     if node.func.id == "str" and len(node.args) == 1:
         return _call("__isthmus_str__", node, node.func, *node.args)
@@ -96,7 +93,7 @@ def _is_our_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in ("is_cuda", "type")
 
 
-def _says_cuda_is_full(node: ast.expr) -> bool:
+def _is_out_of_memory_text(node: ast.expr) -> bool:
     words = node.value.lower() if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
     return words.startswith("cuda") and "out of memory" in words
 

@@ -1,14 +1,11 @@
-"""The rules of migration, as data: shared by the shim (at run time) and the codemod (in the source).
-
-Each entry says which names of PyTorch mean CUDA to a script and what they mean on another accelerator.
-"""
+"""The rules of the shim and of the code converter, as data: names of PyTorch that refer to CUDA."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 # ---- functions that take a device by keyword -----------------------------------------------------------------
-# tests/shim/test_shim.py finds the functions of torch that accept `device` and checks that none is missing.
+# tests/shim/test_shim.py checks that the list has every function of torch that accepts `device`.
 FACTORIES = tuple(
     "torch." + name
     for name in (
@@ -39,7 +36,7 @@ DEVICE_FIRST = {
 # Functions whose second argument is a device; name -> its keyword.
 DEVICE_SECOND = {"torch._pin_memory": "device"}
 
-# Functions that mean CUDA where no device type is given: the type is then put in front; the second are old names.
+# Functions that default to CUDA without a device type; AUTOCAST_GPU are old names.
 AUTOCAST_STATE = ("torch.is_autocast_enabled", "torch.set_autocast_enabled")
 AUTOCAST_GPU = {
     "torch.get_autocast_gpu_dtype": "torch.get_autocast_dtype",
@@ -63,10 +60,10 @@ CONSTRUCTORS = {
 }
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
-# torch.cuda.<name> is the accelerator module's <name> where it has one. Submodules re-export these.
+# torch.cuda.<name> becomes <name> of the accelerator's module, if it exists. These submodules re-export names.
 CUDA_SUBMODULES = ("memory", "random", "streams")
 
-# Old names of others.
+# Old names.
 CUDA_RENAMED = {
     "memory_cached": "memory_reserved",
     "max_memory_cached": "max_memory_reserved",
@@ -74,7 +71,7 @@ CUDA_RENAMED = {
     "reset_max_memory_allocated": "reset_peak_memory_stats",
 }
 
-# Names without a meaning on another accelerator: calling one raises one clear line.
+# Names that have no meaning on another accelerator: calling them raises NotImplementedError with this reason.
 CUDA_GRAPHS = ("graph", "make_graphed_callables", "graph_pool_handle")
 CUDA_REFUSED = {
     "CUDAPluggableAllocator": "the driver supplies the allocator",
@@ -89,33 +86,33 @@ CUDA_REFUSED = {
     "reset_accumulated_host_memory_stats": "pinned memory has no such counters",
     "reset_peak_host_memory_stats": "pinned memory has no such counters",
     "GreenContext": "green contexts exist on NVIDIA GPUs only",
-    "current_blas_handle": "there is no cuBLAS",
-    "current_solver_handle": "there is no cuSOLVER",
-    "list_gpu_processes": "it asks NVML; see `isthmus doctor`",
-    "utilization": "it asks NVML",
-    "temperature": "it asks NVML",
-    "power_draw": "it asks NVML",
-    "clock_rate": "it asks NVML",
-    "memory_usage": "it asks NVML; use torch.cuda.mem_get_info",
-    "memory_snapshot": "the accelerator records none",
+    "current_blas_handle": "cuBLAS is not available",
+    "current_solver_handle": "cuSOLVER is not available",
+    "list_gpu_processes": "it needs NVML; see `isthmus doctor`",
+    "utilization": "it needs NVML",
+    "temperature": "it needs NVML",
+    "power_draw": "it needs NVML",
+    "clock_rate": "it needs NVML",
+    "memory_usage": "it needs NVML; use torch.cuda.mem_get_info",
+    "memory_snapshot": "the accelerator records no snapshots",
     "_sleep": "it launches a CUDA kernel",
     "_compile_kernel": "it compiles CUDA C++",
 }
 
 MEMORY_HISTORY = ("_record_memory_history", "_snapshot", "_dump_snapshot")
 
-# NVTX ranges mark work for NVIDIA's profiler; elsewhere they do nothing.
+# NVTX ranges are for NVIDIA's profiler; elsewhere they are no-ops.
 NVTX_NO_OPS = ("range_push", "range_pop", "range_start", "range_end", "mark")
 
-# What the shim answers where a script asks about the GPU. Documented in docs; each is a promise.
-CAPABILITY_WITH_BFLOAT16 = (8, 0)  # scripts ask `>= 8` to turn bfloat16 and flash attention on
+# Values reported to scripts that query the GPU. Documented in docs; part of the public behaviour.
+CAPABILITY_WITH_BFLOAT16 = (8, 0)  # scripts check `>= 8` to enable bfloat16 and flash attention
 CAPABILITY_WITHOUT = (7, 0)
 CUDA_VERSION = "12.8"  # torch.version.cuda, as read in the user's own modules
-NCCL_VERSION = (2, 27, 0)  # scripts ask `>= (2, 10)` before they reduce bfloat16
+NCCL_VERSION = (2, 27, 0)  # scripts check `>= (2, 10)` before they reduce bfloat16
 
-OUT_OF_MEMORY = "CUDA out of memory"  # what CUDA's allocator says, with which scripts compare
+OUT_OF_MEMORY = "CUDA out of memory"  # message of CUDA's allocator; scripts compare with it
 
-# PyTorch's own modules hear that there is no CUDA, so that they do not call into it; these ask for the user.
+# PyTorch's own modules see that CUDA is unavailable, except these, which act for the user.
 PYTORCH_FOR_USERS = ("torch.distributed.run", "torch.distributed.distributed_c10d")
 
 TENSOR_TYPES = {
@@ -132,14 +129,14 @@ TENSOR_TYPES = {
 }
 
 
-# ---- syntax: where a proxy cannot reach ----------------------------------------------------------------------
+# ---- syntax that proxies cannot reach ----------------------------------------------------------------------
 class SyntaxRule(NamedTuple):
-    """A rewriting of the user's source.
+    """A rewriting rule for the user's source.
 
     Attributes:
-        name: identifier, stable.
-        before: what is rewritten, as a pattern for people.
-        after: what the shim makes of it.
+        name: stable identifier.
+        before: the rewritten pattern, for display.
+        after: its replacement, for display.
         reason: why a proxy cannot do it.
     """
 
@@ -154,42 +151,42 @@ SYNTAX = (
         "device-type",
         "<x>.type",
         "'cuda' if <x> is a torch.device of the accelerator, else <x>.type",
-        "device.type == 'cuda' is how scripts ask whether they are on the GPU",
+        "scripts check device.type == 'cuda'",
     ),
     SyntaxRule(
         "mesh-device-type",
         "<x>.device_type",
         "'cuda' if it is the accelerator's and <x> is an object of PyTorch's, else <x>.device_type",
-        "a device mesh made for 'cuda' is asked whether it is on the GPU",
+        "scripts check mesh.device_type == 'cuda'",
     ),
     SyntaxRule(
         "is-cuda",
         "<x>.is_cuda, getattr(<x>, 'is_cuda')",
         "True for tensors and storages on the accelerator",
-        "the attribute is read by PyTorch's and other libraries' own CUDA code paths too",
+        "CUDA code paths of PyTorch and other libraries read the attribute too",
     ),
     SyntaxRule(
         "str-device",
         "str(<x>)",
         "'cuda:0' if <x> is a torch.device of the accelerator, else str(<x>)",
-        "'cuda' in str(device) is the same question; print and f-strings still show the real device",
+        "scripts check 'cuda' in str(device); print and f-strings still show the real device",
     ),
     SyntaxRule(
         "str-out-of-memory",
         "str(<error>)",
-        f"'{OUT_OF_MEMORY}. ' and the text, if that says that the accelerator is out of memory",
-        "scripts that try a smaller batch know the error by CUDA's words",
+        f"'{OUT_OF_MEMORY}. ' and the text, if it reports that the accelerator is out of memory",
+        "scripts that retry with a smaller batch search for CUDA's message",
     ),
     SyntaxRule(
         "in-out-of-memory",
         f"'{OUT_OF_MEMORY}' in <text>",
-        "also True if the text says that the accelerator is out of memory",
-        "the text may be error.args[0] or a traceback, which keep the accelerator's words",
+        "also True if the text reports that the accelerator is out of memory",
+        "the text may be error.args[0] or a traceback, with the accelerator's message",
     ),
     SyntaxRule(
         "version-cuda",
         "torch.version.cuda",
         repr(CUDA_VERSION),
-        "scripts compare it; PyTorch and installed libraries keep reading the true value, None",
+        "scripts compare it; PyTorch and installed libraries still read the true value, None",
     ),
 )

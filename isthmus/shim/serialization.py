@@ -1,4 +1,4 @@
-"""Proxies for ``torch.load``: checkpoints written on CUDA, and ``map_location`` that speaks of CUDA."""
+"""``torch.load`` of checkpoints written on CUDA, and with a ``map_location`` that names CUDA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import serialization
 from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import CUDA, Accelerator
 
-_BEFORE_CUDA = 15  # torch.serialization asks in this order; its own CUDA entry has 20
+_BEFORE_CUDA = 15  # priority in torch.serialization; its CUDA entry has 20
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
@@ -22,7 +22,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         scope.replace(
             target,
             functools.partial(_load, accelerator),
-            "map_location may name cuda, as text, device, dict or function",
+            "map_location may name cuda, as str, device, dict or function",
             expects=("f", "map_location"),
         )
 
@@ -54,10 +54,10 @@ def _load(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..
 
 
 def translate_map_location(accelerator: Accelerator, location: Any) -> Any:
-    """map_location in the accelerator's terms.
+    """Translate ``map_location``.
 
-    A dict's keys and values are translated; a function is still told ``cuda:0`` for what was saved on the
-    accelerator, as it would be on CUDA.
+    Keys and values of a dict are translated. A function receives ``cuda:0`` for storages saved on the accelerator, as
+    on CUDA.
     """
     if isinstance(location, dict):
         translated = {accelerator.name(key): accelerator.device(value) for key, value in location.items()}

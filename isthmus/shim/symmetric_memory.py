@@ -1,4 +1,4 @@
-"""Symmetric memory: choosing an allocator that is not here is no error, so that code that only may use it runs."""
+"""Symmetric memory: ignore the selection of CUDA's allocators, so that scripts that never allocate run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _MODULE = "torch.distributed._symmetric_memory"
 
 
 def install(scope: Scope) -> None:
-    """Replace ``set_backend`` as soon as its module is imported."""
-    scope.when_imported(_MODULE, functools.partial(_replace, scope), "it refuses NCCL's memory without CUDA")
+    """Replace ``set_backend`` once its module is imported."""
+    scope.when_imported(_MODULE, functools.partial(_replace, scope), "refuses NCCL's allocator without CUDA")
 
 
 def _replace(scope: Scope) -> None:
     scope.replace(
         f"{_MODULE}.set_backend",
         _takes_nccl,
-        "'NCCL' chooses CUDA's allocator, which is not registered here; allocating is refused by PyTorch itself",
+        "'NCCL' selects CUDA's allocator, which is not registered; PyTorch still refuses allocations",
         expects=("name",),
     )
 

@@ -72,14 +72,14 @@ def test_device_of():
 
 @pytest.mark.parametrize("device", [2, "chip:7", 99])
 def test_absent_device_is_named(device):
-    with pytest.raises(RuntimeError, match="does not exist: 2 devices are there"):
+    with pytest.raises(RuntimeError, match="does not exist: 2 devices available"):
         torch.chip.set_device(device)
     assert torch.chip.current_device() == 0
 
 
 def test_one_device_is_no_plural(monkeypatch):
     monkeypatch.setattr(torch.chip._utils._C, "device_count", lambda: 1)
-    with pytest.raises(RuntimeError, match="chip:1 does not exist: one device is there, chip:0"):
+    with pytest.raises(RuntimeError, match="chip:1 does not exist: 1 device available, chip:0"):
         torch.chip.synchronize(1)
 
 
@@ -99,7 +99,7 @@ def test_one_device_is_no_plural(monkeypatch):
 )
 @pytest.mark.parametrize("device", [2, "chip:9"])
 def test_absent_device_is_named_by_every_function(ask, device):
-    with pytest.raises(RuntimeError, match=r"chip:\d does not exist: 2 devices are there"):
+    with pytest.raises(RuntimeError, match=r"chip:\d does not exist: 2 devices available"):
         ask(device)
 
 

@@ -72,6 +72,6 @@ def test_asking_for_devices_warns_once() -> None:
     result = children.run(program)
     assert result.stdout.split() == ["False", "0", "False", "True"]
     assert result.stderr.splitlines() == [
-        "<string>:6: UserWarning: there is no chip in a process forked after its first use. "
+        "<string>:6: UserWarning: the chip is not available in a process forked after its first use. "
         "Use the spawn start method."
     ]

@@ -260,7 +260,7 @@ def test_workers_of_a_loader_draw_as_without_the_chip():
 def test_a_seed_of_more_than_64_bits_is_refused(seed):
     torch.chip.manual_seed_all(5)
     for function in (torch.chip.manual_seed, torch.chip.manual_seed_all, torch.manual_seed):
-        with pytest.raises(ValueError, match=f"seed {seed} is out of range; give one from"):
+        with pytest.raises(ValueError, match=f"seed {seed} is out of range; expected"):
             function(seed)
     assert torch.chip.initial_seed() == 5
 
@@ -268,7 +268,7 @@ def test_a_seed_of_more_than_64_bits_is_refused(seed):
 def test_too_many_states_set_none():
     torch.chip.manual_seed_all(5)
     before, other = torch.chip.get_rng_state_all(), torch.Generator("chip").manual_seed(6).get_state()
-    with pytest.raises(ValueError, match="3 states for 2 devices; give one for each"):
+    with pytest.raises(ValueError, match="3 states for 2 devices; pass one per device"):
         torch.chip.set_rng_state_all([other] * 3)
     for state, expected in zip(torch.chip.get_rng_state_all(), before, strict=True):
         assert torch.equal(state, expected)

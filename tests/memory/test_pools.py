@@ -211,7 +211,7 @@ def test_arguments_of_another_type_are_refused():
         (lambda: memory.memory_stats(1.5), "expected a device such as 'chip:0', or an index, got 1.5"),
         (lambda: memory.use_mem_pool(3).__enter__(), "expected a torch.chip.MemPool, got 3"),
         (lambda: memory.caching_allocator_alloc(10, 0, "a"), "expected a stream or its id, got 'a'"),
-        (lambda: memory.caching_allocator_alloc(1.5), "size is a number of bytes, got 1.5"),
+        (lambda: memory.caching_allocator_alloc(1.5), "expected a size in bytes, got 1.5"),
         (lambda: memory.caching_allocator_delete("a"), "expected an address, got 'a'"),
     ]:
         with pytest.raises(TypeError) as caught:

@@ -264,7 +264,7 @@ def test_leak_report_names_the_lines():
     )
     assert result.returncode == 0, result.stderr
     first, second = result.stderr.splitlines()
-    assert first == "isthmus: held in device memory: 12000 bytes in 3 tensors"
+    assert first == "isthmus: 12000 bytes of device memory in use by 3 tensors"
     assert second.split() == "chip:0 12000 bytes in 3 <string>:4 build".split()
 
 
@@ -302,7 +302,7 @@ def test_history_of_threads_that_accumulate_into_one_leaf():
 
 def test_history_refuses_what_cannot_be():
     record = memory._record_memory_history
-    with pytest.raises(ValueError, match="max_entries: -3 is negative; give how many"):
+    with pytest.raises(ValueError, match="max_entries is -3; it must not be negative"):
         record(max_entries=-3)
     with pytest.raises(RuntimeError, match="chip:99 does not exist"):
         record(device=99)

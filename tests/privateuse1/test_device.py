@@ -63,7 +63,7 @@ def test_device_is_restored_after_an_exception():
 
 @covers("device", "test_invalid_device_index")
 def test_absent_device_is_refused():
-    with pytest.raises(RuntimeError, match="chip:2 does not exist: 2 devices are there"):
+    with pytest.raises(RuntimeError, match="chip:2 does not exist: 2 devices available"):
         torch.accelerator.set_device_index(2)
 
 

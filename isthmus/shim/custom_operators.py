@@ -1,4 +1,4 @@
-"""Custom operators registered for CUDA, and factories that reach CUDA's dispatch key."""
+"""Custom operators registered for CUDA, and factory calls that reach CUDA's dispatch key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FACTORIES = ("empty.memory_format", "empty_strided", "tril_indices", "triu_indi
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Register for the accelerator what a script registers for CUDA; catch factories that no proxy saw."""
+    """Redirect registrations for CUDA to the accelerator, and factory calls that bypass the proxies."""
     _cuda_key(scope, accelerator)
     scope.replace(
         "torch.library.Library.impl",
@@ -26,15 +26,15 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     scope.replace(
         "torch.library.Library.__init__",
         functools.partial(_init, accelerator),
-        "a library for CUDA is one for the accelerator",
+        "a library for CUDA becomes one for the accelerator",
         expects=("self", "ns", "kind", "dispatch_key"),
     )
 
 
 def _cuda_key(scope: Scope, accelerator: Accelerator) -> None:
-    """Allocate on the accelerator when a factory arrives at CUDA's dispatch key.
+    """Allocate on the accelerator when a factory reaches CUDA's dispatch key.
 
-    TorchScript and C++ code hold ``cuda`` devices that no Python proxy sees; whatever they create goes through
+    TorchScript and C++ code use ``cuda`` devices that bypass the Python proxies; all their tensors are created by
     these four operators.
     """
     library: Any = torch.library.Library("aten", "IMPL")
@@ -42,7 +42,7 @@ def _cuda_key(scope: Scope, accelerator: Accelerator) -> None:
         packet, _, overload = name.partition(".")
         operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
         library.impl(name, _on_accelerator(accelerator, operator), "CUDA", allow_override=True)
-        reason = "TorchScript and C++ create tensors on 'cuda' unseen by any proxy"
+        reason = "TorchScript and C++ create tensors on 'cuda' without a proxy"
         scope.record(f"aten::{name} [CUDA]", reason, lambda: None)
     scope.record("torch.library: aten [CUDA]", "holds the four registrations above", library._destroy)
 
@@ -64,7 +64,7 @@ def _impl(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..
 
 
 def _is_pytorchs(function: Any) -> bool:
-    """Whether PyTorch registers its own kernel; where that serves other devices, it registers it for them itself."""
+    """Whether this is PyTorch's own kernel, which PyTorch registers for other devices itself."""
     module = getattr(function, "__module__", None) or ""
     return module.startswith("torch.") and not module.startswith("torch._library.")
 

@@ -1,4 +1,4 @@
-"""Which caching allocator a device has, and what it is told of the job."""
+"""Selection of the caching allocator, and hints for it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _is_hooked = False
 
 
 def allocators() -> list[str]:
-    """Names of the caching allocators that :func:`set_allocator` and ISTHMUS_ALLOCATOR take."""
+    """Names accepted by :func:`set_allocator` and ISTHMUS_ALLOCATOR."""
     return list(_C.allocators())
 
 
 def set_allocator(name: str, device: DeviceLike = None, options: str = "") -> None:
-    """Choose the caching allocator of a device before its first tensor.
+    """Select the caching allocator of a device, before its first tensor.
 
     Args:
         name: one of :func:`allocators`; "" leaves the choice to ISTHMUS_ALLOCATOR.
@@ -26,8 +26,8 @@ def set_allocator(name: str, device: DeviceLike = None, options: str = "") -> No
         options: as in PYTORCH_ALLOC_CONF, such as ``expandable_segments:True,max_split_size_mb:512``.
 
     Raises:
-        ValueError: there is no such allocator or option.
-        RuntimeError: the device has memory already.
+        ValueError: unknown allocator or option.
+        RuntimeError: the device already has memory.
     """
     _C.choose_allocator(-1 if device is None else _index(device), name, options)
 
@@ -38,23 +38,23 @@ def get_allocator_backend(device: DeviceLike = None) -> str:
 
 
 def step() -> None:
-    """Say that a training step ends: allocators learn from steps.
+    """Mark the end of a training step, from which allocators learn.
 
-    Every ``torch.optim`` optimizer says so by itself, except inside a compiled graph.
+    Every ``torch.optim`` optimizer calls it, except inside a compiled graph.
     """
     _C.memory_step()
 
 
 def mark_communication_stream(stream: torch.Stream) -> None:
-    """Say that a stream carries communication: blocks that it has used are reused after all others.
+    """Mark a stream as a communication stream: its blocks are reused last.
 
-    So the host seldom has to wait for a collective to have the memory of a tensor that the collective has read.
+    This avoids waiting for a collective before the memory of its inputs is reused.
     """
     _C.mark_communication_stream(stream.stream_id, stream.device_index)
 
 
 def hook_optimizers() -> None:
-    """Let every optimizer step call :func:`step`; once, at the first use of the chip."""
+    """Let every optimizer step call :func:`step`; called on the first use of the chip."""
     global _is_hooked
     if not _is_hooked:
         _is_hooked = True

@@ -1,4 +1,4 @@
-"""Memory kept apart: pools that a piece of code allocates from, and memory handed out by address."""
+"""Memory pools, and raw allocations by address."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from isthmus.chip._utils import DeviceLike, _index
 
 
 class MemPool:
-    """A pool of device memory of its own; :func:`use_mem_pool` allocates from it.
+    """A separate pool of device memory; :func:`use_mem_pool` allocates from it.
 
-    When the pool and its tensors are gone, ``empty_cache`` gives its memory back.
+    Once the pool and its tensors are freed, ``empty_cache`` returns its memory to the driver.
 
     Args:
-        allocator: must be None: the memory is the driver's.
-        use_on_oom: other requests may have its free memory before out of memory is raised.
+        allocator: must be None.
+        use_on_oom: let other allocations use its free memory before OutOfMemoryError is raised.
         no_split: must be False.
     """
 
     def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
         if allocator is not None:
-            raise NotImplementedError("MemPool: the driver supplies the memory; leave out allocator")
+            raise NotImplementedError(
+                "MemPool: allocator is not supported (the driver supplies the memory); omit it"
+            )
         if no_split:
             raise NotImplementedError(
-                "MemPool: no_split is for memory registered with NCCL; leave it out, or set max_split_size_mb"
+                "MemPool: no_split is not supported (it is for NCCL); omit it, or set max_split_size_mb"
             )
         self._number = _C.new_memory_pool()
         self._is_last_resort = use_on_oom
@@ -41,17 +43,17 @@ class MemPool:
         return (0, self._number)
 
     def use_count(self) -> int:
-        """1, and 1 for each :func:`use_mem_pool` that is entered."""
+        """1 plus the number of active :func:`use_mem_pool` contexts."""
         return self._users
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """The pool's segments, as in ``memory_snapshot``."""
-        from isthmus.chip.memory_history import memory_snapshot
+        """Segments of the pool, as in ``memory_snapshot``."""
+        from isthmus.chip.memory.history import memory_snapshot
 
         return memory_snapshot(self.id, include_traces)
 
     def _on(self, device: int) -> int:
-        """The core's id of the pool on a device."""
+        """Internal id of the pool on a device."""
         if device not in self._by_device:
             self._by_device[device] = _C.open_memory_pool(device, self._number, self._is_last_resort)
         return self._by_device[device]
@@ -63,12 +65,12 @@ class MemPool:
 
 @contextmanager
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
-    """Serve this thread's allocations on the device from the pool.
+    """Allocate from the pool for this thread and device.
 
-    Other threads, such as that of backward, and other devices are served as before. The innermost use holds.
+    Other threads (such as backward's) and other devices are not affected. The innermost context applies.
 
     Raises:
-        TypeError: pool is no :class:`MemPool`.
+        TypeError: pool is not a :class:`MemPool`.
     """
     if not isinstance(pool, MemPool):
         raise TypeError(f"use_mem_pool: expected a torch.chip.MemPool, got {pool!r}")
@@ -84,21 +86,21 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
 def caching_allocator_alloc(
     size: int, device: DeviceLike = None, stream: torch.Stream | int | None = None
 ) -> int:
-    """Device address of memory for another library; :func:`caching_allocator_delete` returns it.
+    """Allocate memory for another library and return its address; free it by :func:`caching_allocator_delete`.
 
     Args:
-        size: bytes; 0 gives address 0.
+        size: bytes; 0 returns address 0.
         device: the current device by default.
-        stream: that will use it, or its id; the device's current stream by default.
+        stream: stream that uses it, or its id; the device's current stream by default.
 
     Raises:
-        TypeError: size is no integer, or stream no stream.
+        TypeError: size is not an integer, or stream not a stream.
         ValueError: size is negative.
-        torch.OutOfMemoryError: there is none.
+        torch.OutOfMemoryError: out of memory.
     """
     index = _index(device)
     if not isinstance(size, int):
-        raise TypeError(f"caching_allocator_alloc: size is a number of bytes, got {size!r}")
+        raise TypeError(f"caching_allocator_alloc: expected a size in bytes, got {size!r}")
     if not isinstance(stream, torch.Stream | int | None):
         raise TypeError(f"caching_allocator_alloc: expected a stream or its id, got {stream!r}")
     if size < 0:
@@ -110,7 +112,7 @@ def caching_allocator_alloc(
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Return memory of :func:`caching_allocator_alloc`. Raises ValueError for another address."""
+    """Free memory of :func:`caching_allocator_alloc`. Raises ValueError for unknown addresses."""
     if not isinstance(mem_ptr, int):
         raise TypeError(f"caching_allocator_delete: expected an address, got {mem_ptr!r}")
     _C.raw_delete(mem_ptr)

@@ -1,4 +1,4 @@
-"""Counters of device memory and of pinned host memory, under the keys of ``torch.cuda``."""
+"""Statistics of device memory and pinned host memory, with the keys of ``torch.cuda``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from isthmus.chip._utils import DeviceLike, _index
 
 
 def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
-    """Statistics of the caching allocator, under the keys of ``torch.cuda.memory_stats``.
+    """Statistics of the caching allocator, with the keys of ``torch.cuda.memory_stats``.
 
-    ``allocated_bytes.all.current``, ``.peak``, ``.allocated`` and ``.freed`` and so on; empty before the
-    first use of the chip. Those of a MemPool are ``reserved_bytes_by_private_pools.0_1.all.current``.
+    Such as ``allocated_bytes.all.current``, ``.peak``, ``.allocated`` and ``.freed``; for a MemPool
+    ``reserved_bytes_by_private_pools.0_1.all.current``. Empty before the first use of the chip.
     """
     return OrderedDict(sorted(_flat("", memory_stats_as_nested_dict(device))))
 
@@ -27,17 +27,17 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
         return {}
     index = _index(device)
     stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
-    # No policy here refuses before it has tried: always 0.
+    # Always 0: no allocator rejects a request without trying.
     stats.setdefault("num_oom_rejections", 0)
     stats["reserved_bytes_by_private_pools"] = _C.private_pool_stats(index)
     return stats
 
 
 def host_memory_stats() -> OrderedDict[str, Any]:
-    """Statistics of pinned host memory, under the keys of ``torch.cuda.host_memory_stats``.
+    """Statistics of pinned host memory, with the keys of ``torch.cuda.host_memory_stats``.
 
-    ``allocated_bytes`` and ``allocations`` count blocks that the driver gave, used or cached; ``active_bytes`` and
-    ``active_requests`` those handed out and not yet free for reuse; times are in microseconds.
+    ``allocated_bytes`` and ``allocations`` count blocks reserved from the driver; ``active_bytes`` and
+    ``active_requests`` those in use. Times are in microseconds.
     """
     return OrderedDict(sorted(_flat("", host_memory_stats_as_nested_dict())))
 
@@ -57,62 +57,62 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes that tensors occupy now."""
+    """Bytes currently allocated by tensors."""
     return torch.accelerator.memory_allocated(_index(device))
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Most bytes that tensors occupied since the start or :func:`reset_peak_memory_stats`."""
+    """Peak bytes allocated by tensors since process start or :func:`reset_peak_memory_stats`."""
     return torch.accelerator.max_memory_allocated(_index(device))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes that the caching allocator holds of the driver's memory now."""
+    """Bytes currently reserved by the caching allocator."""
     return torch.accelerator.memory_reserved(_index(device))
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """Most bytes that the caching allocator held since the start or :func:`reset_peak_memory_stats`."""
+    """Peak bytes reserved by the caching allocator since process start or :func:`reset_peak_memory_stats`."""
     return torch.accelerator.max_memory_reserved(_index(device))
 
 
 def memory_cached(device: DeviceLike = None) -> int:
-    """The older name of :func:`memory_reserved`."""
+    """Deprecated name of :func:`memory_reserved`."""
     return memory_reserved(device)
 
 
 def max_memory_cached(device: DeviceLike = None) -> int:
-    """The older name of :func:`max_memory_reserved`."""
+    """Deprecated name of :func:`max_memory_reserved`."""
     return max_memory_reserved(device)
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Let peaks start again from the present values."""
+    """Reset peaks to the current values."""
     torch.accelerator.reset_peak_memory_stats(_index(device))
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
-    """The older name of :func:`reset_peak_memory_stats`."""
+    """Deprecated name of :func:`reset_peak_memory_stats`."""
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: DeviceLike = None) -> None:
-    """The older name of :func:`reset_peak_memory_stats`."""
+    """Deprecated name of :func:`reset_peak_memory_stats`."""
     reset_peak_memory_stats(device)
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Let totals (``.allocated``, ``.freed``, counts) start again from 0."""
+    """Reset totals (``.allocated``, ``.freed``, counts) to 0."""
     torch.accelerator.reset_accumulated_memory_stats(_index(device))
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Let peaks of pinned memory start again from the present values."""
+    """Reset peaks of pinned memory to the current values."""
     _C.reset_peak_host_memory_stats()
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Let totals of pinned memory start again from 0."""
+    """Reset totals of pinned memory to 0."""
     _C.reset_accumulated_host_memory_stats()
 
 
@@ -132,11 +132,11 @@ _COLUMNS = ("current", "peak", "allocated", "freed")
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """A table of :func:`memory_stats` for people.
+    """Human-readable table of :func:`memory_stats`.
 
     Args:
         device: the current device by default.
-        abbreviated: leave out the two pools.
+        abbreviated: omit the large and small pools.
     """
     index, stats = _index(device), memory_stats(device)
     retries, ooms = stats.get("num_alloc_retries", 0), stats.get("num_ooms", 0)

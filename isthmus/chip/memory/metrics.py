@@ -1,4 +1,4 @@
-"""Counters as text that Prometheus reads (exposition format 0.0.4)."""
+"""Metrics in Prometheus' text format (0.0.4)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus import _C
-from isthmus.chip.memory_statistics import host_memory_stats, memory_stats_as_nested_dict
+from isthmus.chip.memory.statistics import host_memory_stats, memory_stats_as_nested_dict
 
 _POOLED = {
-    "allocated_bytes": "bytes that tensors occupy",
-    "active_bytes": "bytes that tensors occupy or other streams still use",
-    "requested_bytes": "bytes that were asked for",
-    "reserved_bytes": "bytes held of the driver's memory",
+    "allocated_bytes": "bytes allocated by tensors",
+    "active_bytes": "bytes allocated, or still in use by other streams",
+    "requested_bytes": "bytes requested",
+    "reserved_bytes": "bytes reserved from the driver",
     "inactive_split_bytes": "unused bytes of segments in use",
     "allocation": "allocations",
     "active": "blocks in use",
-    "segment": "segments of the driver's memory",
+    "segment": "segments reserved from the driver",
     "inactive_split": "unused blocks of segments in use",
 }
 _COUNTED = {
-    "num_alloc_retries": "requests that had to empty the cache first",
+    "num_alloc_retries": "allocations that emptied the cache first",
     "num_ooms": "out-of-memory errors",
-    "num_device_alloc": "times that memory was asked of the driver",
-    "num_device_free": "times that memory was given back to the driver",
-    "num_sync_all_streams": "times that the host waited for the device to give memory back",
+    "num_device_alloc": "allocations from the driver",
+    "num_device_free": "memory frees to the driver",
+    "num_sync_all_streams": "waits for the device before memory was freed",
 }
 _PINNED = {
     "active_bytes": "bytes of pinned host memory in use",
-    "allocated_bytes": "bytes of pinned host memory held of the driver",
+    "allocated_bytes": "bytes of pinned host memory reserved from the driver",
 }
 
 
@@ -40,7 +40,7 @@ class _Metric(NamedTuple):
 
 
 def prometheus() -> str:
-    """Memory of every device, pinned memory and routes of operators, as one page of text; "" before first use."""
+    """Metrics of device memory, pinned memory and operator routes as text; "" before the first use."""
     if not _C.is_initialized():
         return ""
     metrics = [*_memory(), *_pinned(), *_dispatch()]
@@ -62,9 +62,9 @@ def _memory() -> Iterator[_Metric]:
             for pool in ("all", "small_pool", "large_pool")
         ]
         for kind, suffix, column, when in (
-            ("gauge", "", "current", "now"),
-            ("gauge", "_peak", "peak", "most at a time"),
-            ("counter", "_total", "allocated", "since the start"),
+            ("gauge", "", "current", "current"),
+            ("gauge", "_peak", "peak", "peak"),
+            ("counter", "_total", "allocated", "since process start"),
         ):
             samples = [(labels, cell[column]) for labels, cell in cells]
             yield _Metric(f"memory_{key}{suffix}", kind, f"{meaning}, {when}", samples)
@@ -82,8 +82,8 @@ def _pinned() -> Iterator[_Metric]:
 def _dispatch() -> Iterator[_Metric]:
     stats = _C.dispatch_stats()
     calls = [(f'{{route="{route}"}}', count) for route, count in sorted(stats["calls"].items())]
-    yield _Metric("operator_calls_total", "counter", "calls of operators by route", calls)
+    yield _Metric("operator_calls_total", "counter", "operator calls by route", calls)
     copied = [("", stats["fallback_bytes"])]
-    yield _Metric("fallback_bytes_total", "counter", "bytes that the fallback route copied", copied)
+    yield _Metric("fallback_bytes_total", "counter", "bytes copied by the fallback route", copied)
     switches = [("", stats["set_device"])]
     yield _Metric("set_device_total", "counter", "calls of the driver's device_set", switches)

@@ -1,4 +1,4 @@
-"""What is still held, by the Python line that allocated it."""
+"""Live allocations by the Python line that made them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 
 from isthmus import _C, options
 
-_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-_UNKNOWN = "before recording began, or on a thread without Python"
+_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
+_UNKNOWN = "unknown (before recording, or on a thread without Python)"
 
 
 class Leak(NamedTuple):
-    """Memory that one line holds.
+    """Live memory of one line.
 
     Attributes:
         device: index.
         line: ``file:line function`` of the innermost frame outside PyTorch and Isthmus.
-        blocks: how many allocations.
-        bytes: their sum, as requested.
+        blocks: number of allocations.
+        bytes: their total requested size.
     """
 
     device: int
@@ -34,7 +34,7 @@ class Leak(NamedTuple):
 
 
 def leaks() -> list[Leak]:
-    """What tensors hold now, the largest first; lines are known since recording began."""
+    """Live allocations by line, largest first. Lines are known only since recording started."""
     found: dict[tuple[int, str], list[int]] = defaultdict(list)
     for segment in _C.memory_snapshot(False)["segments"]:
         for block in segment["blocks"]:
@@ -52,7 +52,7 @@ def _line(frames: list[dict[str, Any]]) -> str:
 
 
 def report_leaks(file: TextIO | None = None) -> None:
-    """Print :func:`leaks`, nothing where there are none.
+    """Print :func:`leaks`, if there are any.
 
     Args:
         file: stderr by default.
@@ -62,13 +62,13 @@ def report_leaks(file: TextIO | None = None) -> None:
     if not rows:
         return
     blocks, size = sum(row.blocks for row in rows), sum(row.bytes for row in rows)
-    lines = [f"isthmus: held in device memory: {size} bytes in {blocks} tensors"]
+    lines = [f"isthmus: {size} bytes of device memory in use by {blocks} tensors"]
     lines += [f"  chip:{row.device} {row.bytes:>14} bytes in {row.blocks:>6}  {row.line}" for row in rows]
     print("\n".join(lines), file=file or sys.stderr, flush=True)
 
 
 def report_at_exit() -> None:
-    """ISTHMUS_LEAK_REPORT=1: record from now on, and print what the process holds when it ends."""
+    """With ISTHMUS_LEAK_REPORT=1, start recording and print a leak report at exit."""
     if not options.switch("leak_report"):
         return
     _C.start_memory_history(False, "state", False, 0, False, [])

@@ -1,4 +1,4 @@
-"""Who allocated what, in the form that PyTorch's memory_viz page and ``torch.cuda._memory_viz`` read."""
+"""Allocation history, in the format of pytorch.org/memory_viz and ``torch.cuda._memory_viz``."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ _losses = 0
 
 
 def losses() -> int:
-    """How often :func:`_record_memory_history` ended the history, forgot some of it or left out allocations."""
+    """Number of calls of :func:`_record_memory_history` that stopped, cleared or filtered the history."""
     return _losses
 
 
 def _record_memory_history(
     enabled: Literal["state", "all"] | bool | None = "all", *args: Any, **kwargs: Any
 ) -> None:
-    """Record allocations with the stacks that made them, from now on; of all devices and threads.
+    """Start or stop recording allocations with their stacks, on all devices and threads.
 
     Args:
-        enabled: "all" keeps every event, "state" only the stacks of what is held, None ends it (what was recorded
-            stays). True and False are "all" and None; with them the older arguments of ``torch.cuda`` are taken too:
-            record_context, trace_alloc_max_entries, trace_alloc_record_context, record_context_cpp.
-        context: which events have a stack: of none, of what is held, of allocations too, of all.
-        stacks: "python", or "all" with C++ frames, which are slow to look up.
-        max_entries: of the events, so many of the newest are kept.
-        device: checked only; all devices are recorded.
-        clear_history: forget what was recorded before.
-        compile_context: accepted for scripts; nothing is added.
-        global_record_annotations: accepted for scripts; nothing is added.
-        skip_actions: events that are not kept: alloc, free_requested, free_completed, segment_alloc, segment_free,
-            segment_map, segment_unmap, oom, snapshot.
+        enabled: "all" records every event, "state" only stacks of live allocations, None stops (and keeps the
+            recording). True and False mean "all" and None; with them the legacy arguments of ``torch.cuda`` are
+            accepted: record_context, trace_alloc_max_entries, trace_alloc_record_context, record_context_cpp.
+        context: events with a stack: None, "state" (live allocations), "alloc" (all allocations) or "all".
+        stacks: "python", or "all" for C++ frames too (slow).
+        max_entries: number of newest events to keep.
+        device: only checked; all devices are recorded.
+        clear_history: discard the previous recording.
+        compile_context: ignored.
+        global_record_annotations: ignored.
+        skip_actions: events to skip: alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map,
+            segment_unmap, oom, snapshot.
 
     Raises:
-        ValueError: one of the words is none of these, or max_entries is negative.
-        RuntimeError: there is no such device.
-        TypeError: there is no such argument.
+        ValueError: an unknown value, or max_entries is negative.
+        RuntimeError: no such device.
+        TypeError: unknown argument.
     """
     if isinstance(enabled, bool) and (args or not _OLDER_ARGUMENTS.isdisjoint(kwargs)):
         _record_as_before(enabled, *args, **kwargs)
@@ -75,7 +75,7 @@ def _record(
     if device is not None:
         _index(device)
     if max_entries < 0:
-        raise ValueError(f"max_entries: {max_entries} is negative; give how many events are kept")
+        raise ValueError(f"max_entries is {max_entries}; it must not be negative")
     global _losses
     keeps_all = enabled in ("all", True) and not clear_history and max_entries >= sys.maxsize
     _losses += not keeps_all or not _EVENTS_OF_A_TRACE.isdisjoint(skip_actions or ())
@@ -83,9 +83,9 @@ def _record(
         _C.stop_memory_history()
         return
     if enabled not in ("all", "state", True):
-        raise ValueError(f"enabled: {enabled!r} is none of 'all', 'state', None")
+        raise ValueError(f"enabled is {enabled!r}; expected 'all', 'state' or None")
     if stacks not in ("python", "all"):
-        raise ValueError(f"stacks: {stacks!r} is neither 'python' nor 'all'")
+        raise ValueError(f"stacks is {stacks!r}; expected 'python' or 'all'")
     _C.start_memory_history(
         enabled != "state",
         context or "",
@@ -105,7 +105,7 @@ def _record_as_before(
     record_context_cpp: bool = False,
     **others: Any,
 ) -> None:
-    """The arguments that ``torch.cuda`` took before, and still takes where ``enabled`` is a bool."""
+    """Legacy arguments of ``torch.cuda``, accepted if ``enabled`` is a bool."""
     context: Literal["alloc", "state"] | None = "state" if record_context else None
     if trace_alloc_record_context:
         context = "alloc"
@@ -117,17 +117,17 @@ setattr(_record_memory_history, "__signature__", inspect.signature(_record))  # 
 
 
 def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """What all devices hold, and the events that were recorded.
+    """Memory state of all devices, and the recorded events.
 
     Returns:
         ``segments``: a list of dictionaries with device, address, total_size, allocated_size, active_size,
         requested_size, stream, segment_type ("small" or "large"), segment_pool_id, is_expandable, frames, and
         ``blocks``, each with address, size, requested_size, state ("active_allocated", "active_pending_free" while
         another stream uses it, "inactive") and frames.
-        ``device_traces``: a list for each device of events with action, addr (of "oom": device_free), size, stream,
+        ``device_traces``: for each device, a list of events with action, addr (of "oom": device_free), size, stream,
         time_us (since 1970), pool_id and frames.
-        ``allocator_settings``: its name and options.
-        A frame has filename, line and name; the innermost is first.
+        ``allocator_settings``: name and options of the allocator.
+        Frames have filename, line and name, innermost first.
     """
     found = _C.memory_snapshot(True)
     if augment_with_fx_traces:
@@ -138,7 +138,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
 def memory_snapshot(
     mempool_id: tuple[int, int] | None = None, include_traces: bool = True
 ) -> list[dict[str, Any]]:
-    """Segments of all devices as in :func:`_snapshot`, of one MemPool if its id is given."""
+    """Segments of all devices, as in :func:`_snapshot`; of one MemPool with ``mempool_id``."""
     segments: list[dict[str, Any]] = _C.memory_snapshot(False)["segments"]
     if mempool_id in (None, (0, 0)):
         return segments
@@ -148,19 +148,19 @@ def memory_snapshot(
 def _dump_snapshot(
     filename: str | os.PathLike[str] = "dump_snapshot.pickle", augment_with_fx_traces: bool = False
 ) -> None:
-    """Write :func:`_snapshot` as a file (mode 0640) for pytorch.org/memory_viz. Raises OSError."""
+    """Write :func:`_snapshot` to a file (mode 0640) for pytorch.org/memory_viz. Raises OSError."""
     _write(filename, pickle.dumps(_snapshot(augment_with_fx_traces=augment_with_fx_traces)))
 
 
 def _save_segment_usage(filename: str = "output.svg", snapshot: Any = None) -> None:
-    """Write a flame graph of the segments; its script is fetched by PyTorch."""
+    """Write a flame graph of the segments, with PyTorch's script."""
     from torch.cuda._memory_viz import segments
 
     _write(filename, segments(_snapshot() if snapshot is None else snapshot).encode())
 
 
 def _save_memory_usage(filename: str = "output.svg", snapshot: Any = None) -> None:
-    """Write a flame graph of the stacks that hold memory; its script is fetched by PyTorch."""
+    """Write a flame graph of memory by stack, with PyTorch's script."""
     from torch.cuda._memory_viz import memory
 
     _write(filename, memory(_snapshot() if snapshot is None else snapshot).encode())
@@ -172,15 +172,15 @@ def _write(filename: str | os.PathLike[str], content: bytes) -> None:
     try:
         write_file(Path(filename), [content])
     except OSError as error:
-        error.filename = os.fspath(filename)  # not the file beside it, which is to get this name
+        error.filename = os.fspath(filename)  # not the temporary file
         raise
 
 
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
-    """Frames of the allocation at this address, the start of a storage; None where none was recorded."""
+    """Stack of the allocation that starts at this address; None if not recorded."""
     return _C.allocation_traceback(data_ptr)
 
 
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
-    """Call observer(device, bytes asked, bytes allocated, bytes free) before out of memory is raised, from now on."""
+    """Call observer(device, bytes requested, bytes allocated, bytes free) before OutOfMemoryError is raised."""
     _C.observe_out_of_memory(observer)

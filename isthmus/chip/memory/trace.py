@@ -1,4 +1,4 @@
-"""A job's allocations as a trace, for ``isthmus memory replay``."""
+"""Record allocations as a trace for ``isthmus memory replay``."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ _ALLOC = 0  # action of the core
 
 @contextmanager
 def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = "") -> Iterator[None]:
-    """Record the allocations of a device inside the block and write them as a trace when it ends.
+    """Record the allocations of a device inside the block and write the trace on exit.
 
-    What is held at the beginning comes first, as if allocated then. Steps end where :func:`step` says so.
+    Existing allocations come first, as if allocated at the start. :func:`step` marks the ends of steps.
 
     Args:
         path: file to write, mode 0640.
         device: the current device by default.
-        model: what is trained, for the trace's header.
+        model: name of the model, for the header of the trace.
 
     Raises:
-        RuntimeError: the history is on already.
-        OSError: the file cannot be written, as in a folder that is absent.
+        RuntimeError: memory history is already on.
+        OSError: the file cannot be written.
     """
-    import_module("isthmus.memory.trace").check_output(Path(path))  # by name: tools stand above this layer
+    import_module("isthmus.memory.trace").check_output(Path(path))  # by name: tools are above this layer
     if _C.memory_history_is_on():
-        raise RuntimeError("record_trace: memory history is on; end it by _record_memory_history(None)")
+        raise RuntimeError(
+            "record_trace: memory history is already on; stop it with _record_memory_history(None)"
+        )
     index = _index(device)
     held = _held(index)
     _C.start_memory_history(True, "", False, sys.maxsize, True, _SKIPPED)
@@ -52,7 +54,7 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
 
 
 def _held(device: int) -> list[tuple[int, int, int, int]]:
-    """What tensors hold, as events of allocation."""
+    """Live allocations, as allocation events."""
     return [
         (_ALLOC, block["address"], block["requested_size"], segment["stream"])
         for segment in _C.memory_snapshot(False)["segments"]
@@ -66,7 +68,7 @@ def _write(path: Path, device: int, held: list[tuple[int, int, int, int]], model
     columns = (column.tolist() for column in _C.memory_events(device))
     events = list(zip(*columns, strict=True))
     first = {address: action for action, address, *_ in reversed(events)}
-    # Another thread may have freed one before recording began, and its address was given out again.
+    # Another thread may have freed one before recording started, and its address was reused.
     still = [event for event in held if first.get(event[1]) != _ALLOC]
     make = import_module("isthmus.memory.recording").from_events
     trace = make([*still, *events], name=path.stem, made="recorded", model=model)

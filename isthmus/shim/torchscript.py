@@ -1,4 +1,4 @@
-"""TorchScript: the source that it compiles speaks of CUDA, and its interpreter passes by every Python proxy."""
+"""TorchScript: translate CUDA in the compiled source, because its interpreter bypasses Python proxies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     scope.replace(
         "torch.jit.frontend.parse_def",
         functools.partial(_parse_def, accelerator),
-        "TorchScript compiles 'cuda', x.cuda() and x.is_cuda as the accelerator's",
+        "compiles 'cuda', x.cuda() and x.is_cuda for the accelerator",
         expects=("fn",),
     )
 
@@ -32,7 +32,7 @@ def _parse_def(accelerator: Accelerator, original: Callable[..., Any]) -> Callab
 
 
 class _Translate(ast.NodeTransformer):
-    """Within one compiled function both sides of ``x.device.type == "cuda"`` are translated, so it stays true."""
+    """Translates names of CUDA; comparisons such as ``x.device.type == "cuda"`` keep their result."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator

@@ -1,6 +1,6 @@
-"""Memory of the chip, under the names of ``torch.cuda.memory``. Numbers are bytes where names do not say otherwise.
+"""``torch.chip.memory``: device memory, with the names of ``torch.cuda.memory``. Sizes are in bytes.
 
-What each part does is in docs/guides/memory.md.
+See docs/guides/memory.md.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
-from isthmus.chip.memory_allocators import (
+from isthmus.chip.memory.allocators import (
     allocators,
     get_allocator_backend,
     mark_communication_stream,
     set_allocator,
     step,
 )
-from isthmus.chip.memory_history import (
+from isthmus.chip.memory.history import (
     _allocation_traceback,
     _attach_out_of_memory_observer,
     _dump_snapshot,
@@ -26,15 +26,15 @@ from isthmus.chip.memory_history import (
     _snapshot,
     memory_snapshot,
 )
-from isthmus.chip.memory_leaks import Leak, leaks, report_leaks
-from isthmus.chip.memory_metrics import prometheus
-from isthmus.chip.memory_pools import (
+from isthmus.chip.memory.leaks import Leak, leaks, report_leaks
+from isthmus.chip.memory.metrics import prometheus
+from isthmus.chip.memory.pools import (
     MemPool,
     caching_allocator_alloc,
     caching_allocator_delete,
     use_mem_pool,
 )
-from isthmus.chip.memory_statistics import (
+from isthmus.chip.memory.statistics import (
     host_memory_stats,
     host_memory_stats_as_nested_dict,
     max_memory_allocated,
@@ -53,7 +53,7 @@ from isthmus.chip.memory_statistics import (
     reset_peak_host_memory_stats,
     reset_peak_memory_stats,
 )
-from isthmus.chip.memory_trace import record_trace
+from isthmus.chip.memory.trace import record_trace
 
 __all__ = [
     "_allocation_traceback",
@@ -106,20 +106,20 @@ __all__ = [
 
 
 def empty_cache() -> None:
-    """Give memory that no tensor uses back to the driver, so that other processes can have it.
+    """Return unused cached memory to the driver, for other processes.
 
-    That of a :class:`MemPool` which still exists stays with it.
+    Memory of an existing :class:`MemPool` is kept.
     """
     torch.accelerator.empty_cache()
 
 
 def empty_host_cache() -> None:
-    """Give pinned host memory that no tensor uses back to the driver."""
+    """Return unused pinned host memory to the driver."""
     _C.host_empty_cache()
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """(free, total) bytes of the device, over all processes; what this one has cached counts as used."""
+    """(free, total) bytes of the device over all processes; cached memory counts as used."""
     return _C.memory_info(_index(device))
 
 
@@ -130,10 +130,10 @@ def device_memory_used(device: DeviceLike = None) -> int:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Limit what this process reserves of the device to a share of its memory; beyond it, out of memory is raised.
+    """Limit the memory that this process may reserve to a fraction of the device.
 
     Args:
-        fraction: in (0, 1]; 1 at first.
+        fraction: in (0, 1]; default 1. Requests above the limit raise OutOfMemoryError.
         device: the current device by default.
 
     Raises:
@@ -143,13 +143,13 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """The share of the device's memory that this process may reserve."""
+    """The fraction of the device's memory that this process may reserve."""
     return _C.memory_fraction(_index(device))
 
 
 def ipc_collect() -> None:
-    """Free the memory of tensors that were sent to other processes and that those have dropped or died with.
+    """Free the memory of sent tensors that their receivers have freed.
 
-    Sending a tensor, ``empty_cache()`` and running out of memory do it too.
+    Sending a tensor, ``empty_cache()`` and running out of memory do so too.
     """
     _C.collect_sent()
