@@ -1,9 +1,8 @@
-"""DeepSpeed on the accelerator that is here: ``import isthmus.deepspeed`` before anything of DeepSpeed.
+"""DeepSpeed on the current accelerator: ``import isthmus.deepspeed`` before DeepSpeed.
 
-DeepSpeed then has an accelerator object for it, handed over by DeepSpeed's own ``set_accelerator``; nothing of
-DeepSpeed is replaced. ``isthmus run`` does the same to a script without the line, and so does
-``DS_ACCELERATOR=chip`` in the environment. Where DeepSpeed has an accelerator of its own for the device (CUDA, XPU),
-or ``DS_ACCELERATOR`` names another, nothing is done.
+It sets DeepSpeed's accelerator by DeepSpeed's own ``set_accelerator``, without patches. ``isthmus run`` and
+``DS_ACCELERATOR=chip`` do the same without the import. No effect if DeepSpeed supports the device itself (CUDA, XPU),
+or ``DS_ACCELERATOR`` names another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeepSpeed's accelerator interface for the current accelerator of PyTorch; nothing here names a chip."""
+"""DeepSpeed's accelerator interface for the current accelerator of PyTorch, of any type."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ import torch
 from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
 
 
-class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
-    """What DeepSpeed asks of a device, answered by ``torch.accelerator`` and the device's module.
+def _tensor_type(dtype: torch.dtype) -> property:
+    """Property: a function that creates tensors of a dtype on the current device."""
+    return property(lambda self: functools.partial(torch.tensor, dtype=dtype, device=self._name))
 
-    Methods are those of ``deepspeed.accelerator.DeepSpeedAccelerator``, where they are described.
+
+class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
+    """DeepSpeed's accelerator by ``torch.accelerator`` and the device module.
+
+    The methods are documented in ``deepspeed.accelerator.DeepSpeedAccelerator``.
 
     Args:
         device_type: ``torch.device`` type, such as ``chip``.
@@ -26,22 +31,22 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         self._module: Any = torch.get_device_module(device_type)
         self._compile_backend = "inductor"
 
-    # ---- how DeepSpeed orders its work: kernels run asynchronously on streams ----
+    # ---- synchronization: kernels run asynchronously on streams ----
 
     def is_synchronized_device(self) -> bool:
-        """False: a kernel may still run when its launch returns."""
+        """False: kernels are asynchronous."""
         return False
 
     def use_host_timers(self) -> bool:
-        """False: events of the device measure."""
+        """False: device events measure time."""
         return False
 
     def resolves_data_dependency(self) -> bool:
-        """False: streams wait for each other by events."""
+        """False: streams synchronize by events."""
         return False
 
     def handles_memory_backpressure(self) -> bool:
-        """False: DeepSpeed limits what is in flight."""
+        """False: DeepSpeed limits the memory in flight."""
         return False
 
     # ---- devices ----
@@ -75,7 +80,7 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         torch.accelerator.synchronize(device_index)
 
     def is_available(self) -> bool:
-        """Whether there is a device."""
+        """Whether a device is available."""
         return torch.accelerator.is_available()
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
@@ -116,11 +121,11 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
 
     @property
     def Stream(self) -> Any:
-        """Type of streams."""
+        """Stream class."""
         return self._module.Stream
 
     def stream(self, stream: Any) -> Any:
-        """A context in which the stream is current."""
+        """Context manager that makes the stream current."""
         return self._module.stream(stream)
 
     def current_stream(self, device_index: int | None = None) -> Any:
@@ -133,57 +138,57 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
 
     @property
     def Event(self) -> Any:
-        """Type of events."""
+        """Event class."""
         return self._module.Event
 
     # ---- memory, in bytes ----
 
     def empty_cache(self) -> None:
-        """Give cached memory back to the device."""
+        """Release cached memory."""
         torch.accelerator.empty_cache()
 
     def memory_allocated(self, device_index: int | None = None) -> int:
-        """Bytes held by tensors."""
+        """Bytes allocated by tensors."""
         return torch.accelerator.memory_allocated(device_index)
 
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        """Most bytes that tensors have held."""
+        """Peak bytes allocated by tensors."""
         return torch.accelerator.max_memory_allocated(device_index)
 
     def memory_reserved(self, device_index: int | None = None) -> int:
-        """Bytes held by the allocator."""
+        """Bytes reserved by the allocator."""
         return torch.accelerator.memory_reserved(device_index)
 
     def max_memory_reserved(self, device_index: int | None = None) -> int:
-        """Most bytes that the allocator has held."""
+        """Peak bytes reserved by the allocator."""
         return torch.accelerator.max_memory_reserved(device_index)
 
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        """Counters of the allocator."""
+        """Statistics of the allocator."""
         return dict(torch.accelerator.memory_stats(device_index))
 
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        """Start the maxima anew."""
+        """Reset the peaks."""
         torch.accelerator.reset_peak_memory_stats(device_index)
 
-    # CUDA's old names.
+    # Deprecated names of CUDA.
     memory_cached = memory_reserved
     max_memory_cached = max_memory_reserved
     reset_max_memory_allocated = reset_peak_memory_stats
     reset_max_memory_cached = reset_peak_memory_stats
 
     def total_memory(self, device_index: int | None = None) -> int:
-        """Capacity of a device."""
+        """Total bytes of a device."""
         return torch.accelerator.get_memory_info(device_index)[1]
 
     def available_memory(self, device_index: int | None = None) -> int:
-        """Bytes of a device that are free, all processes together."""
+        """Free bytes of a device, over all processes."""
         return torch.accelerator.get_memory_info(device_index)[0]
 
     # ---- dtypes ----
 
     def is_bf16_supported(self) -> bool:
-        """Whether the device computes in bfloat16."""
+        """Whether the device supports bfloat16."""
         asked: Callable[[], bool] | None = getattr(self._module, "is_bf16_supported", None)
         return True if asked is None else asked()
 
@@ -192,57 +197,27 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
-        """Dtypes to train in."""
+        """Dtypes supported for training."""
         return [torch.float32, torch.float16, *([torch.bfloat16] if self.is_bf16_supported() else [])]
 
-    def _tensor(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-        return functools.partial(torch.tensor, dtype=dtype, device=self._name)
-
-    @property
-    def BFloat16Tensor(self) -> Callable[..., torch.Tensor]:
-        """Makes a bfloat16 tensor on the current device."""
-        return self._tensor(torch.bfloat16)
-
-    @property
-    def ByteTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes a uint8 tensor on the current device."""
-        return self._tensor(torch.uint8)
-
-    @property
-    def DoubleTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes a float64 tensor on the current device."""
-        return self._tensor(torch.float64)
-
-    @property
-    def FloatTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes a float32 tensor on the current device."""
-        return self._tensor(torch.float32)
-
-    @property
-    def HalfTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes a float16 tensor on the current device."""
-        return self._tensor(torch.float16)
-
-    @property
-    def IntTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes an int32 tensor on the current device."""
-        return self._tensor(torch.int32)
-
-    @property
-    def LongTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes an int64 tensor on the current device."""
-        return self._tensor(torch.int64)
+    BFloat16Tensor = _tensor_type(torch.bfloat16)
+    ByteTensor = _tensor_type(torch.uint8)
+    DoubleTensor = _tensor_type(torch.float64)
+    FloatTensor = _tensor_type(torch.float32)
+    HalfTensor = _tensor_type(torch.float16)
+    IntTensor = _tensor_type(torch.int32)
+    LongTensor = _tensor_type(torch.int64)
 
     # ---- profiler ranges, graphs, compilation ----
 
     def range_push(self, msg: str, domain: Any = None, category: Any = None) -> None:
-        """Nothing: NVTX marks work for NVIDIA's profiler."""
+        """No-op: NVTX ranges are for NVIDIA's profiler."""
 
     def range_pop(self, domain: Any = None) -> None:
-        """Nothing."""
+        """No-op."""
 
     def lazy_call(self, callback: Callable[[], None]) -> None:
-        """Call it: the device is initialised by whatever it uses first."""
+        """Call the callback immediately."""
         callback()
 
     def is_triton_supported(self) -> bool:
@@ -250,21 +225,21 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         return False
 
     def create_graph(self) -> NoReturn:
-        """Raise: there are no graphs.
+        """Not supported.
 
         Raises:
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            f"{self._name} captures no graphs; leave out enable_cuda_graph of DeepSpeed's inference"
+            f"graph capture is not supported on {self._name}; omit enable_cuda_graph of DeepSpeed's inference"
         )
 
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> NoReturn:
-        """Raise: there are no graphs."""
+        """Not supported; raises NotImplementedError."""
         self.create_graph()
 
     def replay_graph(self, graph: Any) -> NoReturn:
-        """Raise: there are no graphs."""
+        """Not supported; raises NotImplementedError."""
         self.create_graph()
 
     def get_compile_backend(self) -> str:
@@ -272,34 +247,34 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         return str(self._compile_backend)
 
     def set_compile_backend(self, backend: str) -> None:
-        """Choose the backend of ``torch.compile``.
+        """Set the backend of ``torch.compile``.
 
         Raises:
-            ValueError: there is none of that name.
+            ValueError: unknown backend.
         """
         known = torch._dynamo.list_backends(exclude_tags=())
         if backend not in known:
-            raise ValueError(f"torch.compile has no backend {backend!r}; it has {', '.join(known)}")
+            raise ValueError(f"unknown torch.compile backend {backend!r}; expected one of {', '.join(known)}")
         self._compile_backend = backend
 
-    # ---- operators that DeepSpeed builds ----
+    # ---- operator builders ----
 
     def op_builder_dir(self) -> str:
-        """Package of the builders that serve where no other does."""
+        """Package of the default builders."""
         return "deepspeed.ops.op_builder.cpu"
 
     def create_op_builder(self, class_name: str) -> Any:
-        """A builder by the name of its class."""
+        """Create a builder by class name."""
         return self.get_op_builder(class_name)()
 
     def get_op_builder(self, class_name: str) -> Any:
-        """Class of a builder by its name."""
+        """Builder class by name."""
         from isthmus.deepspeed import builders
 
         return builders.find(class_name, self._name)
 
     def build_extension(self) -> Any:
-        """PyTorch's command that builds extensions."""
+        """PyTorch's command class for building extensions."""
         from torch.utils.cpp_extension import BuildExtension
 
         return BuildExtension
@@ -307,31 +282,31 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
     # ---- DeepSpeed's launcher ----
 
     def communication_backend_name(self) -> str:
-        """The c10d backend that serves the device; gloo where none is registered for it."""
+        """The c10d backend registered for the device; gloo if none is."""
         from torch.distributed import Backend
 
         return str(Backend.default_device_backend_map.get(self._name, "gloo"))
 
     def export_envs(self) -> list[str]:
-        """Beginnings of the variables that go to other nodes."""
+        """Prefixes of the environment variables exported to other nodes."""
         return ["ISTHMUS", "DS_ACCELERATOR"]
 
     def visible_devices_envs(self) -> list[str]:
-        """The variable that DeepSpeed's launcher reads and writes; devices here are not chosen by it."""
+        """The variable used by DeepSpeed's launcher; it does not select devices here."""
         return ["CUDA_VISIBLE_DEVICES"]
 
     def set_visible_devices_envs(self, current_env: dict[str, str], local_accelerator_ids: list[int]) -> None:
-        """Environment of the ranks of a node.
+        """Set the environment of the ranks of a node.
 
         Raises:
-            ValueError: other devices than the first of the node are asked for.
+            ValueError: not the first devices of the node are requested.
         """
         count = len(local_accelerator_ids)
         if sorted(local_accelerator_ids) != list(range(count)):
             raise ValueError(
-                f"devices {local_accelerator_ids} of {self._name}: ranks take devices 0 to {count - 1}; "
-                "give --num_gpus instead of --include or --exclude"
+                f"devices {local_accelerator_ids} of {self._name}: {count} ranks use devices 0 to {count - 1}; "
+                "pass --num_gpus instead of --include or --exclude"
             )
         current_env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, local_accelerator_ids))
-        # torchrun sets it, DeepSpeed's launcher does not; drivers that make as many devices as ranks read it.
+        # Read by drivers that create one device per rank. torchrun sets it, DeepSpeed's launcher does not.
         current_env.setdefault("LOCAL_WORLD_SIZE", os.environ.get("LOCAL_WORLD_SIZE", str(count)))

@@ -1,4 +1,4 @@
-"""Handing DeepSpeed its accelerator before it looks for one."""
+"""Set DeepSpeed's accelerator before DeepSpeed selects one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _scope = Scope(FEATURE)
 
 
 def adopt() -> None:
-    """Give DeepSpeed its accelerator as soon as it is imported. Imports nothing of it; a second call does nothing.
+    """Set DeepSpeed's accelerator once DeepSpeed is imported. A second call does nothing.
 
     Raises:
-        RuntimeError: DeepSpeed is imported already and has chosen another accelerator.
+        RuntimeError: DeepSpeed is already imported and has selected another accelerator.
     """
     if _scope.patches:
         return
-    _scope.when_imported(MODULE, set_accelerator, "DeepSpeed is handed its accelerator when it is imported")
+    _scope.when_imported(MODULE, set_accelerator, "sets DeepSpeed's accelerator")
 
 
 def undo() -> None:
-    """Take the accelerator back; DeepSpeed looks for one of its own then."""
+    """Unset the accelerator; DeepSpeed then selects one itself."""
     _scope.undo()
 
 
@@ -37,28 +37,28 @@ def set_accelerator() -> None:
     """Set DeepSpeed's accelerator, unless it has its own for this device or DS_ACCELERATOR names another.
 
     Raises:
-        RuntimeError: DeepSpeed has chosen another already.
+        RuntimeError: DeepSpeed has already selected another.
     """
     device = torch.accelerator.current_accelerator()
     real: Any = sys.modules[MODULE]
     if device is None or device.type in real.SUPPORTED_ACCELERATOR_LIST:
         return
     asked = os.environ.get(VARIABLE, "")
-    if asked not in ("", "cuda", device.type):  # a script's "cuda" stands for the device
+    if asked not in ("", "cuda", device.type):  # "cuda" means the current accelerator
         return
     from isthmus.deepspeed.accelerator import Accelerator
 
     chosen = real.ds_accelerator
     if isinstance(chosen, Accelerator):
         return
-    if chosen is not None:  # what was imported with it, its operators for one, is bound to it
+    if chosen is not None:  # modules imported before are bound to it
         raise RuntimeError(
-            f"DeepSpeed has chosen the accelerator {chosen._name!r} already; import isthmus.deepspeed ahead of "
+            f"DeepSpeed has already selected the accelerator {chosen._name!r}; import isthmus.deepspeed before "
             f"deepspeed, or set {VARIABLE}={device.type}"
         )
     real.set_accelerator(Accelerator(device.type))
     _scope.record(
         f"{MODULE}.ds_accelerator",
-        "DeepSpeed has none for this device",
+        "DeepSpeed does not support this device itself",
         lambda: real.__setattr__("ds_accelerator", None),
     )

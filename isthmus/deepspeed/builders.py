@@ -1,4 +1,4 @@
-"""DeepSpeed's operators: fused Adam by isthmus.ops, the optimizers of offloaded state by DeepSpeed's CPU kernels."""
+"""DeepSpeed's operators: fused Adam by isthmus.ops; optimizers of offloaded state by DeepSpeed's CPU kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus import ops
 
 Lists = list[list[torch.Tensor]]
 
-# State that is offloaded to the host, and files, are the same wherever the model is.
+# Operators for offloaded state and files, which run on the host.
 _OF_THE_HOST = ("CPUAdamBuilder", "CPUAdagradBuilder", "CPULionBuilder", "AsyncIOBuilder", "PinMemoryBuilder")
 
 
@@ -28,17 +28,17 @@ class FusedAdam:
         """One step of Adam or AdamW, in place.
 
         Args:
-            chunk_size: not needed here.
-            noop_flag_buffer: not read: DeepSpeed skips steps itself.
+            chunk_size: ignored.
+            noop_flag_buffer: ignored; DeepSpeed skips steps itself.
             tensor_lists: gradients, parameters, running means of the gradients and of their squares.
             lr: learning rate.
             beta1: decay of the first mean.
-            beta2: decay of the second.
-            epsilon: added to the root.
+            beta2: decay of the second mean.
+            epsilon: added to the square root.
             step: number of this step, from 1.
-            adam_w_mode: 1 is AdamW, 0 Adam with L2 regularisation.
+            adam_w_mode: 1 is AdamW, 0 Adam with an L2 penalty.
             bias_correction: 1 divides the means by ``1 - beta ** step``.
-            weight_decay: factor of the parameters.
+            weight_decay: coefficient.
         """
         grads, params, means, squares = tensor_lists
         before = float(step - 1) if bias_correction else math.inf  # beta ** inf is 0: no correction
@@ -50,7 +50,7 @@ class FusedAdam:
 
 
 class FusedAdamBuilder(OpBuilder):  # type: ignore[misc]
-    """Nothing is built: the operator is in isthmus.ops."""
+    """Builder of fused Adam, which is part of isthmus.ops."""
 
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
     NAME = "fused_adam"
@@ -59,11 +59,11 @@ class FusedAdamBuilder(OpBuilder):  # type: ignore[misc]
         super().__init__(name=self.NAME)
 
     def absolute_name(self) -> str:
-        """Name of the module that it would be."""
+        """Name of the module."""
         return f"deepspeed.ops.adam.{self.NAME}_op"
 
     def sources(self) -> list[str]:
-        """None."""
+        """No sources."""
         return []
 
     def load(self, verbose: bool = True) -> type[FusedAdam]:
@@ -72,7 +72,7 @@ class FusedAdamBuilder(OpBuilder):  # type: ignore[misc]
 
 
 class MissingBuilder(OpBuilder):  # type: ignore[misc]
-    """An operator that DeepSpeed has for GPUs only; NAME is what DeepSpeed keeps for such."""
+    """Builder of an operator that DeepSpeed has only for GPUs."""
 
     BUILD_VAR = "DS_BUILD_NOT_IMPLEMENTED"
     NAME = "deepspeed_not_implemented"
@@ -83,11 +83,11 @@ class MissingBuilder(OpBuilder):  # type: ignore[misc]
         super().__init__(name=name or self.NAME)
 
     def absolute_name(self) -> str:
-        """Name of the module that it would be."""
+        """Name of the module."""
         return f"deepspeed.ops.{self.NAME}_op"
 
     def sources(self) -> list[str]:
-        """None."""
+        """No sources."""
         return []
 
     def is_compatible(self, verbose: bool = False) -> bool:
@@ -95,19 +95,19 @@ class MissingBuilder(OpBuilder):  # type: ignore[misc]
         return False
 
     def load(self, verbose: bool = True) -> NoReturn:
-        """Raise.
+        """Not supported.
 
         Raises:
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            f"DeepSpeed's {self.OPERATOR} is written for GPUs and cannot run on {self.DEVICE}; leave out the option "
-            "of the configuration that asks for it"
+            f"DeepSpeed's {self.OPERATOR} is for GPUs only and cannot run on {self.DEVICE}; remove the option "
+            "that enables it from the configuration"
         )
 
 
 def find(class_name: str, device_type: str) -> Any:
-    """Class of the builder of that name; one whose ``load`` raises where there is no such operator."""
+    """Builder class by name; ``load`` of unsupported builders raises."""
     if class_name == "FusedAdamBuilder":
         return FusedAdamBuilder
     if class_name in _OF_THE_HOST:

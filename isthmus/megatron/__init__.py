@@ -1,8 +1,8 @@
-"""Megatron on the accelerator that is here: ``import isthmus.megatron`` before anything of Megatron.
+"""Megatron on the current accelerator: ``import isthmus.megatron`` before Megatron.
 
-``torch.cuda`` then answers for the accelerator, isthmus.ops stands in for apex, flash-attn and the parts of
-Transformer Engine that Megatron cannot do without, and context parallelism works. ``isthmus run --megatron
-pretrain_gpt.py ...`` does the same to a script without the line; ``isthmus megatron explain`` prints every patch.
+It redirects ``torch.cuda`` to the accelerator, replaces apex, flash-attn and the required parts of Transformer Engine
+by isthmus.ops, and enables context parallelism. ``isthmus run --megatron pretrain_gpt.py ...`` does the same without
+the import. ``isthmus megatron explain`` lists every patch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applies the patches of :mod:`isthmus.megatron.table`, each as soon as Megatron imports what it belongs to."""
+"""Applies the patches of :mod:`isthmus.megatron.table`, each once its module is imported."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _STAND_INS = {
 
 _scope = Scope(FEATURE)
 _shim: Scope | None = None
-# Why a patch was not applied, by target.
+# Reasons why patches were not applied, by target.
 _left: dict[str, str] = {}
 
 
 def adopt() -> None:
-    """Prepare this process for Megatron: the shim for CUDA, stand-ins for apex, the patches. Once per process.
+    """Prepare this process for Megatron: shim, stand-ins and patches. A second call does nothing.
 
     Raises:
-        ImportError: megatron.core is imported already, and has bound what would be replaced.
-        isthmus.shim.accelerator.NoAccelerator: there is none.
+        ImportError: megatron.core is already imported.
+        isthmus.shim.accelerator.NoAccelerator: no accelerator is available.
     """
     global _shim
     if _scope.patches:
@@ -54,7 +54,7 @@ def adopt() -> None:
 
 
 def undo() -> None:
-    """Take every patch back, and leave the shim if :func:`adopt` entered it. Megatron's modules stay imported."""
+    """Undo every patch, and exit the shim if :func:`adopt` entered it. Megatron's modules remain imported."""
     _scope.undo()
     _left.clear()
     if _shim is not None:
@@ -62,19 +62,19 @@ def undo() -> None:
 
 
 def left() -> dict[str, str]:
-    """Patches that were not applied to the Megatron that is imported, with the reason, by target."""
+    """Patches that were not applied to the imported Megatron: reasons by target."""
     return dict(_left)
 
 
 def report_missing(module: str, why: str) -> None:
-    """Note that a module is not there or cannot be imported, so that nothing in it is patched."""
+    """Record that a module is missing or cannot be imported, so its patches are not applied."""
     for each in table.REPLACEMENTS:
         if each.module == module:
             _left[each.target] = why
 
 
 def _apply(each: Replacement) -> None:
-    """Apply one patch; a Megatron that it was not written for is reported, not patched blindly."""
+    """Apply one patch, or report that it does not match the imported Megatron."""
     try:
         owner, name = patches.resolve(each.target)
         if each.only_if_missing and getattr(owner, name, None) is not None:
@@ -90,19 +90,19 @@ def _apply(each: Replacement) -> None:
         )
         return
     if name == "__new__" and name not in vars(owner):
-        # Deleted again, it would leave object.__new__ refusing the arguments of __init__ (CPython 5322).
+        # Deleting __new__ later would make object.__new__ reject the arguments of __init__ (CPython issue 5322).
         owner.__new__ = lambda cls, *_, **__: object.__new__(cls)
     _scope.replace(each.target, each.make, each.reason)
 
 
 def _provide() -> None:
-    """Let Megatron find stand-ins for apex and Transformer Engine, where they are absent."""
+    """Add stand-ins for apex and Transformer Engine to sys.path, if they are not installed."""
     from isthmus.stand_ins import provide
 
     for name, replaced in _STAND_INS.items():
-        with contextlib.suppress(ValueError):  # the real one is installed
+        with contextlib.suppress(ValueError):  # the real package is installed
             for folder in provide.folders(name):
-                _search(folder, f"{name} is not installed: isthmus.ops serves its {replaced}")
+                _search(folder, f"{name} is not installed: isthmus.ops provides its {replaced}")
 
 
 def _search(folder: str, reason: str) -> None:
@@ -113,7 +113,7 @@ def _search(folder: str, reason: str) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Lets the shim rewrite ``tensor.is_cuda`` in an installed Megatron, as it does in a checkout of it."""
+    """Finder that lets the shim rewrite ``tensor.is_cuda`` in an installed Megatron too."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -126,7 +126,7 @@ class _Finder(MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
             return spec
-        with open(spec.origin, "rb") as file:  # noqa: PTH123 - one read at every import
+        with open(spec.origin, "rb") as file:  # noqa: PTH123 - runs on every import
             if worth_parsing(file.read()):
                 spec.loader = import_hook.Loader(fullname, spec.origin)
         return spec

@@ -1,4 +1,4 @@
-"""Megatron's local attention by the fused operator, over the ranks of a context-parallel group as well."""
+"""Megatron's local attention by the fused operator, with context parallelism."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.ops.attention import attend
 
 
 def over_context_ranks(original: Callable[..., None]) -> Callable[..., None]:
-    """``DotProductAttention.__init__``, which refuses context parallelism: here it is computed."""
+    """Replacement for ``DotProductAttention.__init__`` that accepts context parallelism."""
 
     @functools.wraps(original)
     def init(
@@ -56,7 +56,7 @@ def _context_group(pg_collection: Any) -> Any:
 
 
 def fused(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``DotProductAttention.forward`` by :func:`isthmus.ops.attention.attend`; what that lacks by the original."""
+    """Replacement for ``DotProductAttention.forward`` by :func:`isthmus.ops.attention.attend`, where it applies."""
 
     @functools.wraps(original)
     def forward(
@@ -78,7 +78,7 @@ def fused(original: Callable[..., Any]) -> Callable[..., Any]:
                 return _packed(self, query, key, value, attention_mask, packed_seq_params)
             return _here(self, query, key, value, attention_mask)
         if is_packed:
-            raise ValueError("packed sequences have no attention bias and no softmax offset")
+            raise ValueError("packed sequences do not support an attention bias or softmax offset")
         return original(
             self, query, key, value, attention_mask, attn_mask_type, attention_bias, packed_seq_params
         )
@@ -87,7 +87,7 @@ def fused(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scale(module: Any) -> float:
-    """Scores are scaled before and, with --apply-query-key-layer-scaling, again inside the softmax."""
+    """The total scale; --apply-query-key-layer-scaling scales again inside the softmax."""
     return float(module.softmax_scale * (module.scale_mask_softmax.scale or 1.0))
 
 
@@ -98,7 +98,7 @@ def _is_causal(module: Any) -> bool:
 def _here(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """[tokens, batch, heads, features] of one rank to [tokens, batch, heads * features]."""
+    """Attention of [tokens, batch, heads, features] on one rank; returns [tokens, batch, heads * features]."""
     settings = _window(module)
     if not settings and mask is not None:
         settings = {"mask": mask}
@@ -111,10 +111,10 @@ def _here(
 def _packed(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, packed: Any
 ) -> torch.Tensor:
-    """[tokens of all sequences, heads, features] to [tokens, heads * features]; no sequence sees another."""
+    """Attention of packed sequences [tokens, heads, features]; returns [tokens, heads * features]."""
     if mask is not None:
         raise ValueError(
-            "packed sequences take no attention mask; give --no-create-attention-mask-in-dataloader"
+            "packed sequences do not support an attention mask; pass --no-create-attention-mask-in-dataloader"
         )
     settings = _window(module)
     if not settings and _is_causal(module):
@@ -128,21 +128,21 @@ def _packed(
 def lengths(
     ends: torch.Tensor, key_ends: torch.Tensor, longest: Any, longest_key: Any
 ) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-    """``lengths`` of :func:`isthmus.ops.attention.attend`; the longest sequences are found where not given."""
+    """``lengths`` of :func:`isthmus.ops.attention.attend`; computes missing maximum lengths."""
     longest = ends.diff().max() if longest is None else longest
     longest_key = key_ends.diff().max() if longest_key is None else longest_key
     return ends, key_ends, int(longest), int(longest_key)
 
 
 def _ends(padded: torch.Tensor | None, plain: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
-    """Where sequences end in memory; what pads a sequence comes last, so that causal attention does not see it."""
+    """Ends of sequences in memory. Padding is at the end of a sequence, where causal attention ignores it."""
     if padded is not None and settings.get("right") != 0:
-        raise ValueError("packed sequences with padding between them are for causal attention")
+        raise ValueError("packed sequences with padding between them require causal attention")
     return plain if padded is None else padded
 
 
 def _window(module: Any) -> dict[str, Any]:
-    """A sliding window, which takes the place of any mask, as in Megatron."""
+    """The sliding window, which replaces the mask, as in Megatron."""
     window = module.scale_mask_softmax.window_size
     return {} if window is None else {"left": window[0], "right": window[1]}
 
@@ -156,7 +156,7 @@ def _attend(
 
 
 def _random(module: Any) -> AbstractContextManager[None]:
-    """What dropout draws from: with sequence parallelism the ranks' own state, else that of the tensor's ranks."""
+    """RNG context of dropout: per rank with sequence parallelism, else shared by tensor-parallel ranks."""
     from megatron.core import tensor_parallel
 
     return nullcontext() if module.config.sequence_parallel else tensor_parallel.get_cuda_rng_tracker().fork()
@@ -170,10 +170,12 @@ def _over_ranks(module: Any, query: torch.Tensor, key: torch.Tensor, value: torc
 def _refuse(module: Any, mask: Any, bias: Any, packed: Any) -> None:
     if mask is not None:
         raise ValueError(
-            "context parallelism takes no attention mask: attention is causal over whole sequences; "
-            "give --no-create-attention-mask-in-dataloader"
+            "context parallelism does not support an attention mask (attention is causal over whole sequences); "
+            "pass --no-create-attention-mask-in-dataloader"
         )
     if bias is not None or packed is not None or module.softmax_offset is not None:
-        raise ValueError("context parallelism has no attention bias, packed sequences or softmax offset")
+        raise ValueError(
+            "context parallelism does not support an attention bias, packed sequences or softmax offset"
+        )
     if not _is_causal(module):
-        raise ValueError(f"context parallelism is for causal attention, not {module.attn_mask_type.name}")
+        raise ValueError(f"context parallelism requires causal attention, got {module.attn_mask_type.name}")

@@ -1,8 +1,10 @@
-"""Causal attention whose sequence is split over ranks in zigzag: rank r of n has chunks r and 2n - 1 - r of 2n.
+"""Context parallelism: causal attention over a sequence split in zigzag.
 
-Three ways to bring queries and keys together: a ring in which keys and values travel (Liu et al., Ring Attention,
-2023), gathering the keys and values of all ranks, and exchanging tokens for heads, so that every rank has the whole
-sequence of some heads (Jacobs et al., DeepSpeed Ulysses, 2023). All compute every pair once and are balanced.
+Of 2n chunks, rank r of n has chunks r and 2n - 1 - r.
+
+Three communication schemes: a ring of keys and values (Liu et al., Ring Attention, 2023), an all-gather of keys and
+values, and an all-to-all of tokens and heads, which gives every rank the whole sequence of some heads (Jacobs et al.,
+DeepSpeed Ulysses, 2023). All are load-balanced.
 """
 
 from __future__ import annotations
@@ -20,23 +22,23 @@ KINDS = ("p2p", "all_gather", "a2a")
 
 
 def check(config: Any, kind: str | None, dropout: float) -> None:
-    """Refuse what is not computed.
+    """Check that the configuration is supported.
 
     Raises:
-        ValueError: another kind of communication, dropout of attention, or a sliding window.
+        ValueError: unknown communication scheme, attention dropout, or a sliding window.
     """
     if kind not in (None, *KINDS):
-        raise ValueError(f"--cp-comm-type {kind}: context parallelism is by {', '.join(KINDS)}")
+        raise ValueError(f"--cp-comm-type {kind}: expected one of {', '.join(KINDS)}")
     if dropout:
         raise ValueError(
-            f"context parallelism has no dropout of attention; set --attention-dropout 0, not {dropout}"
+            f"context parallelism does not support attention dropout {dropout}; set --attention-dropout 0"
         )
     if config.window_size is not None:
-        raise ValueError("context parallelism has no sliding window; leave --window-size out")
+        raise ValueError("context parallelism does not support a sliding window; omit --window-size")
 
 
 class _Block(NamedTuple):
-    """What a rank computes with the keys of another: parts of its queries and of those keys, causal or whole."""
+    """A block of queries and of another rank's keys, causal or full."""
 
     query: slice
     key: slice
@@ -44,7 +46,7 @@ class _Block(NamedTuple):
 
 
 def _block(rank: int, source: int, tokens: int) -> _Block:
-    """All queries see the first chunk of an earlier rank; only the second chunk of them sees a later one's, whole."""
+    """Visible block: all queries see an earlier rank's first chunk; the second chunk sees later ranks in full."""
     half, whole = tokens // 2, slice(0, tokens)
     if source == rank:
         return _Block(whole, whole, True)
@@ -54,14 +56,14 @@ def _block(rank: int, source: int, tokens: int) -> _Block:
 
 
 class _Ring:
-    """The neighbours of this rank; what goes round is sent to the next and received from the one before."""
+    """Neighbours of this rank: sends go to the next rank, receives come from the previous one."""
 
     def __init__(self, group: Any) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         self._next, self._before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
 
     def start(self, tensor: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
-        """Begin to pass a tensor on: where the other's arrives, and what to wait for."""
+        """Start passing a tensor on; returns the receive buffer and the works to wait for."""
         arriving = torch.empty_like(tensor)
         pair = [
             dist.P2POp(dist.isend, tensor, group=self.group, group_peer=self._next),
@@ -78,7 +80,7 @@ def _wait(works: list[Any]) -> None:
 def _forward(
     query: torch.Tensor, pair: torch.Tensor, ring: _Ring, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output in float32 and logarithm of the sums, each block merged as its keys come round."""
+    """Output in float32 and log-sum-exp, merged block by block."""
     batch, tokens, heads, _ = query.shape
     out = query.new_zeros(batch, tokens, heads, pair.shape[-1], dtype=torch.float32)
     lse = query.new_full((batch, heads, tokens), -torch.inf, dtype=torch.float32)
@@ -94,7 +96,7 @@ def _forward(
 
 
 def _merge(out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, sums: torch.Tensor) -> None:
-    """Add softmax over further keys to softmax over some, in place; every query has seen its own key before."""
+    """Merge the softmax over further keys in place; the first block contains each query's own key."""
     total = torch.logaddexp(lse, sums)
     for each, factor in ((out, lse), (part.float(), sums)):
         weight = (factor - total).exp().transpose(1, 2).unsqueeze(-1)
@@ -123,7 +125,7 @@ class _RingAttention(torch.autograd.Function):
             arriving, works = ring.start(pair) if step < ring.size - 1 else (pair, [])
             block = _block(ring.rank, (ring.rank - step) % ring.size, tokens)
             found = _block_gradients(grad, query, pair, out, ctx.lse, block, ctx.scale)
-            if passing is not None:  # the gradients of these keys, of the ranks that had them before
+            if passing is not None:  # gradients of these keys from the previous ranks
                 _wait(passing[1])
                 dkv = passing[0]
             dq[:, block.query] += found[0]
@@ -146,7 +148,7 @@ def _block_gradients(
     block: _Block,
     scale: float,
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients of the parts of query, key and value in a block: the weights follow from the sums over all keys."""
+    """Gradients of query, key and value in a block, with the log-sum-exp over all keys."""
     key, value = pair[:, :, block.key].unbind()
     part, dy, y = query[:, block.query], grad[:, block.query], out[:, block.query]
     settings = (scale, None, 0 if block.causal else None, False, 0.0, 0.0)
@@ -169,14 +171,14 @@ def _block_gradients(
 def ring(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Keys and values travel from rank to rank while the block before is computed.
+    """Ring attention: pass keys and values from rank to rank, overlapped with computation.
 
     Args:
         query: [tokens, batch, heads, features], this rank's two chunks.
-        key: [tokens, batch, key heads, features], likewise.
+        key: [tokens, batch, key heads, features], like ``query``.
         value: like ``key``.
         group: process group of the context-parallel ranks.
-        scale: of the scores.
+        scale: factor of the scores.
 
     Returns:
         [tokens, batch, heads, features] of the query's dtype.
@@ -186,7 +188,7 @@ def ring(
 
 
 class _Gather(torch.autograd.Function):
-    """[tokens, ...] of each rank to those of all, rank after rank; the gradient is summed and scattered."""
+    """All-gather along the tokens; the backward is a reduce-scatter."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: Any) -> torch.Tensor:
@@ -204,14 +206,14 @@ class _Gather(torch.autograd.Function):
 
 
 def _in_order(whole: torch.Tensor, size: int) -> torch.Tensor:
-    """Tokens of all ranks, rank after rank, in the order of the sequence."""
+    """Reorder tokens from rank order to sequence order."""
     last = 2 * size - 1
     places = [2 * chunk if chunk < size else 2 * (last - chunk) + 1 for chunk in range(2 * size)]
     return _chunks(whole, places)
 
 
 def _by_rank(whole: torch.Tensor, size: int) -> torch.Tensor:
-    """Tokens in the order of the sequence as those of one rank after the other."""
+    """Reorder tokens from sequence order to rank order."""
     last = 2 * size - 1
     return _chunks(whole, [chunk for rank in range(size) for chunk in (rank, last - rank)])
 
@@ -224,20 +226,20 @@ def _chunks(whole: torch.Tensor, places: list[int]) -> torch.Tensor:
 def gathered(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Keys and values of all ranks are gathered; arguments and result are those of :func:`ring`."""
+    """Attention with all-gathered keys and values; arguments and result as :func:`ring`."""
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     pair = _in_order(_Gather.apply(torch.stack([key, value], 1), group), size)
     half, parts = query.shape[0] // 2, []
     for number, chunk in ((rank, query[:half]), (2 * size - 1 - rank, query[half:])):
         seen = pair[: (number + 1) * half]
         q, k, v = (each.transpose(0, 1) for each in (chunk, seen[:, 0], seen[:, 1]))
-        out, _ = attend(q, k, v, scale=scale, right=0)  # the last query is beside the last key
+        out, _ = attend(q, k, v, scale=scale, right=0)  # aligned at the last query and key
         parts.append(out.transpose(0, 1))
     return torch.cat(parts)
 
 
 class _Exchange(torch.autograd.Function):
-    """[ranks, ...]: part i goes to rank i, and part i of the result is from there; so does the gradient."""
+    """All-to-all along the first dimension; the backward is the same."""
 
     @staticmethod
     def forward(ctx: Any, parts: torch.Tensor, group: Any) -> torch.Tensor:
@@ -258,7 +260,7 @@ def _exchange(parts: torch.Tensor, group: Any) -> torch.Tensor:
 
 
 def _whole_sequence(tensor: torch.Tensor, group: Any) -> torch.Tensor:
-    """[tokens, batch, heads, features] of each rank to [all tokens, batch, heads / ranks, features]."""
+    """All-to-all from [tokens, batch, heads, features] to [all tokens, batch, heads / ranks, features]."""
     size = dist.get_world_size(group)
     parts = tensor.unflatten(2, (size, -1)).movedim(2, 0)
     return _in_order(_Exchange.apply(parts, group).flatten(0, 1), size)
@@ -267,18 +269,18 @@ def _whole_sequence(tensor: torch.Tensor, group: Any) -> torch.Tensor:
 def exchanged(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Every rank computes the whole sequence of some heads; arguments and result are those of :func:`ring`.
+    """Ulysses attention: each rank computes some heads of the whole sequence; arguments and result as :func:`ring`.
 
     Raises:
-        ValueError: heads cannot be shared out among the ranks.
+        ValueError: the ranks do not divide the heads.
     """
     size, heads, key_heads = dist.get_world_size(group), query.shape[2], key.shape[2]
     if key_heads % size and size % key_heads == 0:
         key, value = (each.repeat_interleave(size // key_heads, 2) for each in (key, value))
     if heads % size or key.shape[2] % size:
         raise ValueError(
-            f"--cp-comm-type a2a shares heads out among {size} ranks, and a rank has {heads} of queries and "
-            f"{key_heads} of keys; take p2p or all_gather"
+            f"--cp-comm-type a2a: {size} ranks must divide the {heads} query heads and {key_heads} key heads of a "
+            "rank; use p2p or all_gather"
         )
     q, k, v = (_whole_sequence(each, group).transpose(0, 1) for each in (query, key, value))
     out = attend(q, k, v, scale=scale, right=0)[0].transpose(0, 1)
@@ -292,17 +294,17 @@ _COMPUTED_BY = {"p2p": ring, "all_gather": gathered, "a2a": exchanged}
 def over_ranks(
     kind: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Any, scale: float
 ) -> torch.Tensor:
-    """Attention over the sequence of all ranks; arguments and result are those of :func:`ring`.
+    """Attention over the sequence of all ranks; other arguments and result as :func:`ring`.
 
     Args:
         kind: one of :data:`KINDS`.
 
     Raises:
-        ValueError: a rank's tokens are not two chunks of one length, or heads cannot be shared out.
+        ValueError: an odd number of tokens on a rank, or the ranks do not divide the heads.
     """
     if query.shape[0] % 2:
         raise ValueError(
-            f"context parallelism: {query.shape[0]} tokens on a rank are no two chunks; "
-            f"let {2 * dist.get_world_size(group)} divide the sequence"
+            f"context parallelism: {query.shape[0]} tokens on a rank cannot be split into two chunks; "
+            f"the sequence length must be a multiple of {2 * dist.get_world_size(group)}"
         )
     return _COMPUTED_BY[kind](query, key, value, group, scale)

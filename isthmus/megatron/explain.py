@@ -1,4 +1,4 @@
-"""``isthmus megatron explain``: every patch of the Megatron that is here, as text."""
+"""``isthmus megatron explain``: list the patches of the installed Megatron."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from isthmus.megatron import adaptor, table
 
 
 def explanation() -> tuple[str, bool]:
-    """What the adaptor did and what it could not do, and whether there was nothing of the latter.
+    """List applied and failed patches; returns the text and whether all were applied.
 
     Raises:
-        ImportError: megatron.core, or what it needs, is not installed.
+        ImportError: megatron.core or a dependency is not installed.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Megatron's own, about what is not installed
+        warnings.simplefilter("ignore")  # Megatron warns about optional packages
         core = importlib.import_module("megatron.core")
         for each in table.REPLACEMENTS:
             _import(each.module)
@@ -26,22 +26,22 @@ def explanation() -> tuple[str, bool]:
     shim = patches.active("shim")
     width = max(len(each.target) for each in applied)
     lines = [
-        f"megatron-core {core.__version__}: {len(applied)} patches; {len(shim)} more of the shim for CUDA"
+        f"megatron-core {core.__version__}: {len(applied)} patches; {len(shim)} patches of the CUDA shim"
     ]
     lines += [f"  {each.target:<{width}}  {each.reason}" for each in applied]
     if left:
-        lines += ["", f"{len(left)} not applied, for this Megatron is not one that they were written for:"]
+        lines += ["", f"{len(left)} not applied, because they do not match this version:"]
         lines += [f"  {target}: {why}" for target, why in left.items()]
     return "\n".join(lines), not left
 
 
 def _import(module: str) -> None:
-    """Import a module that a patch belongs to; if that fails, the patch is reported as not applied."""
+    """Import the module of a patch; if that fails, report the patch as not applied."""
     try:
         importlib.import_module(module)
     except ImportError as error:
         is_absent = error.name is not None and f"{module}.".startswith(f"{error.name}.")
         if is_absent and any(each.is_optional for each in table.REPLACEMENTS if each.module == module):
             return
-        absent = "there is no such module in this version"
+        absent = "no such module in this version"
         adaptor.report_missing(module, absent if is_absent else f"its module cannot be imported: {error}")

@@ -1,4 +1,4 @@
-"""Building the C++ functions by which Megatron indexes its datasets, for the Python that runs."""
+"""Build Megatron's C++ dataset helpers for the current Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def compile_helpers(_: Callable[[], None]) -> Callable[[], None]:
-    """``compile_helpers``: by the headers of this Python and the pybind11 that PyTorch carries."""
+    """Replacement for ``compile_helpers`` with this Python's headers and PyTorch's pybind11."""
 
     def compile() -> None:
         module = importlib.import_module("megatron.core.datasets.utils")

@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm for Megatron's local layers, also under sequence parallelism."""
+"""LayerNorm and RMSNorm for Megatron's local layers, with sequence parallelism."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from isthmus import ops
 class Norm(nn.Module):
     """LayerNorm or RMSNorm of the last dimension.
 
-    Under sequence parallelism every rank of the tensor-parallel group sees other tokens; Megatron adds up the
-    gradients of parameters that are marked ``sequence_parallel``, as these are.
+    The parameters are marked ``sequence_parallel``, so that Megatron sums their gradients over the tensor-parallel
+    ranks.
 
     Args:
         config: Megatron's TransformerConfig: normalization, sequence_parallel, layernorm_zero_centered_gamma.
@@ -27,7 +27,7 @@ class Norm(nn.Module):
         ValueError: a normalization other than LayerNorm and RMSNorm.
     """
 
-    # Megatron-core from 0.18 on asks whether the norm adds the residual itself.
+    # Megatron-core from 0.18 on checks whether the norm adds the residual itself.
     returns_residual = False
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5) -> None:
@@ -44,7 +44,7 @@ class Norm(nn.Module):
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """[..., hidden_size] to the same, in the input's dtype."""
+        """Normalize [..., hidden_size]; the result has the input's dtype."""
         return normalize(input, self.weight, self.bias, self.eps, self.is_rms, self.is_zero_centered)
 
 
@@ -60,11 +60,11 @@ def normalize(
 
     Args:
         input: [..., size].
-        weight: [size], less 1 if ``is_zero_centered``.
-        bias: [size], of a LayerNorm.
+        weight: [size].
+        bias: [size], for LayerNorm.
         eps: added to the variance.
-        is_rms: without the mean.
-        is_zero_centered: see ``weight``.
+        is_rms: RMSNorm instead of LayerNorm.
+        is_zero_centered: multiply by ``1 + weight``.
 
     Returns:
         A tensor like the input.
@@ -76,7 +76,7 @@ def normalize(
 
 
 def instead_of_torch_norm(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``WrappedTorchNorm.__new__``: ours for the norms that it has; the original for the others."""
+    """Replacement for ``WrappedTorchNorm.__new__`` that returns :class:`Norm` where it applies."""
 
     def new(
         cls: type,
@@ -95,7 +95,7 @@ def instead_of_torch_norm(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def instead_of_apex_norm(_: Any) -> Callable[..., Any]:
-    """``FusedLayerNorm.__new__``: ours for RMSNorm, which apex's class refuses."""
+    """Replacement for ``FusedLayerNorm.__new__`` that returns :class:`Norm` for RMSNorm."""
 
     def new(cls: type, config: Any, hidden_size: int, eps: float = 1e-5, *args: Any, **kwargs: Any) -> Any:
         if config.normalization == "RMSNorm":

@@ -1,7 +1,7 @@
-"""AscendSpeed's command-line options, for Megatron's parser: what they do here, that they do nothing, or why not.
+"""AscendSpeed's command-line options for Megatron's parser.
 
-An option that only saves time or memory on an Ascend chip is taken, and a line says that it has no effect; one that
-changes what is computed, and is not available, ends the job with a line.
+Options that only save time or memory on Ascend are accepted with a notice. Unsupported options that change results
+end the job with an error.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from isthmus.megatron import recompute
 
 CONTEXT_PARALLEL = {"megatron_cp_algo": "p2p", "kvallgather_cp_algo": "all_gather", "ulysses_cp_algo": "a2a"}
 
-_ALWAYS = "it is always so"
-_TUNING = "it is tuning of another chip"
-_WINDOW = "give a sliding window by --window-size"
-_MEMORY = "the memory that it would save is not saved"
-_RECOMPUTE = "take --recompute-granularity selective --recompute-modules"
+_ALWAYS = "it is always enabled"
+_TUNING = "it tunes another chip"
+_WINDOW = "use --window-size for a sliding window"
+_MEMORY = "it saves no memory here"
+_RECOMPUTE = "use --recompute-granularity selective --recompute-modules"
 
 
 class Option(NamedTuple):
-    """An option without effect here, or one that is not available.
+    """An option that has no effect, or is not supported.
 
     Attributes:
-        name: with its dashes.
-        why: it has no effect.
-        takes: type of its value; None for a switch.
-        without_effect: the values that are taken; None for all of them, () for none.
-        remedy: what to do where it is not.
+        name: name with dashes.
+        why: why it has no effect.
+        takes: type of its value; None for a flag.
+        without_effect: accepted values; None for all, () for none.
+        remedy: what to do instead, for other values.
     """
 
     name: str
     why: str
     takes: type | None = None
     without_effect: tuple[Any, ...] | None = None
-    remedy: str = "leave it out"
+    remedy: str = "omit it"
 
 
 def _all(names: str, why: str, takes: type | None = None) -> tuple[Option, ...]:
@@ -60,7 +60,7 @@ OPTIONS = (
     ),
     *_all("use-rotary-position-embeddings use-mcore-models gemm-gradient-accumulation-fusion", _ALWAYS),
     *_all("use-cp-send-recv-overlap use-fused-ring-attention-update disable-gloo-group", _ALWAYS),
-    *_all("use-fused-swiglu", "Megatron has its own, which --no-bias-swiglu-fusion turns off"),
+    *_all("use-fused-swiglu", "Megatron fuses SwiGLU itself; --no-bias-swiglu-fusion disables it"),
     *_all("jit-compile use-ascend-mc2 use-ascend-coc coc-fused-kernel megatron-cp-in-bnsd", _TUNING),
     *_all("attention-mask-on-cpu optimize-send-recv-comm optimize-vpp-send-recv-comm", _TUNING),
     *_all("async-log-allreduce hccl-group-buffer-adaptive use-nd-matmul", _TUNING),
@@ -80,24 +80,22 @@ OPTIONS = (
     *_all("op-cal-tflops", "isthmus run prints TFLOPs and MFU"),
     Option("--optimizer-selection", _ALWAYS, str, ("fused_adamw", "fused_torch_adamw")),
     Option("--moe-model-type", _ALWAYS, str, ("megatron_moe",)),
-    Option("--attention-mask-type", _ALWAYS, str, ("causal",), "context parallelism is causal"),
+    Option("--attention-mask-type", _ALWAYS, str, ("causal",), "context parallelism requires a causal mask"),
     Option("--sparse-mode", _TUNING, int, (0, 2, 3), _WINDOW),
     Option("--pre-tockens", _ALWAYS, int, (65536,), _WINDOW),
     Option("--next-tockens", _ALWAYS, int, (0,), _WINDOW),
     *_none("use-unpad variable-seq-lengths", "pack sequences in the data loader"),
-    *_none(
-        "square-alibi-mask fill-neg-inf use-ema layerzero enable-zero3 tp-2d use-pipe-experts", "leave it out"
-    ),
-    *_none("moe-tp-extend-ep use-nanopipe use-multiparameter-pipeline-model-parallel", "leave it out"),
-    *_none("ulysses-degree-in-cp ampipe-degree", "leave it out", int),
-    *_none("noop-layers", "give --pipeline-model-parallel-layout", str),
+    *_none("square-alibi-mask fill-neg-inf use-ema layerzero enable-zero3 tp-2d use-pipe-experts", "omit it"),
+    *_none("moe-tp-extend-ep use-nanopipe use-multiparameter-pipeline-model-parallel", "omit it"),
+    *_none("ulysses-degree-in-cp ampipe-degree", "omit it", int),
+    *_none("noop-layers", "use --pipeline-model-parallel-layout", str),
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Let a parser take AscendSpeed's options, as far as it has none of that name.
+    """Add AscendSpeed's options to a parser, except those that it already has.
 
-    A switch or value is stored under the option's name, for scripts that look at it.
+    Values are stored under the option's name, for scripts that read them.
     """
     group = parser.add_argument_group("isthmus", "options of AscendSpeed")
     group.add_argument(
@@ -106,15 +104,19 @@ def add_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         choices=recompute.LEVELS,
         default=0,
         action=_SetLevel,
-        help="collectives that recomputing a layer repeats: 0: two, 1: one, 2: none (one activation more)",
+        help="collectives repeated when a layer is recomputed: 0: two, 1: one, 2: none (stores one more activation)",
     )
     group.add_argument(
         "--context-parallel-algo",
         action=_SetContextParallel,
-        help=f"{', '.join(CONTEXT_PARALLEL)}: other names of --cp-comm-type {', '.join(CONTEXT_PARALLEL.values())}",
+        help=f"{', '.join(CONTEXT_PARALLEL)}: aliases of --cp-comm-type {', '.join(CONTEXT_PARALLEL.values())}",
     )
     group.add_argument(
-        "--npu-deterministic", action=_SetDeterministic, nargs=0, default=False, help="same bits in every run"
+        "--npu-deterministic",
+        action=_SetDeterministic,
+        nargs=0,
+        default=False,
+        help="bit-identical results in every run",
     )
     for option in OPTIONS:
         if option.name not in parser._option_string_actions:
@@ -126,7 +128,7 @@ def add_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def with_options(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``add_megatron_arguments`` with the options."""
+    """Replacement for ``add_megatron_arguments`` that adds the options."""
 
     @functools.wraps(original)
     def add_megatron_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -144,9 +146,9 @@ class _SetLevel(argparse.Action):
 class _SetContextParallel(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if values not in CONTEXT_PARALLEL:
-            _refuse(parser, f"{option_string} {values}", f"take {', '.join(CONTEXT_PARALLEL)}")
+            _refuse(parser, f"{option_string} {values}", f"use {', '.join(CONTEXT_PARALLEL)}")
         kind = CONTEXT_PARALLEL[values]
-        # Megatron-LM's option takes a kind for each layer.
+        # Megatron-LM's option takes one kind per layer.
         namespace.cp_comm_type = [kind] if isinstance(parser.get_default("cp_comm_type"), list) else kind
         setattr(namespace, self.dest, values)
 
@@ -158,7 +160,7 @@ class _SetDeterministic(argparse.Action):
 
 
 class _Reported(argparse.Action):
-    """Stores what is given, after a line about it."""
+    """Stores the value, after printing a notice."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, option: Option, **settings: Any) -> None:
         super().__init__(option_strings, dest, **settings)
@@ -170,12 +172,12 @@ class _Reported(argparse.Action):
         if without_effect is not None and values not in without_effect:
             _refuse(parser, given, remedy)
         if os.environ.get("RANK", "0") == "0":
-            _say(f"isthmus: {given} has no effect here: {why}")
+            _print_once(f"isthmus: {given} has no effect: {why}")
         setattr(namespace, self.dest, values if takes else True)
 
 
 def without_hardware_queues(original: Callable[[], int]) -> Callable[[], int]:
-    """``get_device_arch_version``: of an accelerator that is not CUDA, the first that asks for no queue order."""
+    """Replacement for ``get_device_arch_version``: at least 10, which needs no CUDA_DEVICE_MAX_CONNECTIONS."""
 
     @functools.wraps(original)
     def get_device_arch_version() -> int:
@@ -185,10 +187,10 @@ def without_hardware_queues(original: Callable[[], int]) -> Callable[[], int]:
 
 
 @functools.cache  # Megatron parses its arguments several times
-def _say(line: str) -> None:
+def _print_once(line: str) -> None:
     print(line, file=sys.stderr)
 
 
 def _refuse(parser: argparse.ArgumentParser, given: str, remedy: str) -> None:
-    """End with a line; what argparse prints of itself begins with hundreds of others."""
-    parser.exit(2, f"isthmus: {given} is not available: {remedy}\n")
+    """Exit with one line, without argparse's long usage text."""
+    parser.exit(2, f"isthmus: {given} is not supported: {remedy}\n")

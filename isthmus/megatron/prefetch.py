@@ -1,8 +1,8 @@
-"""Sequence parallelism: the gradient that a recomputed layer waits for is gathered while the layer is recomputed.
+"""Sequence parallelism: overlap the all-gather of a gradient with the recompute of its layer.
 
-A row-parallel layer ends in a reduce-scatter, whose gradient is an all-gather; where it is the last of a checkpoint,
-the all-gather comes before the recompute, which does not need it. So it is started there and waited for where the
-recompute has ended: where a tensor that the checkpoint was to save between product and reduce-scatter is there again.
+A row-parallel layer ends with a reduce-scatter, whose gradient is an all-gather. If the layer is the last of a
+checkpoint, the all-gather comes before the recompute, which does not need it. So the all-gather is started there, and
+waited for after the recompute, at a saved tensor between product and reduce-scatter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isthmus.megatron import recompute
 
 
 class _Waits(torch.autograd.Function):
-    """The identity; its gradient is waited for after the checkpoint that it is in has been recomputed."""
+    """Identity whose backward waits for the all-gather, after the recompute of its checkpoint."""
 
     @staticmethod
     def forward(ctx: Any, partial: torch.Tensor, started: list[Any]) -> torch.Tensor:
@@ -37,7 +37,7 @@ class _Waits(torch.autograd.Function):
 
 
 class _ReduceScatter(torch.autograd.Function):
-    """[tokens, ...] of each rank to the sum of this rank's tokens; the all-gather of the gradient is started."""
+    """Reduce-scatter of [tokens, ...]; the backward starts an asynchronous all-gather."""
 
     @staticmethod
     def forward(ctx: Any, partial: torch.Tensor, group: Any, started: list[Any]) -> torch.Tensor:
@@ -51,12 +51,12 @@ class _ReduceScatter(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         whole, part = grad.new_empty(grad.shape[0] * ctx.group.size(), *grad.shape[1:]), grad.contiguous()
         work = dist.all_gather_into_tensor(whole, part, group=ctx.group, async_op=True)
-        ctx.started.append((work, part))  # the part is read until then
+        ctx.started.append((work, part))  # keeps the input alive until then
         return whole, None, None
 
 
 def under_recompute(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """``reduce_scatter_to_sequence_parallel_region`` of the layers, at the levels above 0."""
+    """Replacement for ``reduce_scatter_to_sequence_parallel_region`` at levels above 0."""
 
     @functools.wraps(original)
     def reduce_scatter_to_sequence_parallel_region(

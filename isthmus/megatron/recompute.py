@@ -1,11 +1,10 @@
 """Fewer collectives in recomputed layers: ``--optimize-recomp-communication-level``.
 
-Recomputing a tensor-parallel layer repeats its two all-reduces (reduce-scatters under sequence parallelism), though
-what the last operators of a checkpoint give is needed by no gradient. PyTorch's non-reentrant checkpoint stops as
-soon as it has recomputed all that was saved. So level 1, which takes it in place of Megatron's own, repeats one
-all-reduce per layer; level 2, in which the attention and the rest of a layer are a checkpoint each and one more
-activation is kept, repeats none. With dropout the part before the dropout's mask is repeated as well: the numbers
-are the same at every level.
+Recomputing a tensor-parallel layer repeats its two all-reduces (reduce-scatters under sequence parallelism), although
+no gradient needs the results of the last operators. PyTorch's non-reentrant checkpoint stops once all saved tensors
+are recomputed. Level 1 uses it instead of Megatron's and repeats one all-reduce per layer. Level 2 checkpoints
+attention and MLP separately, stores one more activation, and repeats none. With dropout, the part before the dropout
+mask is repeated too. Results are the same at every level.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ LEVELS = (0, 1, 2)
 OPTION = "--optimize-recomp-communication-level"
 
 _level = 0
-# Whether a block of layers runs whose layers are to be checkpointed by halves.
+# Whether the layers of the running block are checkpointed in halves.
 _by_halves = False
 
 
 def set_level(level: int) -> None:
-    """Choose for the checkpoints of this process that begin from now on.
+    """Set the level for later checkpoints of this process.
 
     Raises:
-        ValueError: there is no such level.
+        ValueError: unknown level.
     """
     global _level
     if level not in LEVELS:
-        raise ValueError(f"{OPTION} {level}: give {', '.join(map(str, LEVELS))}")
+        raise ValueError(f"{OPTION} {level}: expected one of {', '.join(map(str, LEVELS))}")
     _level = level
 
 
 def level() -> int:
-    """What :func:`set_level` chose; 0 is Megatron's own way."""
+    """The current level; 0 is Megatron's own checkpoint."""
     return _level
 
 
 def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``tensor_parallel.checkpoint``: PyTorch's non-reentrant one at the levels above 0."""
+    """Replacement for ``tensor_parallel.checkpoint``: PyTorch's non-reentrant one at levels above 0."""
 
     @functools.wraps(original)
     def checkpoint(function: Callable[..., Any], distribute_saved_activations: bool, *args: Any) -> Any:
@@ -58,7 +57,7 @@ def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def halved(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``TransformerLayer.forward``: at level 2 attention and the rest are a checkpoint each."""
+    """Replacement for ``TransformerLayer.forward``: at level 2, checkpoints attention and MLP separately."""
 
     @functools.wraps(original)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -87,7 +86,7 @@ def _halves() -> Iterator[None]:
 
 
 def _checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    # PyTorch restores the generators of the devices of the positional arguments only.
+    # PyTorch restores only the generators of the devices of positional arguments.
     def positional(*values: Any) -> Any:
         return function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
 
@@ -96,7 +95,7 @@ def _checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _tracker_states() -> tuple[Any, Any]:
-    """Contexts of the forward and of its repetition, which finds Megatron's generators as the forward found them."""
+    """Contexts of the forward and of the recompute, which restores Megatron's RNG states."""
     from megatron.core.tensor_parallel import get_cuda_rng_tracker
 
     tracker = get_cuda_rng_tracker()

@@ -12,7 +12,7 @@ from isthmus.ops.rotary import rotary
 
 
 def fused(_: Any) -> Callable[..., torch.Tensor]:
-    """``fused_apply_rotary_pos_emb``, which only Transformer Engine brings."""
+    """Replacement for ``fused_apply_rotary_pos_emb``, which needs Transformer Engine."""
 
     def fused_apply_rotary_pos_emb(
         t: torch.Tensor,
@@ -20,13 +20,13 @@ def fused(_: Any) -> Callable[..., torch.Tensor]:
         transpose_output_memory: bool = False,
         interleaved: bool = False,
     ) -> torch.Tensor:
-        """Turn the first elements of each head.
+        """Rotate the first elements of each head.
 
         Args:
             t: [tokens, batch, heads, size], of any strides.
-            freqs: [tokens or more, 1 or batch, 1, width] angles in float32; ``width`` elements of a head are turned.
-            transpose_output_memory: not needed: what follows takes any strides.
-            interleaved: pairs are neighbours.
+            freqs: [tokens or more, 1 or batch, 1, width] float32 angles; rotates ``width`` elements of a head.
+            transpose_output_memory: ignored.
+            interleaved: pairs are adjacent elements.
 
         Returns:
             A tensor like ``t``.
@@ -34,13 +34,13 @@ def fused(_: Any) -> Callable[..., torch.Tensor]:
         tokens, batch = t.shape[:2]
         angles = freqs[:tokens].flatten(0, 2)
         rows = torch.arange(angles.size(0), device=t.device).view(tokens, -1).expand(tokens, batch)
-        return _turned(t, angles, rows, interleaved)
+        return _rotated(t, angles, rows, interleaved)
 
     return fused_apply_rotary_pos_emb
 
 
 def fused_packed(_: Any) -> Callable[..., torch.Tensor]:
-    """``fused_apply_rotary_pos_emb_thd``, which only Transformer Engine brings."""
+    """Replacement for ``fused_apply_rotary_pos_emb_thd``, which needs Transformer Engine."""
 
     def fused_apply_rotary_pos_emb_thd(
         t: torch.Tensor,
@@ -50,15 +50,15 @@ def fused_packed(_: Any) -> Callable[..., torch.Tensor]:
         cp_rank: int = 0,
         interleaved: bool = False,
     ) -> torch.Tensor:
-        """Turn sequences one after the other, of which a context-parallel rank has two chunks each.
+        """Rotate packed sequences, of which a context-parallel rank has two chunks each.
 
         Args:
             t: [tokens, heads, size].
-            cu_seqlens: [sequences + 1], where each whole sequence begins and the last ends.
-            freqs: [positions, 1, 1, width] angles in float32: of the longest sequence, or of the tokens of all.
-            cp_size: context-parallel ranks.
-            cp_rank: this one.
-            interleaved: pairs are neighbours.
+            cu_seqlens: cumulative lengths [sequences + 1] of the whole sequences.
+            freqs: [positions, 1, 1, width] float32 angles, of the longest sequence or of all tokens.
+            cp_size: number of context-parallel ranks.
+            cp_rank: rank of this process.
+            interleaved: pairs are adjacent elements.
 
         Returns:
             A tensor like ``t``.
@@ -70,21 +70,23 @@ def fused_packed(_: Any) -> Callable[..., torch.Tensor]:
         if cp_size > 1:
             later = (2 * cp_size - 2 - cp_rank) * half
             places += torch.where(places < half, cp_rank * half, later)
-        if freqs.size(0) == t.size(0) * cp_size:  # as Megatron's own: an angle for each token of the batch
+        if freqs.size(0) == t.size(0) * cp_size:  # one angle per token of the batch, as in Megatron
             places += starts.repeat_interleave(lengths, output_size=t.size(0))
-        return _turned(t.unsqueeze(1), freqs.flatten(0, 2), places.unsqueeze(1), interleaved).squeeze(1)
+        return _rotated(t.unsqueeze(1), freqs.flatten(0, 2), places.unsqueeze(1), interleaved).squeeze(1)
 
     return fused_apply_rotary_pos_emb_thd
 
 
-def _turned(heads: torch.Tensor, angles: torch.Tensor, rows: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """[tokens, batch, heads, size] by the angles' row of each token and batch."""
+def _rotated(
+    heads: torch.Tensor, angles: torch.Tensor, rows: torch.Tensor, interleaved: bool
+) -> torch.Tensor:
+    """Rotate [tokens, batch, heads, size] by the row of angles of each token and batch."""
     width = angles.size(-1)
     return rotary(heads, angles.cos(), angles.sin(), positions=rows, dim=width, interleaved=interleaved)
 
 
 def interleaved_as_well(original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """``TransformerConfig.__post_init__``, which asks for Transformer Engine 2.3 if pairs are neighbours."""
+    """Replacement for ``TransformerConfig.__post_init__`` without the check for Transformer Engine 2.3."""
 
     @functools.wraps(original)
     def __post_init__(self: Any) -> None:
@@ -97,14 +99,14 @@ def interleaved_as_well(original: Callable[[Any], None]) -> Callable[[Any], None
             original(self)
         finally:
             self.rotary_interleaved = True
-        self.apply_rope_fusion = _packed_is_told()
+        self.apply_rope_fusion = _packed_supports_interleaved()
 
     return __post_init__
 
 
 @functools.cache
-def _packed_is_told() -> bool:
-    """Whether the fused function for packed sequences is told which the pairs are; that of 0.16 is not."""
+def _packed_supports_interleaved() -> bool:
+    """Whether Megatron passes ``interleaved`` to the function for packed sequences; 0.16 does not."""
     import megatron.core
     from packaging.version import Version
 

@@ -1,4 +1,4 @@
-"""Has a function of Megatron still the form that its patch was written for?"""
+"""Check that functions of Megatron have the signatures for which patches were written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIXES: dict[Any, str] = {
 
 
 def form(function: Any) -> str:
-    """Names, kinds and plain defaults of the parameters, as text; annotations differ between Pythons."""
+    """Names, kinds and plain defaults of the parameters as text, without annotations (they depend on Python)."""
     parts = []
     for each in inspect.signature(function).parameters.values():
         default = ""
@@ -32,22 +32,22 @@ def form(function: Any) -> str:
 
 
 def signature_hash(function: Any) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of :func:`form`."""
+    """The first twelve hexadecimal digits of the SHA-256 of :func:`form`."""
     return hashlib.sha256(form(function).encode()).hexdigest()[:12]
 
 
 def drift(each: Replacement) -> str:
-    """Why a patch does not fit the Megatron that is imported; "" where it fits.
+    """Why a patch does not match the imported Megatron; "" if it does.
 
     Raises:
-        isthmus._support.patches.PatchError: there is no such class or module.
+        isthmus._support.patches.PatchError: no such class or module.
     """
     if not each.signatures:
         return ""
     owner, name = resolve(f"{each.module}.{each.checked or each.name}")
     found = getattr(owner, name, None)
     if not callable(found):
-        return "there is no such function in this version"
+        return "no such function in this version"
     if signature_hash(found) in each.signatures:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Every patch of Megatron: target, reason, signatures of the versions that it was written for, replacement."""
+"""The patches of Megatron: target, reason, supported signatures, replacement."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Replacement(NamedTuple):
     """One patch.
 
     Attributes:
-        module: applied when this module has been imported.
-        name: what is replaced, from the module on.
+        module: the patch is applied once this module is imported.
+        name: name of the target in the module.
         make: builds the replacement from the original.
-        reason: one line: what does not work without it.
-        signatures: hashes of the original's signature (megatron-core 0.16 to 0.20); () for what is no function.
-        only_if_missing: leave it where the module has it and it is not None.
-        is_optional: the module is Megatron-LM's, which megatron-core does without.
-        checked: the function whose signature counts, where it is not the target.
+        reason: one line: what fails without it.
+        signatures: hashes of supported signatures (megatron-core 0.16 to 0.20); () if not a function.
+        only_if_missing: apply only if the target is missing or None.
+        is_optional: the module is part of Megatron-LM, not of megatron-core.
+        checked: function whose signature is checked, if not the target.
     """
 
     module: str
@@ -47,7 +47,7 @@ REPLACEMENTS = (
         "typing",
         "override",
         lambda _: typing_extensions.override,
-        "Megatron-LM 0.20 imports it, and Python has it from 3.12 on",
+        "Megatron-LM 0.20 imports it; Python has it since 3.12",
         only_if_missing=True,
     ),
     Replacement(
@@ -61,7 +61,7 @@ REPLACEMENTS = (
         f"{_CORE}.fusions.fused_layer_norm",
         "FusedLayerNorm.__new__",
         norm.instead_of_apex_norm,
-        "it is taken for the last norm of a block, and refuses RMSNorm",
+        "it is used for the last norm of a block, and refuses RMSNorm",
         ("cce5d81576d0",),
         checked="FusedLayerNorm.__init__",
     ),
@@ -76,14 +76,14 @@ REPLACEMENTS = (
         f"{_CORE}.transformer.dot_product_attention",
         "DotProductAttention.forward",
         attention.fused,
-        "it holds the scores of all pairs and ignores context parallelism",
+        "it materializes all scores and ignores context parallelism",
         ("93880c358b63",),
     ),
     Replacement(
         _ROTARY,
         "fused_apply_rotary_pos_emb",
         rotary.fused,
-        "--apply-rope-fusion, the default, asks for Transformer Engine",
+        "--apply-rope-fusion, the default, needs Transformer Engine",
         ("ced8b0560c9b", "beb7e72a4a20", "e5f7bc98a4f0"),
         only_if_missing=True,
         checked="apply_rotary_pos_emb",
@@ -92,7 +92,7 @@ REPLACEMENTS = (
         _ROTARY,
         "fused_apply_rotary_pos_emb_thd",
         rotary.fused_packed,
-        "the same for packed sequences",
+        "--apply-rope-fusion for packed sequences needs Transformer Engine",
         ("ced8b0560c9b", "beb7e72a4a20", "e5f7bc98a4f0"),
         only_if_missing=True,
         checked="apply_rotary_pos_emb",
@@ -101,21 +101,21 @@ REPLACEMENTS = (
         f"{_CORE}.transformer.transformer_config",
         "TransformerConfig.__post_init__",
         rotary.interleaved_as_well,
-        "it asks for Transformer Engine 2.3 where the fused rotary embedding is interleaved",
+        "an interleaved fused rotary embedding needs Transformer Engine 2.3",
         ("f4ca892d9e9f",),
     ),
     Replacement(
         f"{_CORE}.datasets.utils",
         "compile_helpers",
         helpers.compile_helpers,
-        "its Makefile asks for pybind11 and for the python3-config of whatever Python is first on PATH",
+        "its Makefile needs pybind11, and uses the python3-config of the first Python on PATH",
         ("2e38e77b22c3",),
     ),
     Replacement(
         f"{_CORE}.transformer.moe.moe_utils",
         "te_general_gemm",
         lambda _: None,
-        "0.16 leaves the name undefined where Transformer Engine is absent, and routers ask for it",
+        "0.16 leaves the name undefined without Transformer Engine, and routers use it",
         only_if_missing=True,
     ),
     Replacement(
@@ -129,21 +129,21 @@ REPLACEMENTS = (
         f"{_CORE}.tensor_parallel.layers",
         "reduce_scatter_to_sequence_parallel_region",
         prefetch.under_recompute,
-        "--optimize-recomp-communication-level: its gradient is gathered before, not during the recompute",
+        "--optimize-recomp-communication-level: overlaps the gather of its gradient with the recompute",
         ("4cc0056a0d1a",),
     ),
     Replacement(
         f"{_CORE}.transformer.transformer_layer",
         "TransformerLayer.forward",
         recompute.halved,
-        "--optimize-recomp-communication-level 2: halves of a layer as checkpoints of their own",
+        "--optimize-recomp-communication-level 2: checkpoints the halves of a layer separately",
         ("497ccff2d17a", "c591545d39f8"),
     ),
     Replacement(
         "megatron.training.arguments",
         "add_megatron_arguments",
         options.with_options,
-        "Megatron-LM takes --optimize-recomp-communication-level and other options of AscendSpeed",
+        "adds --optimize-recomp-communication-level and other options of AscendSpeed",
         ("8aa4240c52bb",),
         is_optional=True,
     ),
@@ -151,7 +151,7 @@ REPLACEMENTS = (
         "megatron.training.arguments",
         "get_device_arch_version",
         options.without_hardware_queues,
-        "CUDA_DEVICE_MAX_CONNECTIONS=1 is demanded for an order of kernels in CUDA's queues, below version 10",
+        "below version 10 Megatron requires CUDA_DEVICE_MAX_CONNECTIONS=1, which applies only to CUDA",
         ("2e38e77b22c3",),
         is_optional=True,
     ),

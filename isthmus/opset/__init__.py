@@ -1,10 +1,10 @@
-"""The operator interface as data: what each operator takes, gives, promises and is tested with.
+"""The operator interface as data: schema, dtypes, shape rule, reference, tolerance and samples of each operator.
 
-    operators()["aten::mm"].dtypes        # what it is specified for
+    operators()["aten::mm"].dtypes        # specified dtypes
     schema_of("aten::mm")                 # its schema
-    canonical("aten::add_.Tensor")        # "aten::add.Tensor", whose kernel serves it
+    canonical("aten::add_.Tensor")        # "aten::add.Tensor", which implements it
 
-Nothing here imports PyTorch; references do when they are computed (:mod:`isthmus.opset.reference`).
+This package does not import PyTorch; references import it when computed (:mod:`isthmus.opset.reference`).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ FAMILIES = (
 
 
 class UnknownOperator(LookupError):
-    """The opset has no operator of that name; the message names the nearest."""
+    """Unknown operator; the message lists similar names."""
 
 
 @cache
 def operators() -> dict[str, Operator]:
-    """Every operator of the opset by its canonical overload, family by family."""
+    """All operators of the opset by canonical overload, in the order of families."""
     found: dict[str, Operator] = {}
     for family in FAMILIES:
         module = importlib.import_module(f"isthmus.opset.families.{family}")
@@ -72,7 +72,7 @@ def operators() -> dict[str, Operator]:
 
 @cache
 def records() -> dict[str, dict[str, Any]]:
-    """What ``schemas.json`` says of each operator: schema, variants, tags, differentiable inputs, models."""
+    """Contents of ``schemas.json``: schema, variants, tags, differentiable inputs and models of each operator."""
     return json.loads((Path(__file__).parent / "schemas.json").read_text())
 
 
@@ -81,7 +81,7 @@ def schema_of(name: str) -> Schema:
     """Schema of an operator.
 
     Raises:
-        UnknownOperator: the opset has none of that name.
+        UnknownOperator: not in the opset.
     """
     try:
         return parse(records()[name]["schema"])
@@ -95,19 +95,19 @@ def _variants() -> dict[str, str]:
 
 
 def forget() -> None:
-    """Read schemas.json anew at the next question; for what has just written it."""
+    """Clear the caches, after schemas.json was written."""
     for cached in (records, schema_of, _variants):
         cached.cache_clear()
 
 
 def canonical(overload: str) -> str | None:
-    """The operator whose kernel serves an overload, in-place and ``out=`` ones included; None if there is none."""
+    """The operator that implements an overload (in-place and ``out=`` included); None if not in the opset."""
     return _variants().get(overload)
 
 
 def _unknown(name: str) -> str:
     served = canonical(name)
     if served:
-        return f"{name} is served by the kernel of {served}: register that"
+        return f"{name} is implemented by the kernel of {served}; register that"
     near = difflib.get_close_matches(name, records(), n=3)
-    return f"no operator {name!r} in the opset" + (f" (near: {', '.join(near)})" if near else "")
+    return f"no operator {name!r} in the opset" + (f"; similar: {', '.join(near)}" if near else "")

@@ -1,7 +1,7 @@
-"""Cases that every operator gets, made from its own: all tensors strided, each broadcast, NaN, infinity, signed
-zeros, integers beyond 2^24.
+"""Additional cases derived from an operator's own: all tensors strided, each broadcast, NaN, infinity, signed zeros,
+integers beyond 2^24.
 
-A sample maker thinks of its first argument; mistakes are made in the others too.
+They cover all arguments, where sample makers often vary only the first.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.sampling import Array, Case, Maker, place
 
-_MOST = 8192  # elements of a case that others are made from
-_BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # what float32 and float64 cannot hold
-_POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are no values
-_SETTINGS = ("grad_scale", "found_inf", "inv_scale")  # of a gradient scaler, in float32 whatever the dtype
+_MOST = 8192  # maximum elements of a base case
+_BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
+_POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
+_SETTINGS = ("grad_scale", "found_inf", "inv_scale")  # of a gradient scaler; always float32
 Change = Callable[[str, Array], Array]
 
 
@@ -30,15 +30,15 @@ def derived(
     broadcasts: bool,
     moves: bool,
 ) -> Iterator[Case]:
-    """More cases of the maker's operator and dtype.
+    """Derive cases for the maker's operator and dtype.
 
     Args:
-        maker: that made the cases.
-        cases: the operator's own.
-        strided: whether strided tensors are specified for it.
-        special: values among NaN and infinity that are specified for it.
-        broadcasts: whether its tensors are broadcast against each other.
-        moves: whether its results are inputs moved, their bits unchanged.
+        maker: the maker of the cases.
+        cases: the operator's own cases.
+        strided: whether the operator supports strided tensors.
+        special: the values among NaN and infinity that it supports.
+        broadcasts: whether its tensors are broadcast.
+        moves: whether it only moves elements, with unchanged bits.
     """
     base = max((case for case in cases if _plain(case)), key=_tensors, default=None)
     if base is None:
@@ -85,7 +85,7 @@ def _sliced(_: str, array: Array) -> Array:
 
 
 def _narrowed() -> Change:
-    """By turns, the last dimension and the one before it are 1."""
+    """Alternately reduce the last dimension, and the one before it, to size 1."""
     count = 0
 
     def change(_: str, array: Array) -> Array:
@@ -97,9 +97,9 @@ def _narrowed() -> Change:
 
 
 def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Change:
-    """The value (a NaN with its sign bit set), -0.0 and 0.0 in every tensor of the dtype.
+    """Insert the value (NaN with its sign bit set), -0.0 and 0.0 into every tensor of the dtype.
 
-    At places of their own in each tensor; at half of all places where no element depends on another.
+    Each tensor has them at different positions; at half of all positions if no element depends on another.
     """
     count = 0
     numbers = (math.copysign(value, -1) if math.isnan(value) else value, -0.0, 0.0)

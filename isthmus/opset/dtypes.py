@@ -1,4 +1,4 @@
-"""Dtypes by their PyTorch names, as NumPy sees them and as DLPack and the driver interface number them."""
+"""Dtypes by PyTorch name, with their NumPy dtypes and their codes in DLPack and the driver interface."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Dtype(NamedTuple):
     """One dtype.
 
     Attributes:
-        name: PyTorch's name without ``torch.``: "bfloat16".
-        code: its ``isthmus_dtype`` in driver.h.
-        numpy: NumPy dtype of the same bytes; bfloat16 and float8 are those of ml_dtypes.
+        name: PyTorch's name without ``torch.``, such as "bfloat16".
+        code: ``isthmus_dtype`` in driver.h.
+        numpy: NumPy dtype; bfloat16 and float8 are from ml_dtypes.
         dlpack: DLPack (code, bits).
         kind: "float", "int", "uint", "bool" or "complex".
     """
@@ -63,12 +63,12 @@ _BY_NUMPY = {row.numpy: row.name for row in DTYPES.values()}
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """PyTorch's name of a NumPy (or ml_dtypes) dtype. Raises KeyError for one that is none of ours."""
+    """PyTorch's name of a NumPy (or ml_dtypes) dtype. Raises KeyError for unsupported dtypes."""
     return _BY_NUMPY[np.dtype(dtype)]
 
 
 def mask(names: tuple[str, ...]) -> int:
-    """Set of dtypes as operators.h writes it: one bit for each ``isthmus_dtype``. Raises KeyError."""
+    """Bit mask of dtypes, as in operators.h. Raises KeyError."""
     bits = 0
     for name in names:
         bits |= 1 << DTYPES[name].code

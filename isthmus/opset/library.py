@@ -6,13 +6,13 @@
     def add(self, other, alpha, out):
         np.add(self, alpha * other, out=out, casting="unsafe")
 
-A function gets the arguments that operators.h lists, by position: tensors as NumPy arrays over the chip's memory
-(bfloat16 as ml_dtypes.bfloat16), lists as Python lists, absent optional ones as None; then its outputs. One that
-declares a parameter ``context`` also gets the :class:`Context`. With ``raw=True`` a function is called as operators.h
-has it, for chips whose memory the CPU cannot reach, for Triton and CUDA kernels: the address of the context, then the
-flat arguments, tensors as ``tvm_ffi.Tensor``; it returns None or a status.
+A function receives the arguments of operators.h by position: tensors as NumPy arrays over the chip's memory (bfloat16
+as ml_dtypes.bfloat16), lists as Python lists, absent optional arguments as None; then the outputs. A function with a
+parameter ``context`` also receives the :class:`Context`. With ``raw=True`` (for memory that the CPU cannot address,
+and for Triton and CUDA kernels) it receives the address of the context, then the flat arguments with tensors as
+``tvm_ffi.Tensor``, and returns None or a status.
 
-Nothing here needs PyTorch.
+This module does not need PyTorch.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ OUT_OF_MEMORY, INVALID_ARGUMENT, UNSUPPORTED = 3, 2, 5
 
 
 class Unsupported(Exception):
-    """Raised by a kernel for arguments that it does not serve: the call goes on to the operator's next route."""
+    """Raised by a kernel for unsupported arguments; the call continues with the operator's next route."""
 
 
 class Entry(NamedTuple):
-    """One operator of a library: overload, set of dtypes (bits), flags (operators.h), the function, raw."""
+    """One operator of a library: overload, dtype mask, flags (operators.h), function, raw."""
 
     name: str
     dtypes: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class Context(ctypes.Structure):
-    """``isthmus_context`` of operators.h: device, stream, seed of a random operator."""
+    """``isthmus_context`` of operators.h: device, stream, seed of random operators."""
 
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
@@ -61,23 +61,23 @@ class Context(ctypes.Structure):
     ]
 
     def workspace(self, nbytes: int) -> int:
-        """Address of scratch memory for this call. Raises MemoryError when the device is full."""
+        """Address of scratch memory for this call. Raises MemoryError if out of memory."""
         address = self._workspace(ctypes.addressof(self), nbytes)
         if not address:
-            raise MemoryError(f"no room for a workspace of {nbytes} bytes")
+            raise MemoryError(f"out of memory for a workspace of {nbytes} bytes")
         return int(address)
 
     def explain(self, argument: str, reason: str) -> None:
-        """Name the argument that a failing call is about, and why."""
+        """Report the argument that made the call fail, and why."""
         self._explain(ctypes.addressof(self), argument.encode(), reason.encode())
 
 
 class Library:
-    """A set of operators under a name.
+    """A named set of operators.
 
     Args:
-        name: short, unique among the libraries of a chip.
-        description: one line for people.
+        name: short name, unique among the libraries of a chip.
+        description: one line.
     """
 
     def __init__(self, name: str, description: str = "") -> None:
@@ -99,16 +99,16 @@ class Library:
 
         Args:
             names: overloads of the opset, such as ``aten::add.Tensor``.
-            dtypes: every dtype that a tensor of the call, input or output, may have; a text is one.
-            strided: it takes tensors of any strides.
-            in_place: an output may be the memory of an input.
-            mixed: it promotes tensors of different dtypes itself.
-            raw: it is called as operators.h has it.
-            host: it computes in the calling thread, on addresses of the CPU; else it enqueues its work on the
-                context's stream. By default a raw operator enqueues and any other computes.
+            dtypes: supported dtypes of all tensors, inputs and outputs.
+            strided: supports tensors of any strides.
+            in_place: supports outputs that share the memory of inputs.
+            mixed: promotes tensors of different dtypes itself.
+            raw: called with the raw arguments of operators.h.
+            host: computes in the calling thread on CPU addresses; otherwise it enqueues on the context's stream.
+                Default: True unless raw.
 
         Raises:
-            ValueError: a dtype or an operator that there is none of, or one registered twice.
+            ValueError: unknown dtype or operator, or one registered twice.
         """
         allowed = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
         flags = (
@@ -131,21 +131,21 @@ class Library:
         unknown = [dtype for dtype in dtypes if dtype not in dt.DTYPES]
         if unknown:
             near = difflib.get_close_matches(str(unknown[0]), dt.DTYPES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(dt.DTYPES)}"
-            raise ValueError(f"library {self.name}, {name}: no dtype {unknown[0]!r}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(dt.DTYPES)}"
+            raise ValueError(f"library {self.name}, {name}: unknown dtype {unknown[0]!r}; {hint}")
         if name in self.entries:
-            raise ValueError(f"library {self.name} registers {name} twice")
+            raise ValueError(f"library {self.name}: {name} is registered twice")
         self.entries[name] = Entry(name, dt.mask(dtypes), flags, function, raw)
 
     def function(self, name: str, schema: Schema | None) -> Callable[..., int | None]:
-        """What the framework calls: unpacks the arguments of operators.h and runs the registered function.
+        """The function that the framework calls: unpacks the arguments and calls the registered function.
 
         Args:
             name: the overload.
             schema: its schema; None for an operator of an extension, whose function must be raw.
 
         Raises:
-            ValueError: there is no schema to unpack the arguments by, or the function does not take its arguments.
+            ValueError: no schema for a function that is not raw, or a function with other parameters.
         """
         entry = self.entries[name]
         wants_context = _check_parameters(f"library {self.name}, {name}", entry, schema)
@@ -153,7 +153,7 @@ class Library:
             return entry.function
         if schema is None:
             raise ValueError(
-                f"library {self.name}, {name}: without a schema in the opset it must be raw=True"
+                f"library {self.name}, {name}: an operator without a schema in the opset needs raw=True"
             )
         unpack = Unpacker(schema)
 
@@ -178,13 +178,13 @@ class Library:
 
 
 def _check_parameters(where: str, entry: Entry, schema: Schema | None) -> bool:
-    """Whether a function declares ``context``. Raises ValueError if it does not take the arguments."""
+    """Whether a function declares ``context``. Raises ValueError if its parameters do not match."""
     try:
         signature = inspect.signature(entry.function)
-    except (TypeError, ValueError):  # a function of C says nothing of its parameters
+    except (TypeError, ValueError):  # a C function without a signature
         return False
     wants_context = "context" in signature.parameters and not entry.raw
-    if schema is None or (entry.raw and any(a.is_list for a in schema.inputs)):  # lists have no fixed count
+    if schema is None or (entry.raw and any(a.is_list for a in schema.inputs)):  # lists have no fixed length
         return wants_context
     names = [a.name for a in (*schema.inputs, *schema.outputs)]
     expected = ["context", *names] if entry.raw else names
@@ -193,14 +193,14 @@ def _check_parameters(where: str, entry: Entry, schema: Schema | None) -> bool:
     except TypeError:
         found = [p for p in signature.parameters if entry.raw or p != "context"]
         raise ValueError(
-            f"{where}: the function takes {len(found)} parameters ({', '.join(found)}); it is called with "
+            f"{where}: the function takes {len(found)} parameters ({', '.join(found)}), but is called with "
             f"{len(expected)} ({', '.join(expected)})"
         ) from None
     return wants_context
 
 
 def _add_place(error: Exception, function: Callable[..., Any]) -> None:
-    """Append to an error's message its type and the line of the kernel's file that it comes from."""
+    """Append the type and the kernel's source line to an error's message."""
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     line, trace = 0, error.__traceback__
     while trace is not None:
@@ -213,17 +213,17 @@ def _add_place(error: Exception, function: Callable[..., Any]) -> None:
 
 
 class Unpacker:
-    """Turns the flat arguments of a call into those of a Python function.
+    """Converts the flat arguments of a call to those of a Python function.
 
     Args:
-        schema: of the operator.
+        schema: schema of the operator.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._arguments = (*schema.inputs, *schema.outputs)
 
     def __call__(self, flat: tuple[Any, ...]) -> list[Any]:
-        """The arguments, lists gathered, tensors as arrays."""
+        """The arguments, with lists assembled and tensors as arrays."""
         items = iter(flat)
         return [self._take(argument, items) for argument in self._arguments]
 
@@ -244,7 +244,7 @@ _ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.D
 
 
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:
-    """NumPy array over the memory of a tvm_ffi.Tensor that the CPU can reach. Writable; owns nothing."""
+    """Writable NumPy view of a tvm_ffi.Tensor in CPU-addressable memory."""
     dtype = _ARRAY_DTYPES[str(tensor.dtype)]
     shape, strides = tensor.shape, tensor.strides
     if 0 in shape:

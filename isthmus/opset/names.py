@@ -1,4 +1,4 @@
-"""Patterns of operator names, as every command and environment variable understands them."""
+"""Patterns of operator names, for commands and environment variables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fnmatch
 
 
 def matches(name: str, *patterns: str) -> bool:
-    """Whether an overload matches one of the patterns, with or without its namespace and its overload name.
+    """Whether an overload matches one of the patterns, with or without namespace and overload name.
 
     Args:
         name: such as ``aten::add.Tensor``.

@@ -1,4 +1,4 @@
-"""What the opset says of one operator."""
+"""The specification of one operator."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Reference = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be from the reference.
+    """Maximum distance of a result from the reference.
 
     A float element ``got`` passes if ``|got - ref| <= ulp * ulp_of(dtype, ref) + accumulate * eps * magnitude``,
-    where eps is that of the dtype computed in (float32 for halves) and magnitude is what the operator sums in
-    absolute values. Where both are 0 the bits must be the reference's. Integers and bool are always exact.
+    where eps is that of the compute dtype (float32 for 16-bit floats) and magnitude is the sum of absolute values of
+    the operator's terms. If both are 0, the result must be bit-equal. Integers and bool are always exact.
 
     Attributes:
         ulp: units in the last place of the result's dtype.
         accumulate: rounding steps of the compute dtype, relative to the magnitude.
-        reason: why that much.
+        reason: justification.
     """
 
     ulp: float = 0.0
@@ -37,7 +37,7 @@ class Tolerance:
 EXACT = Tolerance()
 SPECIAL = (math.nan, math.inf)
 ONLY_NAN = (math.nan,)
-# The reference is itself rounded to float64, a half may be rounded by way of float32: hence a little above a half.
+# Slightly above 0.5 ulp: the reference is rounded to float64, and 16-bit results may be rounded from float32.
 ROUNDED = Tolerance(0.501, 0, "one operation, correctly rounded")
 CHOSEN = Tolerance(0.5, 0, "one of the inputs; the sign of a zero is open")
 
@@ -59,22 +59,22 @@ class Operator:
 
     Attributes:
         name: canonical overload, ``aten::add.Tensor``.
-        dtypes: of its tensors (index, mask and mixed-precision arguments apart).
+        dtypes: dtypes of its tensors, except index, mask and mixed-precision arguments.
         shape: rule for the shapes of its outputs, an expression over its arguments (:mod:`isthmus.opset.rules`).
         dtype: rule for their dtypes.
-        samples: makes its test cases.
-        tolerance: per dtype.
-        reference: results in float64 from torch tensors; None is the ATen operator itself on CPU.
-        magnitude: sums of absolute values, one for each result; None where no tolerance accumulates.
-        law: of a random operator, in place of a reference: from the arguments, the law of each result by name
+        samples: creates its test cases.
+        tolerance: tolerance per dtype.
+        reference: computes the results in float64 from torch tensors; None is the ATen operator on CPU.
+        magnitude: computes sums of absolute values, one per result; None if no tolerance accumulates.
+        law: for random operators, instead of a reference: the distribution of each result by name
             (:class:`isthmus.conformance.golden.Expected`).
-        strided: whether its tensors may be strided: not where PyTorch itself insists on contiguous ones.
-        special: which of NaN and infinity it is tried with: not infinity where orders of evaluation that are
-            equally right give an infinity or NaN.
-        schema: of an operator that is not PyTorch's own: its text.
-        differentiable: of an operator that is not PyTorch's own: the arguments that it has a gradient for.
-        package: module that registers such an operator with PyTorch when it is imported.
-        family: file of :mod:`isthmus.opset.families` that it is in.
+        strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
+        special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
+            infinity or NaN.
+        schema: schema text, for extension operators.
+        differentiable: arguments with a gradient, for extension operators.
+        package: module whose import registers an extension operator with PyTorch.
+        family: its module in :mod:`isthmus.opset.families`.
     """
 
     name: str
@@ -95,15 +95,15 @@ class Operator:
 
     @property
     def broadcasts(self) -> bool:
-        """Whether its tensors are broadcast against each other."""
+        """Whether its tensors are broadcast."""
         return self.shape.startswith("broadcast")
 
     def of_family(self, family: str) -> Operator:
-        """The same operator, in that family."""
+        """A copy of the operator with the given family."""
         return replace(self, family=family)
 
     def cases(self, dtype: str, seed: int = 0) -> list[Case]:
-        """Its test cases for one dtype; the same for the same seed."""
+        """Its test cases for one dtype; deterministic for a seed."""
         maker = Maker(self.name, dtype, seed)
         own = list(self.samples(maker))
         if self.law:
@@ -121,7 +121,10 @@ def op(
     tolerance: Tolerance | dict[str, Tolerance] = EXACT,
     **others: Any,
 ) -> Operator:
-    """An operator; its name without ``aten::``, one tolerance for all dtypes or ``{"": ..., "float32": ...}``."""
+    """Specify an ATen operator by name, without ``aten::``.
+
+    The tolerance is one for all dtypes, or ``{"": default, "float32": ...}``.
+    """
     table = {"": tolerance} if isinstance(tolerance, Tolerance) else tolerance
     per_dtype = {each: table.get(each, table.get("", EXACT)) for each in dtypes}
     full = name if "::" in name else f"aten::{name}"
@@ -138,7 +141,10 @@ def extension(
     dtypes: tuple[str, ...] = dt.FLOATS,
     **others: Any,
 ) -> Operator:
-    """An operator of :mod:`isthmus.ops`; its schema without namespace, its differentiable arguments as one text."""
+    """Specify an operator of :mod:`isthmus.ops` by schema, without namespace.
+
+    Differentiable arguments are separated by spaces.
+    """
     name = schema.partition("(")[0]
     return op(
         f"isthmus::{name}", dtypes, shape, dtype, samples, tolerance, schema=f"isthmus::{schema}",
@@ -147,11 +153,11 @@ def extension(
 
 
 def transcendental(ulp: float, what: str = "a good libm") -> dict[str, Tolerance]:
-    """Tolerance of a function that hardware approximates: as stated for float32 and float64; halves are rounded."""
+    """Tolerance of a transcendental function: ``ulp`` for float32 and float64; 16-bit floats are rounded once."""
     exact = Tolerance(ulp, 0, f"{what} is within {ulp:g} ulp")
     return {"": exact, "bfloat16": _HALF, "float16": _HALF}
 
 
 def accumulated(steps: float, what: str, ulp: float = 0.51) -> Tolerance:
-    """Tolerance of a sum: ``steps`` roundings of the compute dtype relative to the sum of absolute values."""
+    """Tolerance of a sum: ``steps`` roundings in the compute dtype, relative to the sum of absolute values."""
     return Tolerance(ulp, steps, what)

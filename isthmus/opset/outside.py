@@ -1,9 +1,9 @@
-"""Operators of the core ATen set, or called by the models, for which a chip needs no kernel; each with the reason."""
+"""Operators of the core ATen set, or used by the models, that need no kernel, with reasons."""
 
 from __future__ import annotations
 
 _VIEW = "a view: the framework changes metadata"
-_METADATA = "metadata: answered without a kernel"
+_METADATA = "metadata: computed without a kernel"
 _ALLOCATION = "allocation: no kernel runs"
 _COPY = "an allocation and aten::copy_"
 _FILL = "an allocation and aten::fill_.Scalar"
@@ -30,12 +30,12 @@ OUTSIDE: dict[str, str] = {
     "nonzero": _DYNAMIC,
     "rand": "an allocation and aten::uniform_",
     "randn": "an allocation and aten::normal_",
-    "adaptive_avg_pool1d": "aten::_adaptive_avg_pool2d with one dimension more",
-    "avg_pool1d": "aten::avg_pool2d with one dimension more",
-    "upsample_bilinear2d.vec": "aten::upsample_bilinear2d with the size worked out",
-    "upsample_nearest2d.vec": "aten::upsample_nearest2d with the size worked out",
-    "_embedding_bag": "aten::index_select and aten::index_add; none of the models calls it",
-    "_grouped_mm": "a matrix product for each group; its group sizes are read on the host",
+    "adaptive_avg_pool1d": "aten::_adaptive_avg_pool2d with an added dimension",
+    "avg_pool1d": "aten::avg_pool2d with an added dimension",
+    "upsample_bilinear2d.vec": "aten::upsample_bilinear2d with the computed size",
+    "upsample_nearest2d.vec": "aten::upsample_nearest2d with the computed size",
+    "_embedding_bag": "aten::index_select and aten::index_add; not used by the models",
+    "_grouped_mm": "one matrix product per group; the host reads the group sizes",
 }
 
 

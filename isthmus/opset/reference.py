@@ -1,6 +1,6 @@
-"""References: what an operator should give, computed with PyTorch on the CPU in float64.
+"""Reference results of operators, computed by PyTorch on the CPU in float64.
 
-PyTorch is imported when a reference is computed, never by importing this file.
+PyTorch is imported when a reference is computed, not by importing this module.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Expected:
-    """What a call should give.
+    """Expected results of a call.
 
     Attributes:
-        outputs: one for each output of the schema: an array, a list of arrays, or None.
+        outputs: for each output of the schema an array, a list of arrays, or None.
         written: new values of the arguments that the operator writes to, by name.
-        output_dtypes: dtype names in the layout of ``outputs``: those of a call in the tested dtype.
-        magnitudes: by name of output or written argument, in the same layout; empty without accumulation.
+        output_dtypes: dtype names of a call in the tested dtype, structured like ``outputs``.
+        magnitudes: by name of output or written argument; empty without accumulation.
     """
 
     outputs: list[Any]
@@ -39,7 +39,7 @@ class Expected:
 
 
 def to_torch(array: Array, device: str = "cpu") -> torch.Tensor:
-    """The same tensor, strides included, over a copy of the storage."""
+    """Convert to a torch tensor with the same strides, over a copy of the storage."""
     import torch
 
     kind = getattr(torch, array.dtype)
@@ -49,7 +49,7 @@ def to_torch(array: Array, device: str = "cpu") -> torch.Tensor:
 
 
 def from_torch(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Contiguous NumPy array of the tensor's values; halves as ml_dtypes."""
+    """Convert to a contiguous NumPy array; bfloat16 and float8 as ml_dtypes."""
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
@@ -60,7 +60,7 @@ def from_torch(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, Any]:
-    """The arguments of a case for a call of PyTorch; with ``upcast``, floats and float dtypes as float64."""
+    """The arguments of a case for PyTorch; with ``upcast``, floats and float dtypes become float64."""
     import torch
 
     def convert(name: str, base: str, value: Any) -> Any:
@@ -90,7 +90,7 @@ def _widest(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def overload(name: str) -> Callable[..., Any]:
-    """The operator of PyTorch of that name."""
+    """The operator of this name in PyTorch."""
     import torch
 
     specified = operators().get(name)
@@ -114,25 +114,25 @@ def call(
 
 
 def observed(case: Case) -> list[Any]:
-    """Outputs as PyTorch makes them in the tested dtype, for their shapes and dtypes: on meta, else on the CPU."""
+    """PyTorch's outputs in the tested dtype, for their shapes and dtypes; on meta, else on the CPU."""
     if not schema_of(case.operator).outputs:
         return []
     registered = overload(case.operator)
-    # An extension's kernels for meta are made from the very rules that this is compared with.
+    # The meta kernels of extensions are generated from the rules under test.
     for device in ("cpu",) if operators()[case.operator].package else ("meta", "cpu"):
         try:
             return call(registered, torch_arguments(case, False, device), case)[0]
         except (RuntimeError, NotImplementedError, TypeError) as error:
             reason = error
-    raise RuntimeError(f"{case.id}: PyTorch refuses the call: {reason}")
+    raise RuntimeError(f"{case.id}: PyTorch rejects the call: {reason}")
 
 
 def expected(operator: Operator, case: Case) -> Expected:
-    """Results of the reference, and shapes and dtypes checked against the operator's rules.
+    """Compute the reference results, and check the rules for shapes and dtypes.
 
     Raises:
-        RuleError: a rule disagrees with PyTorch.
-        RuntimeError: PyTorch refuses the call.
+        RuleError: a rule does not match PyTorch.
+        RuntimeError: PyTorch rejects the call.
     """
     from isthmus.opset import rules
 
@@ -153,7 +153,7 @@ def expected(operator: Operator, case: Case) -> Expected:
 def _magnitudes(operator: Operator, case: Case) -> dict[str, Any]:
     schema = schema_of(case.operator)
     if operator.magnitude is None:
-        raise ValueError(f"{operator.name} accumulates and has no magnitude")
+        raise ValueError(f"{operator.name}: an accumulating tolerance needs a magnitude")
     arguments = torch_arguments(case, True)
     made = operator.magnitude(**arguments)
     values = made if isinstance(made, tuple) else (made,)
@@ -166,7 +166,7 @@ def _magnitudes(operator: Operator, case: Case) -> dict[str, Any]:
 
 
 def absolutely(name: str) -> Callable[..., Any]:
-    """Magnitude of an operator that is linear in each input: itself on absolute values."""
+    """Magnitude of an operator that is linear in each input: the operator on absolute values."""
 
     def positive(value: Any) -> Any:
         import torch
@@ -202,7 +202,7 @@ def _kinds(value: Any) -> Any:
 
 
 def _settle(tensor: torch.Tensor, dtype: str) -> np.ndarray[Any, Any]:
-    """Floats as float64 with what overflows the result's dtype as infinity; others in that dtype."""
+    """Floats as float64, with overflow of the result's dtype as infinity; others in that dtype."""
     row = dt.DTYPES[dtype]
     values = from_torch(tensor)
     if row.kind == "complex":

@@ -1,8 +1,8 @@
 """The language of shape and dtype rules, and its checker.
 
-A rule is a Python expression over an operator's arguments. A shape rule gives one shape, a tuple of shapes for
-several outputs, or a list of shapes for an output that is a list. A dtype rule gives dtype names in the same way.
-Rules are asserted against every reference when golden data is made.
+A rule is a Python expression over an operator's arguments. A shape rule yields a shape, a tuple of shapes for several
+outputs, or a list of shapes for a list output. A dtype rule yields dtype names in the same structure.
+Rules are checked against every reference when golden data is generated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def like(tensor: Array) -> Shape:
 
 
 def broadcast(*tensors: Any) -> Shape:
-    """The common shape of tensors and shapes; absent ones do not count."""
+    """The broadcast shape of tensors and shapes; None is ignored."""
     shapes = [t.shape if isinstance(t, Array) else tuple(t) for t in tensors if t is not None]
     return np.broadcast_shapes(*shapes)
 
@@ -38,13 +38,13 @@ def _axes(rank: int, dim: int | Sequence[int] | None) -> set[int]:
 
 
 def reduced(tensor: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Shape:
-    """The shape without the dimensions reduced over (None: all), or with 1 there."""
+    """The shape after a reduction over dim (None: all)."""
     axes = _axes(len(tensor.shape), dim)
     return tuple(1 if i in axes else n for i, n in enumerate(tensor.shape) if keepdim or i not in axes)
 
 
 def at(tensor: Array | Shape, dim: int, size: int) -> Shape:
-    """The shape with another size of one dimension."""
+    """The shape with one dimension resized."""
     shape = list(tensor.shape if isinstance(tensor, Array) else tensor)
     if shape:
         shape[dim] = size
@@ -67,14 +67,14 @@ def window(size: int, kernel: int, stride: int, pad: int, dilation: int = 1, cei
 
 
 def per(values: Sequence[Any], i: int) -> Any:
-    """Item i of a parameter that is given once for all dimensions or once for each."""
+    """Item i of a parameter given per dimension, or once for all."""
     return values[0] if len(values) == 1 else values[i]
 
 
 def windows(
     size: Shape, kernel: Any, stride: Any, pad: Any, dilation: Any = (1,), ceil: bool = False
 ) -> Shape:
-    """Output sizes of a window sliding over several dimensions; an empty stride is the kernel."""
+    """Output sizes of a sliding window over several dimensions; an empty stride is the kernel size."""
     return tuple(
         window(n, per(kernel, i), per(stride or kernel, i), per(pad, i), per(dilation, i), ceil)
         for i, n in enumerate(size)
@@ -91,7 +91,7 @@ def convolved(
     extra: Any,
     groups: int,
 ) -> Shape:
-    """Shape of a convolution or a transposed one."""
+    """Shape of a convolution or transposed convolution."""
     kernel = weight.shape[2:]
     if not transposed:
         return (
@@ -135,7 +135,7 @@ _RANKS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
 def promote(*tensors: Array) -> str:
-    """Common dtype of tensors of one kind: the widest; halves of two sorts give float32."""
+    """Promoted dtype of tensors; bfloat16 and float16 give float32."""
     names = {t.dtype for t in tensors if t is not None}
     top = max(_RANKS[dt.DTYPES[n].kind] for n in names)
     kept = {n for n in names if _RANKS[dt.DTYPES[n].kind] == top}
@@ -145,12 +145,12 @@ def promote(*tensors: Array) -> str:
 
 
 def accumulator(tensor: Array) -> str:
-    """float32 for halves, else the tensor's own dtype."""
+    """float32 for 16-bit floats, else the tensor's dtype."""
     return "float32" if tensor.dtype in dt.HALVES else tensor.dtype
 
 
 def summed(tensor: Array, dtype: str | None = None) -> str:
-    """Dtype of a sum: as asked, int64 for integers and bool, else the tensor's."""
+    """Dtype of a sum: ``dtype`` if given, int64 for integers and bool, else the tensor's."""
     return dtype or (tensor.dtype if dt.DTYPES[tensor.dtype].kind == "float" else "int64")
 
 
@@ -165,12 +165,12 @@ _LANGUAGE = {
 
 
 class RuleError(AssertionError):
-    """A rule of the opset disagrees with the reference; the message names operator, case and both."""
+    """A rule of the opset does not match the reference."""
 
 
 def evaluate(rule: str, arguments: Mapping[str, Any]) -> Any:
-    """What a rule says of a call with these arguments."""
-    # Comprehensions see only globals, so the arguments are those.
+    """Evaluate a rule for the arguments of a call."""
+    # As globals, because comprehensions do not see locals of eval.
     return eval(rule, {"__builtins__": {}, **_LANGUAGE, **arguments})
 
 
@@ -180,18 +180,18 @@ def check(case: Case, what: str, rule: str, found: list[Any]) -> None:
     Args:
         case: the call.
         what: "shape" or "dtype".
-        rule: of the operator.
-        found: one entry for each output: a shape or dtype, a list of them for a list, None for an absent one.
+        rule: rule of the operator.
+        found: for each output a shape or dtype, a list of them, or None.
 
     Raises:
-        RuleError: they differ.
+        RuleError: they do not match.
     """
     said = evaluate(rule, case.arguments)
     expected = list(said) if isinstance(said, tuple) and len(found) != 1 else [said]
     if not found:
         expected = []
     if _plain(expected) != _plain(found):
-        raise RuleError(f"{case.id}: the {what} rule {rule!r} says {expected}, the reference has {found}")
+        raise RuleError(f"{case.id}: the {what} rule {rule!r} gives {expected}, the reference {found}")
 
 
 def _plain(value: Any) -> Any:

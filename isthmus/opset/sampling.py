@@ -1,6 +1,6 @@
-"""Test cases: tensors of every layout, with values that make mistakes visible. NumPy only.
+"""Test cases: tensors of every layout, with values that expose errors. NumPy only.
 
-A case draws its numbers from a generator seeded with its own id, so that it stays what it is when others are added.
+The generator of a case is seeded with the id of the case, so adding cases does not change the others.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ KINDS = ("contiguous", "strided", "zero-size", "0-dim", "broadcast", "large", "s
 
 @dataclass(frozen=True)
 class Array:
-    """A tensor of a case: a window on a storage.
+    """A tensor of a case: a view of a storage.
 
     Attributes:
-        storage: one-dimensional, of the dtype.
-        shape: of the tensor.
-        strides: in elements.
-        offset: of the first element, in elements.
+        storage: one-dimensional array of the dtype.
+        shape: shape of the tensor.
+        strides: strides in elements.
+        offset: offset of the first element, in elements.
     """
 
     storage: np.ndarray[Any, Any]
@@ -56,12 +56,12 @@ class Case:
     """One call of an operator.
 
     Attributes:
-        operator: its name.
-        dtype: the dtype tested.
-        index: among the cases of that operator and dtype.
-        kind: of :data:`KINDS`.
-        arguments: all of the schema, by name: Array, list, number, text, None; dtypes by name.
-        model: whose training shapes these are, scaled down; or "".
+        operator: name of the operator.
+        dtype: dtype under test.
+        index: index among the cases of this operator and dtype.
+        kind: one of :data:`KINDS`.
+        arguments: all arguments of the schema by name: Array, list, number, str or None; dtypes by name.
+        model: model whose scaled-down training shapes these are; or "".
     """
 
     operator: str
@@ -73,17 +73,17 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Unique in the opset: ``aten::mm/bfloat16/3-strided``."""
+        """Unique id, such as ``aten::mm/bfloat16/3-strided``."""
         return f"{self.operator}/{self.dtype}/{self.index}-{self.kind}"
 
 
 class Maker:
-    """Makes the tensors and the cases of one operator and one dtype.
+    """Creates the tensors and cases of one operator and dtype.
 
     Args:
-        operator: its name.
-        dtype: the dtype under test, which tensors have by default.
-        seed: of the whole set.
+        operator: name of the operator.
+        dtype: dtype under test; the default dtype of tensors.
+        seed: seed of the whole set.
     """
 
     def __init__(self, operator: str, dtype: str, seed: int = 0) -> None:
@@ -103,8 +103,13 @@ class Maker:
 
     @property
     def is_float(self) -> bool:
-        """Whether the dtype under test is a floating one."""
+        """Whether the dtype under test is floating point."""
         return self.kind_of_dtype == "float"
+
+    @property
+    def compute_dtype(self) -> str:
+        """float64 if the dtype under test is float64, else float32."""
+        return "float64" if self.dtype == "float64" else "float32"
 
     def tensor(
         self,
@@ -114,7 +119,7 @@ class Maker:
         layout: str = "contiguous",
         dtype: str | None = None,
     ) -> Array:
-        """Tensor of random values in [low, high), of a layout: see :func:`place`."""
+        """Tensor of random values in [low, high), in a layout of :func:`place`."""
         name = dtype or self.dtype
         kind = dt.DTYPES[name].kind
         uniform = self.rng.random(shape)
@@ -123,13 +128,13 @@ class Maker:
         values = low + (high - low) * uniform
         if kind == "float":
             return place(quantize(values, name), layout)
-        # Integers get a wider range than floats, so that overflow and sign mistakes show.
+        # Integers have a wider range than floats, to expose overflow and sign errors.
         floor = 0 if kind == "uint" else math.floor(4 * low)
         integers = np.floor(floor + (math.ceil(4 * high) - floor) * uniform)
         return place(integers.astype(dt.DTYPES[name].numpy), layout)
 
     def values(self, values: Any, dtype: str | None = None, layout: str = "contiguous") -> Array:
-        """Tensor of these very values, rounded to the dtype."""
+        """Tensor of the given values, rounded to the dtype."""
         return place(quantize(np.asarray(values), dtype or self.dtype), layout)
 
     def integers(
@@ -140,7 +145,7 @@ class Maker:
         return place(drawn.astype(dt.DTYPES[dtype].numpy), layout)
 
     def mask(self, *shape: int, layout: str = "contiguous", share: float = 0.6) -> Array:
-        """Boolean tensor, true for that share of its elements."""
+        """Bool tensor, True for the given share of its elements."""
         return place(self.rng.random(shape) < share, layout)
 
     def permutation(self, n: int) -> np.ndarray[Any, Any]:
@@ -148,14 +153,14 @@ class Maker:
         return np.argsort(self.rng.random(n), kind="stable")
 
     def distinct(self, *shape: int, layout: str = "contiguous") -> Array:
-        """Tensor whose elements all differ in the dtype, for operators that choose: sort, topk, max."""
+        """Tensor of distinct elements, for operators that select: sort, topk, max."""
         count = math.prod(shape)
         order = self.permutation(count).reshape(shape)
         if self.dtype == "bool":
             return place(order % 2 == 1, layout)
         if not self.is_float:
             return place((order - count // 3).astype(dt.DTYPES[self.dtype].numpy), layout)
-        # Consecutive floats of a half: bit patterns from 0.25 on are distinct and ordered.
+        # 16-bit floats: consecutive bit patterns from 0.25 on are distinct and ordered.
         if self.dtype in dt.HALVES:
             base = int(quantize(np.asarray(0.25), self.dtype).view(np.uint16))
             bits = (base + order // 2).astype(np.uint16) | ((order % 2) << 15).astype(np.uint16)
@@ -163,15 +168,17 @@ class Maker:
         return place(quantize((order - count / 3.0) * 0.37, self.dtype), layout)
 
     def case(self, kind: str, *args: Any, model: str = "", **kwargs: Any) -> Case:
-        """A case: the operator's arguments by position or name, the rest by the schema's defaults.
+        """Create a case from positional and keyword arguments; others have the schema's defaults.
 
         Raises:
-            TypeError: an argument without value or default, or too many.
+            TypeError: a missing argument, or too many.
         """
         assert kind in KINDS, kind
         names = [argument.name for argument in self.schema.arguments]
         if len(args) > len(names) or set(kwargs) - set(names):
-            raise TypeError(f"{self.operator} has arguments {names}, not {list(kwargs)} after {len(args)}")
+            raise TypeError(
+                f"{self.operator}: expected arguments {names}, got {len(args)} positional and {list(kwargs)}"
+            )
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         full = {
             a.name: given[a.name] if a.name in given else _default(a, self.operator)
@@ -184,13 +191,13 @@ class Maker:
 
 
 def quantize(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
-    """Values in the dtype, rounded to nearest even from float64; out of range becomes infinite."""
+    """Round values from float64 to the dtype (to nearest even); overflow becomes infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(values).astype(dt.DTYPES[dtype].numpy)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor, as PyTorch counts them."""
+    """Strides of a contiguous tensor, in elements."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -199,12 +206,12 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def place(values: np.ndarray[Any, Any], layout: str = "contiguous") -> Array:
-    """Lay values out in memory.
+    """Place values in memory in a layout.
 
-    ``contiguous``; ``transposed``: the last two dimensions swapped in memory; ``sliced``: every second element of
-    a larger storage, at an offset; ``heads``: the dimensions before the last swapped in memory, as attention has
-    its inputs; ``expanded``: the first dimension has stride 0 (its first row is repeated);
-    ``channels_last``: the second dimension is innermost.
+    ``contiguous``; ``transposed``: the last two dimensions swapped in memory; ``sliced``: every second element of a
+    larger storage, at an offset; ``heads``: the two dimensions before the last swapped in memory, as in attention
+    inputs; ``expanded``: the first dimension has stride 0 (its first row is repeated); ``channels_last``: the second
+    dimension is innermost.
     """
     if layout == "contiguous" or values.ndim == 0:
         return Array(values.reshape(-1).copy(), values.shape, contiguous_strides(values.shape))
@@ -221,7 +228,7 @@ def place(values: np.ndarray[Any, Any], layout: str = "contiguous") -> Array:
         return Array(row.reshape(-1).copy(), values.shape, strides)
     if layout == "sliced":
         return _sliced(values)
-    raise ValueError(f"no layout {layout!r}")
+    raise ValueError(f"unknown layout {layout!r}")
 
 
 def _permuted(values: np.ndarray[Any, Any], order: tuple[int, ...]) -> Array:
@@ -248,7 +255,7 @@ _WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "Mean": 1,
 def _default(argument: Argument, operator: str) -> Any:
     text = argument.default
     if text is None:
-        raise TypeError(f"a case of {operator} lacks argument {argument.name}")
+        raise TypeError(f"{operator}: a case lacks the argument {argument.name}")
     if text in _WORDS:
         return _WORDS[text]
     if text.startswith("["):

@@ -1,7 +1,7 @@
-"""The schema of an operator: what its arguments and results are, and what of them a kernel is called with.
+"""Operator schemas: arguments, results, and the arguments passed to kernels.
 
-The text is PyTorch's (``aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor``), read without
-PyTorch, because operator libraries and the conformance suite run where it is not installed.
+The format is PyTorch's (``aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor``). It is parsed
+without PyTorch, because operator libraries and the conformance suite do not need it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-# Arguments of these types are not handed to kernels: the outputs and the context say what they say.
+# Arguments of these types are not passed to kernels; outputs and context have the same information.
 OMITTED_TYPES = frozenset({"ScalarType", "Layout", "Device", "MemoryFormat", "Generator"})
 OMITTED_NAMES = frozenset({"pin_memory", "non_blocking"})
 
@@ -19,7 +19,7 @@ _TYPE = re.compile(r"(?P<base>\w+)(?P<alias>\([^)]*\))?(?P<inner>\?)?(?P<list>\[
 
 
 class SchemaError(ValueError):
-    """The text is no schema; the message says where."""
+    """Invalid schema text."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Argument:
     """One argument or result.
 
     Attributes:
-        name: as in the schema; ``out0``, ``out1`` ... for results without a name.
+        name: name in the schema; ``out0``, ``out1`` ... for unnamed results.
         base: element type: Tensor, Scalar, int, float, bool, str, ScalarType, Layout, Device, MemoryFormat,
             Generator. SymInt is int.
         is_list: ``Tensor[]``, ``int[2]``, ``Tensor?[]``.
@@ -35,7 +35,7 @@ class Argument:
         optional_items: items of the list may be absent.
         written: the operator writes to it.
         alias: name of the alias set, or "".
-        default: text of the default, or None.
+        default: default value as text, or None.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Argument:
 
     @property
     def omitted(self) -> bool:
-        """Whether kernels are called without it."""
+        """Whether it is not passed to kernels."""
         return self.base in OMITTED_TYPES or self.name in OMITTED_NAMES
 
 
@@ -64,9 +64,9 @@ class Schema:
 
     Attributes:
         name: namespace and overload: ``aten::add.Tensor``.
-        arguments: all of them, in their order.
+        arguments: all arguments, in order.
         returns: all results.
-        text: what it was read from.
+        text: the parsed text.
     """
 
     name: str
@@ -76,26 +76,26 @@ class Schema:
 
     @cached_property
     def inputs(self) -> tuple[Argument, ...]:
-        """The arguments that a kernel is called with, in their order."""
+        """The arguments passed to kernels, in order."""
         return tuple(a for a in self.arguments if not a.omitted)
 
     @cached_property
     def outputs(self) -> tuple[Argument, ...]:
-        """The outputs that a kernel is called with after its inputs: results that are none of the arguments."""
+        """The outputs passed to kernels after the inputs: results that are not arguments."""
         aliases = {a.alias for a in self.arguments if a.written and a.alias}
         return tuple(r for r in self.returns if r.is_tensor and not (r.alias and r.alias in aliases))
 
     @property
     def random(self) -> bool:
-        """Whether it draws random numbers through a generator."""
+        """Whether it takes a generator."""
         return any(a.base == "Generator" for a in self.arguments)
 
 
 def parse(text: str) -> Schema:
-    """Read a schema.
+    """Parse a schema.
 
     Raises:
-        SchemaError: with the text and what is wrong with it.
+        SchemaError: invalid text.
     """
     head = _NAME.match(text)
     if not head:
@@ -126,7 +126,7 @@ def _argument(text: str, whole: str) -> Argument:
     name, _, default = rest.partition("=")
     match = _TYPE.match(declared.strip())
     if not match or not name:
-        raise SchemaError(f"cannot read argument {text!r} of {whole!r}")
+        raise SchemaError(f"invalid argument {text!r} in {whole!r}")
     alias = (match["alias"] or "").strip("()")
     is_list = match["list"] is not None
     return Argument(
@@ -153,7 +153,7 @@ def _closing(text: str, start: int) -> int:
         depth += {"(": 1, ")": -1}.get(text[i], 0)
         if depth == 0:
             return i
-    raise SchemaError(f"a parenthesis is not closed: {text!r}")
+    raise SchemaError(f"unclosed parenthesis: {text!r}")
 
 
 def _split(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tiers: sets of operators that let a chip train a model, from ``tiers.toml``."""
+"""Tiers: sets of operators sufficient to train a model, from ``tiers.toml``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FILE = Path(__file__).parent / "tiers.toml"
 
 @cache
 def tiers() -> dict[str, tuple[str, ...]]:
-    """The operators of each tier, by its name: what a chip must have as kernels."""
+    """The required operators of each tier, by name."""
     return {name: tuple(tier["operators"]) for name, tier in tomllib.loads(FILE.read_text()).items()}
 
 
 def tiers_of(name: str) -> list[str]:
-    """The tiers that an operator belongs to; "core" is PyTorch's core ATen operator set."""
+    """The tiers of an operator; "core" is PyTorch's core ATen operator set."""
     core = ["core"] if "core" in opset.records()[name]["tags"] else []
     return [tier for tier, operators in tiers().items() if name in operators] + core

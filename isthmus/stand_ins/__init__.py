@@ -1,4 +1,4 @@
-"""Packages that answer under a stranger's name where the real one is absent; see :mod:`isthmus.stand_ins.provide`.
+"""Replacements for packages that are not installed, under their names; see :mod:`isthmus.stand_ins.provide`.
 
-They are imported by their own names (``flash_attn``, ``apex``), never from here.
+They are imported by those names (``flash_attn``, ``apex``), not from this package.
 """

@@ -1,7 +1,7 @@
-"""Modules under the import paths that frameworks expect, for where the real ones are absent.
+"""Put replacements for missing packages on the module search path.
 
-``isthmus run --provide flash_attn,apex`` puts a folder for each on the module search path of the job, so that
-imports, ``find_spec`` and ``importlib.metadata`` all find it. A version ends in ``+isthmus``.
+``isthmus run --provide flash_attn,apex`` adds a folder for each, so that imports, ``find_spec`` and
+``importlib.metadata`` find it. Versions end in ``+isthmus``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-# What can be asked for, and the top-level modules that it brings.
+# Available packages, and their top-level modules.
 PROVIDED = {
     "flash_attn": ("flash_attn",),
     "apex": ("apex", "amp_C", "fused_weight_gradient_mlp_cuda"),
@@ -22,22 +22,22 @@ def folders(names: str) -> list[str]:
     """Folders to put on the module search path.
 
     Args:
-        names: of :data:`PROVIDED`, separated by commas.
+        names: comma-separated names of :data:`PROVIDED`.
 
     Raises:
-        ValueError: there is no such thing to provide, or the real one is installed.
+        ValueError: unknown name, or the real package is installed.
     """
     found = []
     for name in filter(None, (each.strip() for each in names.split(","))):
         if name not in PROVIDED:
-            raise ValueError(f"cannot provide {name!r}; what can be is {', '.join(PROVIDED)}")
+            raise ValueError(f"cannot provide {name!r}; expected one of {', '.join(PROVIDED)}")
         folder = str(_HERE / name)
         for module in PROVIDED[name]:
             spec = PathFinder.find_spec(module)
-            # A mere folder of that name has no origin; an import prefers the module that is provided to it.
+            # A folder of this name without __init__.py has no origin; the provided module takes precedence.
             if spec is not None and spec.origin and not spec.origin.startswith(folder):
                 raise ValueError(
-                    f"cannot provide {name}: the real {module} is installed ({spec.origin}); leave {name} out of "
+                    f"cannot provide {name}: the real {module} is installed ({spec.origin}); remove {name} from "
                     "--provide, or uninstall it"
                 )
         found.append(folder)

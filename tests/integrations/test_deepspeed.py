@@ -136,7 +136,7 @@ def test_operators_for_gpus_are_refused_in_one_line():
     """
     error = run(code).stderr.splitlines()[-1]
     assert error.startswith(
-        "NotImplementedError: DeepSpeed's FusedLamb is written for GPUs and cannot run on chip"
+        "NotImplementedError: DeepSpeed's FusedLamb is for GPUs only and cannot run on chip"
     )
 
 
@@ -151,7 +151,7 @@ def test_devices_of_the_launcher():
     """
     done = run(code, LOCAL_WORLD_SIZE=None)
     assert done.stdout.strip() == "2"
-    assert "ValueError: devices [1] of chip: ranks take devices 0 to 0" in done.stderr
+    assert "ValueError: devices [1] of chip: 1 ranks use devices 0 to 0" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -178,5 +178,5 @@ def test_too_late_is_said():
     """
     error = run(code, DS_ACCELERATOR="cuda").stderr.splitlines()[-1]
     assert error.startswith(
-        "RuntimeError: DeepSpeed has chosen the accelerator 'cuda' already; import isthmus.deepspeed"
+        "RuntimeError: DeepSpeed has already selected the accelerator 'cuda'; import isthmus.deepspeed"
     )

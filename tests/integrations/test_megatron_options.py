@@ -36,10 +36,10 @@ def test_options_without_effect_say_so_once():
     )
     assert done.stdout == "True SBH True False\n"
     assert done.stderr.splitlines() == [
-        "isthmus: --use-fused-rmsnorm has no effect here: it is always so",
-        "isthmus: --shape-order SBH has no effect here: it is tuning of another chip",
-        "isthmus: --reuse-fp32-param has no effect here: the memory that it would save is not saved",
-        "isthmus: --sparse-mode 2 has no effect here: it is tuning of another chip",
+        "isthmus: --use-fused-rmsnorm has no effect: it is always enabled",
+        "isthmus: --shape-order SBH has no effect: it tunes another chip",
+        "isthmus: --reuse-fp32-param has no effect: it saves no memory here",
+        "isthmus: --sparse-mode 2 has no effect: it tunes another chip",
     ]
     assert not parse(flags, RANK="1").stderr
 
@@ -49,13 +49,13 @@ def test_options_without_effect_say_so_once():
     [
         (
             "--context-parallel-algo hybrid_cp_algo",
-            "--context-parallel-algo hybrid_cp_algo is not available: "
-            "take megatron_cp_algo, kvallgather_cp_algo, ulysses_cp_algo",
+            "--context-parallel-algo hybrid_cp_algo is not supported: "
+            "use megatron_cp_algo, kvallgather_cp_algo, ulysses_cp_algo",
         ),
-        ("--optimizer-selection fused_ema_adamw", "--optimizer-selection fused_ema_adamw is not available: "),
-        ("--noop-layers 0,5", "--noop-layers 0,5 is not available: give --pipeline-model-parallel-layout"),
-        ("--sparse-mode 4", "--sparse-mode 4 is not available: give a sliding window by --window-size"),
-        ("--use-unpad", "--use-unpad is not available: pack sequences in the data loader"),
+        ("--optimizer-selection fused_ema_adamw", "--optimizer-selection fused_ema_adamw is not supported: "),
+        ("--noop-layers 0,5", "--noop-layers 0,5 is not supported: use --pipeline-model-parallel-layout"),
+        ("--sparse-mode 4", "--sparse-mode 4 is not supported: use --window-size for a sliding window"),
+        ("--use-unpad", "--use-unpad is not supported: pack sequences in the data loader"),
     ],
 )
 def test_options_that_are_not_available_end_the_job(flags, said):

@@ -78,7 +78,7 @@ said(lambda: setattr(core.config, "context_parallel_size", 2))
 """
     )
     assert done.stdout.splitlines() == [
-        "packed sequences take no attention mask; give --no-create-attention-mask-in-dataloader",
-        "packed sequences with padding between them are for causal attention",
-        "context parallelism has no attention bias, packed sequences or softmax offset",
+        "packed sequences do not support an attention mask; pass --no-create-attention-mask-in-dataloader",
+        "packed sequences with padding between them require causal attention",
+        "context parallelism does not support an attention bias, packed sequences or softmax offset",
     ], done.stderr

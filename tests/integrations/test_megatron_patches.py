@@ -143,9 +143,9 @@ def test_context_parallelism_refuses_what_it_does_not_compute():
                 print(error)
         """
     ).split("\n") == [
-        "--cp-comm-type a2a+p2p: context parallelism is by p2p, all_gather, a2a",
-        "context parallelism has no dropout of attention; set --attention-dropout 0, not 0.1",
-        "context parallelism has no sliding window; leave --window-size out",
+        "--cp-comm-type a2a+p2p: expected one of p2p, all_gather, a2a",
+        "context parallelism does not support attention dropout 0.1; set --attention-dropout 0",
+        "context parallelism does not support a sliding window; omit --window-size",
     ]
 
 
@@ -167,5 +167,5 @@ def test_context_parallelism_refuses_tokens_without_a_zigzag():
                 print(error)
         """
     ).split("\n") == 3 * [
-        "context parallelism: 3 tokens on a rank are no two chunks; let 2 divide the sequence"
+        "context parallelism: 3 tokens on a rank cannot be split into two chunks"
     ]

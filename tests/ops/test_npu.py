@@ -129,7 +129,7 @@ def test_calls_are_as_documented_and_results_as_the_composites(case):
         ("add_rms_norm", (tokens(3, 8), torch.ones(3, 8), tokens(8), 1e-5), "needs a residual"),
         ("swiglu", (tokens(3, 8), tokens(3, 8), -1), "in one tensor"),
         ("rotary", (*TURN, torch.arange(9), 1, 64, -1, False, False), "takes no positions"),
-        ("rotary", (*TURN, None, 1, 32, -1, False, False), "turns whole heads"),
+        ("rotary", (*TURN, None, 1, 32, -1, False, False), "rotates whole heads"),
         (
             "rotary",
             (TURN[0].bfloat16(), None, *TURN[2:], None, 1, 64, -1, False, False),
@@ -138,7 +138,7 @@ def test_calls_are_as_documented_and_results_as_the_composites(case):
         ("attention", (Q.float(), K.float(), V.float(), *rest()), "no kernel for torch.float32"),
         ("attention", (Q, K, V, *rest(mask=torch.ones(1, 1, 5, 7) > 0)), "no bias, mask"),
         ("attention", (Q, K, V, *rest(dropout_p=0.1)), "dropout"),
-        ("attention", (K, Q, Q, *rest(longest_q=7, longest_k=5, right=0)), "see nothing"),
+        ("attention", (K, Q, Q, *rest(longest_q=7, longest_k=5, right=0)), "no visible key"),
     ],
 )
 def test_what_is_not_documented_to_match_is_refused(name, arguments, reason):

@@ -95,7 +95,7 @@ def test_the_real_one_is_not_hidden(tmp_path):
 
 
 def test_nothing_else_can_be_provided():
-    with pytest.raises(JobError, match="cannot provide 'xformers'; what can be is flash_attn, apex, transformer_engine"):
+    with pytest.raises(JobError, match="cannot provide 'xformers'; expected one of flash_attn, apex, transformer_engine"):
         Job(["-c", "pass"], provide="xformers").environment()
     path = Job(["-c", "pass"], provide="apex", environ={"PYTHONPATH": "mine"}).environment()["PYTHONPATH"]
     assert [Path(each).name for each in path.split(os.pathsep)] == ["site", "apex", "mine"]
@@ -181,7 +181,7 @@ def test_decoding_over_a_cache(causal):
             assert torch.equal(now[row, length + 3 :], was[row, length + 3 :])
         expected = attended(q[i], k_cache[row, pad : length + 3], v_cache[row, pad : length + 3], causal)
         torch.testing.assert_close(out[i], expected)
-    with pytest.raises(ValueError, match="would have 10 keys and the cache holds 9"):
+    with pytest.raises(ValueError, match="would have 10 keys, but the cache holds 9"):
         decode(q, k_cache, v_cache, k, v, cache_seqlens=7)
 
 

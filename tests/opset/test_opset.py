@@ -64,7 +64,7 @@ def test_an_unknown_operator_is_named_with_its_neighbours() -> None:
     with pytest.raises(opset.UnknownOperator, match=r"no operator 'aten::add.Tensr'.*aten::add.Tensor"):
         opset.schema_of("aten::add.Tensr")
     with pytest.raises(
-        opset.UnknownOperator, match=r"add_.Tensor is served by the kernel of aten::add.Tensor"
+        opset.UnknownOperator, match=r"add_.Tensor is implemented by the kernel of aten::add.Tensor"
     ):
         opset.schema_of("aten::add_.Tensor")
 
@@ -119,7 +119,7 @@ def test_references_obey_the_rules(family: str) -> None:
 def test_a_wrong_rule_is_found() -> None:
     mm = opset.operators()["aten::mm"]
     wrong = op("mm", mm.dtypes, "(self.shape[0], mat2.shape[0])", "self.dtype", mm.samples, ROUNDED)
-    with pytest.raises(rules.RuleError, match=r"aten::mm/float32/0-contiguous: the shape rule .* says"):
+    with pytest.raises(rules.RuleError, match=r"aten::mm/float32/0-contiguous: the shape rule .* gives"):
         reference.expected(wrong, wrong.cases("float32")[0])
 
 

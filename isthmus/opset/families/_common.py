@@ -13,7 +13,7 @@ from isthmus.opset.sampling import Array, Case, Maker
 Range = tuple[float, float]
 ANY: Range = (-2.7, 3.1)
 
-# (kind, layout, shape, model): sizes are no multiples of vector widths.
+# (kind, layout, shape, model); sizes are not multiples of vector widths.
 SHAPES = (
     ("contiguous", "contiguous", (2, 17, 35), "llama"),
     ("strided", "transposed", (3, 19, 23), "qwen_moe"),
@@ -28,7 +28,7 @@ LARGE_DTYPES = ("bfloat16", "float32", "int64")
 
 
 def special_values(dtype: str, extremes: bool = True) -> np.ndarray[Any, Any]:
-    """NaN, infinities, signed zeros, denormals and, if asked, the largest numbers of a float dtype."""
+    """NaN, infinities, signed zeros, denormals and, with ``extremes``, the largest numbers of a float dtype."""
     import ml_dtypes
 
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
@@ -38,19 +38,19 @@ def special_values(dtype: str, extremes: bool = True) -> np.ndarray[Any, Any]:
 
 
 def shapes_for(maker: Maker) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
-    """The rows of :data:`SHAPES` that the dtype under test is tried with."""
+    """The rows of :data:`SHAPES` for the dtype under test."""
     for row in SHAPES:
         if row[0] != "large" or maker.dtype in LARGE_DTYPES:
             yield row
 
 
 def elementwise(*ranges: Range, special: bool = True, extremes: bool = True, **scalars: Any) -> Any:
-    """Samples of an elementwise operator whose first arguments are tensors, one for each range of values.
+    """Samples of an elementwise operator whose first arguments are tensors, one per range of values.
 
     Args:
-        ranges: of the values of each tensor.
-        special: try NaN, infinities, zeros and denormals (all pairs for two tensors).
-        extremes: among them the largest numbers.
+        ranges: range of values of each tensor.
+        special: include NaN, infinities, zeros and denormals (all pairs for two tensors).
+        extremes: include the largest numbers.
         scalars: the other arguments.
     """
 
@@ -89,8 +89,13 @@ def _specials(m: Maker, count: int, extremes: bool) -> list[Array]:
     return tensors
 
 
+def size_of(reference: Callable[..., Any]) -> Any:
+    """Magnitude by a reference that has the option ``magnitude``."""
+    return lambda **arguments: reference(**arguments, magnitude=True)
+
+
 def several(*makers: Callable[[Maker], Iterator[Case]]) -> Any:
-    """All samples of several sample makers."""
+    """Concatenate the samples of several sample makers."""
 
     def samples(m: Maker) -> Iterator[Case]:
         for each in makers:
@@ -100,5 +105,5 @@ def several(*makers: Callable[[Maker], Iterator[Case]]) -> Any:
 
 
 def variants(samples: Callable[..., Any], *settings: dict[str, Any]) -> Any:
-    """The same samples with each of several settings of the other arguments."""
+    """Repeat the samples with several settings of the other arguments."""
     return several(*[samples(**setting) for setting in settings])

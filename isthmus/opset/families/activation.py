@@ -45,7 +45,7 @@ def _gelus(m: Maker) -> Iterator[Case]:
 
 
 def _backward(*ranges: Any, **scalars: Any) -> Any:
-    """Two tensors of one shape: a gradient and what the derivative is taken at."""
+    """Two tensors of one shape: a gradient, and the point of the derivative."""
 
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, shape, model in (

@@ -1,4 +1,4 @@
-"""Comparisons, logic and tests; all give bool."""
+"""Comparisons, logical operators and tests; all return bool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.opset.sampling import Case, Maker
 
 def _pairs(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, ANY)(m)
-    # Few distinct values, so that equality happens.
+    # Few distinct values, to have equal pairs.
     few = [m.values(m.integers(5, 31, low=0, high=3).view, m.dtype) for _ in range(2)]
     yield m.case("contiguous", *few)
 
@@ -21,9 +21,9 @@ def _numbers(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, other=1)(m)
     if m.is_float:
         yield m.case("contiguous", m.values([0.1, 0.25, -0.25, 0.2500001, 0.24]), 0.25)
-        for bound in (0.0, -1.0):  # on either side of zero NaN compares as nothing
+        for bound in (0.0, -1.0):  # NaN on either side of zero
             yield m.case("special", m.values([float("nan"), 0.0, -0.0, 1.0, -1.0, -2.0]), bound)
-    if m.dtype in ("int32", "int64"):  # what float32 cannot tell apart
+    if m.dtype in ("int32", "int64"):  # equal in float32
         for bound in (2**24 + 1, 2**24 + 3):
             yield m.case("special", m.values([2**24 + i for i in range(6)]), bound)
 

@@ -1,4 +1,4 @@
-"""Tensors made from numbers alone."""
+"""Tensors created from numbers."""
 
 from __future__ import annotations
 

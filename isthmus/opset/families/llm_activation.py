@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -62,17 +63,13 @@ def _gradient(grad: Any, gate: Any, up: Any, dim: int, magnitude: bool = False) 
     return (grads[0], grads[1]) if up is not None else (torch.cat(grads, dim), None)
 
 
-def _size_of(reference: Any) -> Any:
-    return lambda **arguments: reference(**arguments, magnitude=True)
-
-
 _HALF = "at(gate.shape, dim, gate.shape[dim] // 2) if up is None else gate.shape"
 
 OPERATORS: list[Operator] = [
     extension("swiglu(Tensor gate, Tensor? up, int dim) -> Tensor out", _HALF, "gate.dtype", _forward, _GATED,
-              differentiable="gate up", reference=_swiglu, magnitude=_size_of(_swiglu), special=ONLY_NAN),
+              differentiable="gate up", reference=_swiglu, magnitude=size_of(_swiglu), special=ONLY_NAN),
     extension("swiglu_backward(Tensor grad, Tensor gate, Tensor? up, int dim) "
               "-> (Tensor grad_gate, Tensor? grad_up)",
               "(gate.shape, None if up is None else up.shape)", "(gate.dtype, None if up is None else up.dtype)",
-              _backward, _SLOPE, reference=_gradient, magnitude=_size_of(_gradient), special=ONLY_NAN),
+              _backward, _SLOPE, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN),
 ]  # fmt: skip

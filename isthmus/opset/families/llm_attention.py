@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import Operator, Tolerance, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -26,7 +27,7 @@ def _calls(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
     """Kind and arguments of the forward's cases."""
     yield "contiguous", _fixed(m, 2, 5, 7, 2, 1, 8, right=0)
     yield "contiguous", _fixed(m, 1, 37, 41, 4, 2, 19, left=9, right=3)
-    yield "contiguous", _fixed(m, 1, 6, 3, 2, 2, 4, right=0)  # queries that see nothing
+    yield "contiguous", _fixed(m, 1, 6, 3, 2, 2, 4, right=0)  # queries with no visible key
     yield "contiguous", _fixed(m, 1, 9, 5, 2, 2, 4, right=0, top_left=True)
     yield "contiguous", _fixed(m, 2, 1, 70, 4, 1, 16)
     yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 5, softcap=2.5, alibi_slopes=_accurate(m, 2), right=1)
@@ -45,7 +46,7 @@ def _calls(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _accurate(m: Maker, *shape: int) -> Array:
-    return m.tensor(*shape, low=-0.4, high=0.6, dtype="float64" if m.dtype == "float64" else "float32")
+    return m.tensor(*shape, low=-0.4, high=0.6, dtype=m.compute_dtype)
 
 
 def _fixed(
@@ -76,7 +77,7 @@ def _forwards(m: Maker) -> Iterator[Case]:
 
 
 def _backwards(m: Maker) -> Iterator[Case]:
-    accurate = "float64" if m.dtype == "float64" else "float32"
+    accurate = m.compute_dtype
     for kind, arguments in _calls(m):
         arrays: dict[str, Any] = {
             k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()
@@ -93,7 +94,7 @@ def _backwards(m: Maker) -> Iterator[Case]:
 
 
 def _kept(rng: Any, numbers: Any, queries: int, keys: int, dropout_p: float) -> Any:
-    """The share that dropout keeps, by Philox4x32-10 with counter (key / 4, query, number, offset): 0 or 1."""
+    """Dropout mask (0 or 1) by Philox4x32-10 with the counter (key / 4, query, number, offset)."""
     seed, offset = (int(each) % 2**64 for each in rng)
     grid = np.broadcast_arrays(
         np.arange((keys + 3) // 4), np.arange(queries)[:, None], numbers[..., None, None], offset % 2**32
@@ -112,7 +113,7 @@ def _kept(rng: Any, numbers: Any, queries: int, keys: int, dropout_p: float) -> 
 
 
 def _sequences(a: dict[str, Any]) -> Iterator[tuple[int, Any, Any]]:
-    """Number, and indices of the queries and of the keys, of each sequence."""
+    """Index, query slice and key slice of each sequence."""
     if a["cu_seqlens_q"] is None:
         for i in range(a["query"].shape[0]):
             yield i, (i, slice(None)), (i, slice(None))
@@ -123,7 +124,7 @@ def _sequences(a: dict[str, Any]) -> Iterator[tuple[int, Any, Any]]:
 
 
 def _scores(a: dict[str, Any], i: int, q: Any, k: Any) -> tuple[Any, Any]:
-    """Scores [heads, queries, keys] of sequence i, -inf where hidden, and the derivative of the soft cap."""
+    """Scores [heads, queries, keys] of sequence i, -inf where hidden, and the derivative of the softcap."""
     dots = np.einsum("qhd,khd->hqk", q, k) * a["scale"]
     _, queries, keys = dots.shape
     slope = np.ones_like(dots)
@@ -149,7 +150,7 @@ def _scores(a: dict[str, Any], i: int, q: Any, k: Any) -> tuple[Any, Any]:
 def _computed(grad: Any = None, magnitude: bool = False, **arguments: Any) -> dict[str, Any]:
     """Results of forward, and with ``grad`` of backward; with ``magnitude`` their sums of absolute values.
 
-    A score's own roundings scale what depends on it, hence the extra terms.
+    The extra terms of the magnitude account for the rounding of the scores.
     """
     a: dict[str, Any] = {
         k: v.astype(np.float64) if isinstance(v, np.ndarray) and v.dtype.kind not in "iub" else v
@@ -227,10 +228,6 @@ def _results(names: str) -> Any:
     return computed
 
 
-def _size_of(reference: Any) -> Any:
-    return lambda **arguments: reference(**arguments, magnitude=True)
-
-
 _FORWARD, _BACKWARD = _results("out lse"), _results("query key value bias")
 _REST = (
     "Tensor? bias, Tensor? mask, Tensor? alibi_slopes, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rng, "
@@ -246,11 +243,11 @@ OPERATORS: list[Operator] = [
     extension(f"attention(Tensor query, Tensor key, Tensor value, {_REST}) -> (Tensor out, Tensor lse)",
               f"((*query.shape[:-1], value.shape[-1]), {_LSE})", "(query.dtype, accumulator(query))",
               _forwards, _TOLERANCE, differentiable="query key value bias", reference=_FORWARD,
-              magnitude=_size_of(_FORWARD), special=()),
+              magnitude=size_of(_FORWARD), special=()),
     extension(f"attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
               f"{_REST}, bool wants_bias) "
               "-> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor? grad_bias)",
               "(query.shape, key.shape, value.shape, bias.shape if wants_bias and bias is not None else None)",
               "(query.dtype, query.dtype, query.dtype, bias.dtype if wants_bias and bias is not None else None)",
-              _backwards, _TOLERANCE, reference=_BACKWARD, magnitude=_size_of(_BACKWARD), special=()),
+              _backwards, _TOLERANCE, reference=_BACKWARD, magnitude=size_of(_BACKWARD), special=()),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Dropout, addition of the residual and normalisation of the sum."""
+"""Fused dropout, residual addition and normalization."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Case, Maker
 
@@ -16,8 +17,8 @@ _EPS = 1e-5
 
 
 def _rows(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(kind, arguments of the forward operator): each optional one there and not."""
-    wide = "float64" if m.dtype == "float64" else "float32"
+    """(kind, arguments of the forward operator), with and without optional arguments."""
+    wide = m.compute_dtype
     for kind, shape, layout, full, rms in (
         ("contiguous", (2, 17, 35), "contiguous", True, False),
         ("contiguous", (2, 17, 35), "contiguous", True, True),
@@ -48,7 +49,7 @@ def _norms(m: Maker) -> Iterator[Case]:
 
 def _gradients(m: Maker) -> Iterator[Case]:
     for kind, given in _rows(m):
-        shape, wide = given["input"].shape, "float64" if m.dtype == "float64" else "float32"
+        shape, wide = given["input"].shape, m.compute_dtype
         total = m.tensor(*shape, dtype=wide if given["rms"] or given["wide_sum"] else m.dtype)
         values = total.view.astype(np.float64)
         mean = np.zeros((*shape[:-1], 1)) if given["rms"] else values.mean(-1, keepdims=True)
@@ -76,7 +77,7 @@ def _norm(input: Any, residual: Any, weight: Any, bias: Any, rowscale: Any, laye
     bias = 0 if bias is None else bias
     if not magnitude:
         return (total - mean) * rstd * weight + bias, total, mean, rstd
-    # The sum may cancel, and so may the distance to the mean; what they are of does not.
+    # The sum and its distance to the mean may cancel; their terms do not.
     terms = added.abs() if residual is None else added.abs() + residual.abs()
     away = terms + (0 if rms else terms.mean(-1, keepdim=True))
     spread = 1 + rstd.square() * ((total - mean).abs() * away).mean(-1, keepdim=True)
@@ -108,10 +109,6 @@ def _gradient(grad: Any, grad_sum: Any, sum: Any, input: Any, weight: Any, rowsc
             scales)  # fmt: skip
 
 
-def _size_of(reference: Any) -> Any:
-    return lambda **arguments: reference(**arguments, magnitude=True)
-
-
 _STATISTIC = "(*input.shape[:-1], 1)"
 _SUM = "residual.dtype if residual is not None else accumulator(input) if wide_sum else input.dtype"
 _PARTS = "Tensor? rowscale, Tensor? layerscale, Tensor? mask"
@@ -121,7 +118,7 @@ OPERATORS: list[Operator] = [
               "float eps, bool rms, bool wide_sum) -> (Tensor out, Tensor sum, Tensor mean, Tensor rstd)",
               f"(input.shape, input.shape, {_STATISTIC}, {_STATISTIC})",
               f"(input.dtype, {_SUM}, accumulator(input), accumulator(input))", _norms, _FORWARD,
-              differentiable="input residual weight bias layerscale", reference=_norm, magnitude=_size_of(_norm),
+              differentiable="input residual weight bias layerscale", reference=_norm, magnitude=size_of(_norm),
               special=ONLY_NAN),
     extension("dropout_add_norm_backward(Tensor grad, Tensor? grad_sum, Tensor sum, Tensor? input, Tensor weight, "
               f"{_PARTS}, Tensor mean, Tensor rstd, float p, bool rms, bool with_bias, bool with_residual) -> "
@@ -131,5 +128,5 @@ OPERATORS: list[Operator] = [
               "None if layerscale is None else weight.shape)",
               "(grad.dtype, sum.dtype if with_residual else None, accumulator(grad), "
               "accumulator(grad) if with_bias else None, None if layerscale is None else accumulator(grad))",
-              _gradients, _BACKWARD, reference=_gradient, magnitude=_size_of(_gradient), special=ONLY_NAN),
+              _gradients, _BACKWARD, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cross entropy of large language models: of logits, and of a linear layer whose logits are never whole."""
+"""Cross entropy of large language models: of logits, and fused with a linear layer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -21,13 +22,8 @@ _LINEAR = {
 }
 
 _IGNORED = -100
-_PLAIN = (
-    _IGNORED,
-    0.0,
-    1.0,
-    0.0,
-    0.0,
-)  # ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale
+# ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale
+_PLAIN = (_IGNORED, 0.0, 1.0, 0.0, 0.0)
 _FULL = (2, 0.1, 0.7, 5.0, 1e-2)
 
 
@@ -52,10 +48,6 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
         yield kind, m.tensor(*shape, layout=layout), _target(m, shape[:-1], shape[-1], terms[0]), terms
 
 
-def _wide(m: Maker) -> str:
-    return "float64" if m.dtype == "float64" else "float32"
-
-
 def _losses(m: Maker) -> Iterator[Case]:
     for kind, logits, target, terms in _rows(m):
         yield m.case(kind, logits, target, *terms)
@@ -64,14 +56,14 @@ def _losses(m: Maker) -> Iterator[Case]:
 def _lse(m: Maker, logits: Array, terms: tuple[Any, ...]) -> Array:
     z = logits.view.astype(np.float64) * terms[2]
     z = terms[3] * np.tanh(z / terms[3]) if terms[3] else z
-    return m.values(np.log(np.exp(z).sum(-1)), _wide(m))
+    return m.values(np.log(np.exp(z).sum(-1)), m.compute_dtype)
 
 
 def _row_gradients(m: Maker, logits: Array, terms: tuple[Any, ...]) -> tuple[Array, Array | None, Array]:
-    """Gradients of the losses and, for some, of the lse; and the lse."""
+    """Gradients of the losses and optionally of the log-sum-exp; and the log-sum-exp."""
     shape = logits.shape[:-1]
-    grad_lse = m.tensor(*shape, dtype=_wide(m)) if terms == _FULL else None
-    return m.tensor(*shape, dtype=_wide(m)), grad_lse, _lse(m, logits, terms)
+    grad_lse = m.tensor(*shape, dtype=m.compute_dtype) if terms == _FULL else None
+    return m.tensor(*shape, dtype=m.compute_dtype), grad_lse, _lse(m, logits, terms)
 
 
 def _gradients(m: Maker) -> Iterator[Case]:
@@ -98,7 +90,7 @@ def _linears(m: Maker) -> Iterator[Case]:
         hidden = m.tensor(rows, features, layout=layout, low=-0.9, high=1.1)
         weight = m.tensor(classes, features, layout=layout, low=-0.9, high=1.1)
         bias = m.tensor(classes) if wanted[2] else None
-        grad = m.tensor(rows, dtype=_wide(m)) if terms == _FULL else None
+        grad = m.tensor(rows, dtype=m.compute_dtype) if terms == _FULL else None
         target = _target(m, (rows,), classes, terms[0])
         yield m.case(kind, hidden, weight, bias, target, grad, *terms, chunk, wanted)
 
@@ -163,24 +155,20 @@ def _linear(hidden: Any, weight: Any, bias: Any, target: Any, grad: Any, ignore_
     return loss, lse, *(each if asked else None for each, asked in zip(made, wanted, strict=True))
 
 
-def _size_of(reference: Any) -> Any:
-    return lambda **arguments: reference(**arguments, magnitude=True)
-
-
 _TERMS = "int ignore_index, float label_smoothing, float logit_scale, float softcap, float lse_square_scale"
 
 OPERATORS: list[Operator] = [
     extension(f"cross_entropy(Tensor logits, Tensor target, {_TERMS}) -> (Tensor loss, Tensor lse)",
               "(target.shape, target.shape)", "(accumulator(logits), accumulator(logits))", _losses, _LOSS,
-              differentiable="logits", reference=_loss, magnitude=_size_of(_loss), special=ONLY_NAN),
+              differentiable="logits", reference=_loss, magnitude=size_of(_loss), special=ONLY_NAN),
     extension("cross_entropy_backward(Tensor grad, Tensor? grad_lse, Tensor logits, Tensor target, Tensor lse, "
               f"{_TERMS}) -> Tensor",
               "logits.shape", "logits.dtype", _gradients, _GRADIENT, reference=_gradient,
-              magnitude=_size_of(_gradient), special=ONLY_NAN),
+              magnitude=size_of(_gradient), special=ONLY_NAN),
     extension("cross_entropy_backward_(Tensor(a!) logits, Tensor grad, Tensor? grad_lse, Tensor target, Tensor lse, "
               f"{_TERMS}) -> ()",
               "None", "None", _written_gradients, _GRADIENT, reference=_gradient_over,
-              magnitude=_size_of(_gradient), special=ONLY_NAN),
+              magnitude=size_of(_gradient), special=ONLY_NAN),
     extension("linear_cross_entropy(Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? grad, "
               f"{_TERMS}, int chunk_size, bool[3] wanted) -> "
               "(Tensor loss, Tensor lse, Tensor? grad_hidden, Tensor? grad_weight, Tensor? grad_bias)",
@@ -188,5 +176,5 @@ OPERATORS: list[Operator] = [
               "weight.shape if wanted[1] else None, weight.shape[:1] if wanted[2] else None)",
               "(accumulator(hidden), accumulator(hidden), hidden.dtype if wanted[0] else None, "
               "weight.dtype if wanted[1] else None, accumulator(hidden) if wanted[2] else None)",
-              _linears, _LINEAR, reference=_linear, magnitude=_size_of(_linear), special=ONLY_NAN),
+              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN),
 ]  # fmt: skip

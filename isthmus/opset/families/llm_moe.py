@@ -1,4 +1,4 @@
-"""Mixtures of experts: rows gathered, rows summed back, and products by groups of rows."""
+"""Mixture of experts: gather rows, scatter-add rows, and grouped matrix products."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from isthmus.opset.sampling import Case, Maker
 
 _SUM = accumulated(16, "a sum over the experts of a token")
 _PRODUCT = accumulated(32, "a blocked sum over the row")
-# Products of halves may be summed in blocks that are rounded to the half.
+# 16-bit products may be summed in blocks that are rounded to 16 bits.
 _MATMUL = {"": accumulated(64, "a blocked sum"), "bfloat16": Tolerance(1.01, 64, "a blocked sum, rounded"),
            "float16": Tolerance(1.01, 64, "a blocked sum, rounded")}  # fmt: skip
 _SCALED = {"": ROUNDED, "bfloat16": Tolerance(0.51, 0, "one product, rounded"),
            "float16": Tolerance(0.51, 0, "one product, rounded")}  # fmt: skip
-
-
-def _wide(m: Maker) -> str:
-    return "float64" if m.dtype == "float64" else "float32"
 
 
 # kind, tokens, hidden, rows, layout
@@ -31,14 +27,15 @@ def _gathers(m: Maker) -> Iterator[Case]:
     for kind, tokens, hidden, rows, layout in _SHAPES:
         for scaled in (False, True):
             yield m.case(kind, m.tensor(tokens, hidden, layout=layout), m.integers(rows, high=tokens),
-                         m.tensor(rows, low=0.1, high=1.0, dtype=_wide(m)) if scaled else None)  # fmt: skip
+                         m.tensor(rows, low=0.1, high=1.0, dtype=m.compute_dtype) if scaled else None)  # fmt: skip
 
 
 def _scatters(m: Maker) -> Iterator[Case]:
     for kind, tokens, hidden, rows, layout in _SHAPES:
         for scaled in (False, True):
             yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.integers(rows, high=tokens),
-                         m.tensor(rows, low=0.1, high=1.0, dtype=_wide(m)) if scaled else None, tokens)  # fmt: skip
+                         m.tensor(rows, low=0.1, high=1.0, dtype=m.compute_dtype) if scaled else None,
+                         tokens)  # fmt: skip
 
 
 def _dots(m: Maker) -> Iterator[Case]:

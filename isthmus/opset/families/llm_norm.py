@@ -1,10 +1,11 @@
-"""RMSNorm of large language models, alone and after the addition of the residual."""
+"""RMSNorm of large language models, with and without residual addition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -32,7 +33,7 @@ def _weight(m: Maker, tensor: Array, weighted: bool) -> Array | None:
 def _norms(m: Maker) -> Iterator[Case]:
     for kind, tensor, weighted in _rows(m):
         yield m.case(kind, tensor, _weight(m, tensor, weighted), _EPS)
-    # Small values: an epsilon in the wrong place shows.
+    # Small values expose a misplaced epsilon.
     yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), m.tensor(13), 1e-3)
 
 
@@ -48,7 +49,7 @@ def _gradients(m: Maker) -> Iterator[Case]:
         wide = tensor.view.astype(np.float64)
         rstd = m.values(
             1 / np.sqrt((wide**2).mean(-1, keepdims=True) + _EPS),
-            "float64" if m.dtype == "float64" else "float32",
+            m.compute_dtype,
         )
         added = m.tensor(*tensor.shape) if weighted else None
         yield m.case(kind, m.tensor(*tensor.shape), added, tensor, _weight(m, tensor, weighted), rstd)
@@ -65,7 +66,7 @@ def _sum(input: Any, residual: Any, weight: Any, eps: float, magnitude: bool = F
     out, rstd = _norm(total, weight, eps)
     if not magnitude:
         return out, total, rstd
-    # The sum may cancel; what it is of does not.
+    # The sum may cancel; its terms do not.
     terms = input.abs() + residual.abs()
     spread = 1 + rstd.square() * (total.abs() * terms).mean(-1, keepdim=True)
     return terms * rstd * spread * (1 if weight is None else weight.abs()), terms, rstd * spread
@@ -83,24 +84,20 @@ def _gradient(grad: Any, grad_sum: Any, input: Any, weight: Any, rstd: Any, magn
     return dx, None if weight is None else (grad * hat).reshape(-1, input.shape[-1]).sum(0)
 
 
-def _size_of(reference: Any) -> Any:
-    return lambda **arguments: reference(**arguments, magnitude=True)
-
-
 _STATISTIC = "(*input.shape[:-1], 1)"
 
 OPERATORS: list[Operator] = [
     extension("rms_norm(Tensor input, Tensor? weight, float eps) -> (Tensor out, Tensor rstd)",
               f"(input.shape, {_STATISTIC})", "(input.dtype, accumulator(input))", _norms, _FORWARD,
-              differentiable="input weight", reference=_norm, magnitude=_size_of(_norm), special=ONLY_NAN),
+              differentiable="input weight", reference=_norm, magnitude=size_of(_norm), special=ONLY_NAN),
     extension("add_rms_norm(Tensor input, Tensor residual, Tensor? weight, float eps) "
               "-> (Tensor out, Tensor sum, Tensor rstd)",
               f"(input.shape, input.shape, {_STATISTIC})", "(input.dtype, input.dtype, accumulator(input))",
-              _sums, _FORWARD, differentiable="input residual weight", reference=_sum, magnitude=_size_of(_sum),
+              _sums, _FORWARD, differentiable="input residual weight", reference=_sum, magnitude=size_of(_sum),
               special=ONLY_NAN),
     extension("rms_norm_backward(Tensor grad, Tensor? grad_sum, Tensor input, Tensor? weight, Tensor rstd) "
               "-> (Tensor grad_input, Tensor? grad_weight)",
               "(input.shape, None if weight is None else weight.shape)",
               "(input.dtype, None if weight is None else accumulator(input))", _gradients, _BACKWARD,
-              reference=_gradient, magnitude=_size_of(_gradient), special=ONLY_NAN),
+              reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Adam over all parameters in one call, and the norm of all gradients."""
+"""Fused Adam over all parameters, and the norm of all gradients."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _adams(m: Maker) -> Iterator[Case]:
 
 
 def _adam(magnitude: bool = False) -> Any:
-    """Adam as its papers have it, with weight decay added to the gradient or decoupled."""
+    """Adam as published, with an L2 penalty or decoupled weight decay."""
 
     def update(params: list[Any], grads: list[Any], exp_avgs: list[Any], exp_avg_sqs: list[Any],
                max_exp_avg_sqs: list[Any], masters: list[Any], steps: list[Any], norm: Any, grad_scale: Any,

@@ -35,7 +35,7 @@ def _samples(m: Maker) -> Iterator[Case]:
 
 
 def _pairs(m: Maker) -> Iterator[Case]:
-    """Those with a key: golden data has no place for what is written and absent."""
+    """Samples with a key; golden data cannot represent an absent written argument."""
     for case in _samples(m):
         if case.arguments["key"] is not None:
             yield case
@@ -43,7 +43,7 @@ def _pairs(m: Maker) -> Iterator[Case]:
 
 def _turn(tensor: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: int, heads: int, interleaved: bool,
           conjugate: bool, magnitude: bool = False) -> Any:  # fmt: skip
-    """The pairs as the matrices that they are multiplied by."""
+    """The rotation as a matrix product of pairs."""
     import torch
 
     cos, sin = ((table if positions is None else table[positions]) for table in (cos, sin))

@@ -61,7 +61,7 @@ def _softmax(input: Any, mask: Any, scale: float, causal: bool) -> Any:
 
 
 def _gradient(grad: Any, out: Any, scale: float, causal: bool, magnitude: bool = False) -> Any:
-    if causal:  # the upper triangle is zero and not looked at
+    if causal:  # the upper triangle is zero and not read
         grad, out = grad.masked_fill(_upper(out), 0), out.masked_fill(_upper(out), 0)
     if not magnitude:
         return scale * out * (grad - (grad * out).sum(-1, keepdim=True))

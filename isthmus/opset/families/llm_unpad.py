@@ -125,7 +125,7 @@ def _gradient(grad: Any, out: Any, seq_len: list[int], heads: int, magnitude: bo
 
 def _product(a: Any, b: Any, trans_a: bool, trans_b: bool, m: Any, k: Any, n: Any, lda: Any, ldb: Any, ldc: Any,
              stride_a: Any, stride_b: Any, stride_c: Any, heads: int) -> Any:  # fmt: skip
-    """Element by element of C by their places, as BLAS has them."""
+    """Compute C element by element from the BLAS layout."""
     a, b = a.reshape(-1), b.reshape(-1)
     out = a.new_zeros(heads * sum(x * y for x, y in zip(m, n, strict=True)))
     first_a = first_b = first_c = 0

@@ -12,7 +12,7 @@ from isthmus.opset.operator import Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Case, Maker
 
-# sqrt(K) roundings happen by chance, K at worst; blocked kernels stay far below.
+# Typically sqrt(K) roundings, at worst K; blocked kernels stay far below.
 _GEMM = accumulated(32, "sums of up to a few hundred products in the compute dtype, blocked")
 
 # rows, inner, columns
@@ -27,7 +27,7 @@ _SIZES = (
 
 
 def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
-    """Left and right matrices, every one contiguous, transposed and sliced."""
+    """Left and right matrices, each contiguous, transposed and sliced."""
     for kind, (rows, inner, columns), model in _SIZES:
         if kind == "large" and m.dtype not in ("float32", "bfloat16"):
             continue
@@ -57,7 +57,7 @@ def _addmm(m: Maker) -> Iterator[Case]:
     for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1), (2, 0.5)):
         yield m.case("contiguous", m.tensor(7, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
     yield m.case("broadcast", m.tensor(7, 1), m.tensor(7, 13), m.tensor(13, 9))
-    # beta = 0 takes nothing of the first tensor, not even NaN.
+    # beta = 0 ignores the first tensor, even NaN.
     nan = m.values(np.full((7, 9), np.nan))
     yield m.case("special", nan, m.tensor(7, 13), m.tensor(13, 9), beta=0, alpha=2.0)
     yield m.case("0-dim", m.tensor(), m.tensor(7, 13), m.tensor(13, 9))

@@ -1,4 +1,4 @@
-"""Layer, group and batch normalisation, forward and backward."""
+"""Layer, group and batch normalization, forward and backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BACKWARD = accumulated(64, "two blocked sums over the row or the batch")
 
 
 def _stat(m: Maker, *shape: int, low: float, high: float) -> Array:
-    return m.tensor(*shape, low=low, high=high, dtype="float64" if m.dtype == "float64" else "float32")
+    return m.tensor(*shape, low=low, high=high, dtype=m.compute_dtype)
 
 
 def _layers(m: Maker) -> Iterator[Case]:
@@ -31,12 +31,12 @@ def _layers(m: Maker) -> Iterator[Case]:
         tensor = m.tensor(*shape, layout=layout, low=-1.7)
         yield m.case(kind, tensor, size, m.tensor(*size), m.tensor(*size), 1e-5, model=model)
     yield m.case("contiguous", m.tensor(3, 13), [13], None, None, 1e-5)
-    if m.dtype != "float64":  # in which the reference is no better
-        # A mean far from 0: E[x^2] - E[x]^2 shows.
+    if m.dtype != "float64":  # the reference is not more precise
+        # A mean far from 0 exposes E[x^2] - E[x]^2.
         yield m.case(
             "contiguous", m.tensor(3, 67, low=999, high=1001), [67], m.tensor(67), m.tensor(67), 1e-5
         )
-    # Small values: an epsilon in the wrong place shows.
+    # Small values expose a misplaced epsilon.
     yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), [13], m.tensor(13), m.tensor(13), 1e-3)
 
 
@@ -72,12 +72,12 @@ def _layer_gradients(m: Maker) -> Iterator[Case]:
         dims = tuple(range(-axes, 0))
         mean = wide.mean(dims, keepdims=True)
         scale = 1 / np.sqrt(((wide - mean) ** 2).mean(dims, keepdims=True) + 1e-5)
-        stats = [m.values(each, "float64" if m.dtype == "float64" else "float32") for each in (mean, scale)]
+        stats = [m.values(each, m.compute_dtype) for each in (mean, scale)]
         yield m.case(kind, grad, tensor, size, *stats, m.tensor(*size), m.tensor(*size), mask, model=model)
 
 
 def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitude: bool) -> Any:
-    """Gradient through a normalisation over ``dims``: scale * (g - mean(g) - hat * mean(g * hat)), g = grad * w."""
+    """Gradient through a normalization over ``dims``: scale * (g - mean(g) - hat * mean(g * hat)), g = grad * w."""
     slope = grad * weight
     if magnitude:
         slope, hat = slope.abs(), hat.abs()
@@ -164,11 +164,11 @@ def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
 
 
 def _batches(running: str = "given") -> Any:
-    """Training and evaluation over images: ``running`` statistics given, optional or not taken at all."""
+    """Training and evaluation over images, with and without ``running`` statistics."""
 
     def samples(m: Maker) -> Iterator[Case]:
         for kind, tensor, c, model in _images(m):
-            # Mixed precision keeps parameters and statistics in float32; pure half precision does not.
+            # Mixed precision has float32 parameters and statistics; pure 16-bit does not.
             stored = "float32" if m.dtype in dt.HALVES and model else m.dtype
             scale = [m.tensor(c, dtype=stored), m.tensor(c, dtype=stored)]
             stats = [m.tensor(c, low=low, high=high, dtype=stored) for low, high in ((-1, 1), (0.3, 2))]
@@ -210,7 +210,7 @@ def _stateless_size(**a: Any) -> tuple[Any, ...]:
 
 
 def _forward(name: str) -> Any:
-    """The ATen operator with the statistics that it used as its results in evaluation too, as CUDA has it."""
+    """The ATen operator, returning the used statistics in evaluation too, like CUDA."""
 
     def reference(**a: Any) -> Any:
         out, mean, scale = overload(name)(**a)
@@ -227,7 +227,7 @@ def _batch_gradients(m: Maker) -> Iterator[Case]:
     for kind, tensor, c, model in _images(m):
         wide = tensor.view.astype(np.float64)
         axes = tuple(i for i in range(wide.ndim) if i != 1)
-        kept = "float64" if m.dtype == "float64" else "float32"
+        kept = m.compute_dtype
         saved = [m.values(v, kept) for v in (wide.mean(axes), 1 / np.sqrt(wide.var(axes) + 1e-5))]
         running = [_stat(m, c, low=-1, high=1), _stat(m, c, low=0.3, high=2)]
         for train in (True, False):

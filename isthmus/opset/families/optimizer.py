@@ -38,7 +38,7 @@ def _adams(m: Maker) -> Iterator[Case]:
 
 
 def _adam(decoupled: bool, magnitude: bool = False) -> Any:
-    """Adam as its papers have it: decoupled weight decay (AdamW) or added to the gradient."""
+    """Adam as published, with decoupled weight decay (AdamW) or an L2 penalty."""
 
     def update(self: list[Any], grads: list[Any], exp_avgs: list[Any], exp_avg_sqs: list[Any],
                max_exp_avg_sqs: list[Any], state_steps: list[Any], lr: float, beta1: float, beta2: float,
@@ -128,7 +128,7 @@ def _unscales(m: Maker) -> Iterator[Case]:
         values[2, 6] = bad
         yield m.case("special", [m.tensor(5), m.values(values)], _flag(m, 0.0), _flag(m, 0.5), model="llama")
     yield m.case("contiguous", [m.tensor(5)], _flag(m, 1.0), _flag(m, 0.5))
-    if m.dtype != "float16":  # finite, though not in float16
+    if m.dtype != "float16":  # finite, but not in float16
         yield m.case("special", [m.values([1e5, -3e30, 2.0])], _flag(m, 0.0), _flag(m, 0.5))
 
 

@@ -103,13 +103,13 @@ def _modulus(self: torch.Tensor, other: Any) -> Any:
 
 def _sums(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, ANY)(m)
-    # A power of two in halves: whether the product is rounded to the half before the sum is left open.
+    # A power of two for 16-bit floats: rounding the product before the sum is optional.
     yield from elementwise(ANY, ANY, special=False, alpha=-2 if m.dtype in dt.HALVES else 3)(m)
     yield m.case("contiguous", m.tensor(3, 29), m.tensor(3, 29), alpha=2)
 
 
 def _nonzero_pair(rounding_mode: Any = ()) -> Any:
-    """Pairs whose second tensor has no integer zero, which division leaves undefined."""
+    """Pairs without integer zeros in the divisor, where the result is undefined."""
     extra = {} if rounding_mode == () else {"rounding_mode": rounding_mode}
 
     def samples(m: Maker) -> Iterator[Case]:
@@ -121,7 +121,7 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
             sign = 1 if m.kind_of_dtype == "uint" else m.integers(*shape, high=2).view * 2 - 1
             b = m.values(m.integers(*shape, low=1, high=6).view * sign)
             if m.is_float:
-                # Quotients away from whole numbers, where a rounding of the quotient would decide.
+                # Quotients away from whole numbers, where rounding would decide.
                 b = m.tensor(*shape, low=0.3, high=3.1)
                 whole = m.integers(*a.shape, low=-7, high=7).view
                 a = m.values((whole + m.tensor(*a.shape, low=0.15, high=0.85, dtype="float64").view)
@@ -135,7 +135,7 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
             yield m.case(
                 "contiguous", m.values([1000, 2040, 777, 3000]), m.values([2.9, 0.7, -1.9, 0.31]), **extra
             )
-        if m.dtype == "int64":  # no way by float64
+        if m.dtype == "int64":  # not computed via float64
             large = [2**53 + 1, -(2**53) - 1, 2**62 + 3, -(2**62) - 3]
             yield m.case("special", m.values(large), m.values([1, 3, 7, -5]), **extra)
 

@@ -50,10 +50,10 @@ def _pools(three: bool = False, distinct: bool = False) -> Any:
             yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *apart)
             wide = [_deep(each, three) for each in ([5, 4], [1, 1], [2, 2])]
             yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *wide)
-            # The padding is never the largest, and of equal elements the first is.
+            # Padding is never the maximum; of equal elements the first counts.
             lowest = np.full(_inputs(m, three)[0][2], -np.inf)
             yield m.case("special", m.values(lowest), *wide)
-        else:  # the padding does not count; then a divisor in place of the window's size
+        else:  # without padding in the count; then with a divisor_override
             for counted, divisor in ((False, None), (True, 5)):
                 window = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 1])]
                 yield m.case(
@@ -84,7 +84,7 @@ def _max_gradients(m: Maker) -> Iterator[Case]:
 
 
 def _maxima(values: np.ndarray[Any, Any], kernel: list[int], stride: list[int], pad: list[int]) -> Any:
-    """Flat index of the largest element of each window."""
+    """Flat index of the maximum of each window."""
     height, width = values.shape[2:]
     rows, columns = windows((height, width), kernel, stride, pad)
     found = np.zeros((*values.shape[:2], rows, columns), np.int64)

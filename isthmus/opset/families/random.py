@@ -1,5 +1,5 @@
-"""Random numbers. There is no right value: a case states the law that the result must follow, and that one seed
-gives one result and another seed another."""
+"""Random numbers. A case specifies the distribution of the result instead of values; equal seeds give equal results,
+other seeds other results."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _each_law(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
-    """Of a constant input: 0 with probability p, else the constant over 1 - p. Evaluation drops nothing."""
+    """Dropout of a constant: 0 with probability p, else the constant / (1 - p). No dropout in evaluation."""
     p, storage = a["p"] if a["train"] else 0.0, a["input"].storage
     value = float(storage[0]) if storage.size else 1.0
     scaled = value / (1 - p) if p < 1 else 0.0

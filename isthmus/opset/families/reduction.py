@@ -25,7 +25,7 @@ _DIMS: tuple[Any, ...] = ((-1,), (0, 2), (1,), [])
 
 
 def _inputs(m: Maker, low: float = -2.7, high: float = 3.1) -> Iterator[tuple[str, Array, str]]:
-    """(kind, tensor, model) of three dimensions, and large, strided and empty ones."""
+    """(kind, tensor, model): three-dimensional, large, strided and empty tensors."""
     span: dict[str, Any] = {"low": low, "high": high}
     yield "contiguous", m.tensor(3, 17, 35, **span), "llama"
     yield "strided", m.tensor(3, 17, 13, layout="transposed", **span), "bert"
@@ -36,7 +36,7 @@ def _inputs(m: Maker, low: float = -2.7, high: float = 3.1) -> Iterator[tuple[st
 
 
 def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others: Any) -> Any:
-    """Reductions over one dimension, or several if the operator can."""
+    """Reductions over one dimension, or several if supported."""
 
     def samples(m: Maker) -> Iterator[Case]:
         for i in range(4):
@@ -55,7 +55,7 @@ def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others
 
 
 def _distinct_over_dims(m: Maker) -> Iterator[Case]:
-    """For operators that give an index: no ties."""
+    """Samples without ties, for operators that return an index."""
     for dim in (0, 1, -1):
         yield m.case("contiguous", m.distinct(3, 5, 7), dim, keepdim=dim == 1, model="qwen_moe")
         yield m.case("strided", m.distinct(3, 5, 7, layout="transposed"), dim)
@@ -69,12 +69,12 @@ def _distinct_over_dims(m: Maker) -> Iterator[Case]:
 
 
 def _ties(m: Maker) -> Array:
-    """Rows whose largest and smallest values come several times: the first counts."""
+    """Rows with ties in maximum and minimum; the first index counts."""
     return m.values(m.integers(5, 23, high=4).view, m.dtype)
 
 
 def _close(m: Maker) -> Array:
-    """Neighbours in the dtype: what is computed in a narrower one sees ties."""
+    """Adjacent values of the dtype, which are ties in a narrower dtype."""
     import ml_dtypes
 
     eps = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).eps)
@@ -175,7 +175,7 @@ def _flags(dims: Any) -> Any:
             kind = "contiguous" if layout == "contiguous" else "strided"
             for dim in dims:
                 yield m.case(kind, m.values(flags if m.dtype == "bool" else flags * 2, layout=layout), *dim)
-        if m.is_float:  # true: NaN, and what is 0 in a narrower dtype
+        if m.is_float:  # True: NaN, and values that are 0 in a narrower dtype
             least = {"float64": 1e-300, "float32": 1e-44}.get(m.dtype, 1e-6)
             for odd in (least, float("nan")):
                 for row in ([0.0, 0.0, odd], [odd, odd, odd], [odd, odd, 0.0]):
@@ -188,7 +188,7 @@ def _flags(dims: Any) -> Any:
 
 
 def _at_zero(dims: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same dimension arguments for a tensor without dimensions."""
+    """The dimension arguments for a 0-dim tensor."""
     return tuple([0] if isinstance(item, list) else 0 for item in dims)
 
 

@@ -28,7 +28,7 @@ def _copies(m: Maker) -> Iterator[Case]:
 
 
 def _conversions(m: Maker) -> Iterator[Case]:
-    """From every other dtype to the one tested; floats that an integer cannot hold are left out."""
+    """Conversions from every other dtype; without floats that overflow integers."""
     for source in dt.ALL:
         if source == m.dtype:
             continue
@@ -69,7 +69,7 @@ def _choices(m: Maker) -> Iterator[Case]:
 
 
 def _fills(m: Maker) -> Iterator[Case]:
-    """Masked fills by a number, the lowest one of the dtype among them."""
+    """Masked fills by numbers, including the minimum of the dtype."""
     import ml_dtypes
 
     value: Any = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).min) if m.is_float else 3

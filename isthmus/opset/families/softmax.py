@@ -1,4 +1,4 @@
-"""Softmax and its derivative, plain and logarithmic, and attention that is built on it."""
+"""Softmax and log-softmax with their gradients, and attention."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _attention(m: Maker) -> Iterator[Case]:
         query = m.tensor(2, heads, length, width)
         rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
         yield m.case("contiguous", query, *rest, 0.0, causal, model=model)
-    lanes = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
-    yield m.case("strided", *lanes, 0.0, True, model="llama")
+    heads_first = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
+    yield m.case("strided", *heads_first, 0.0, True, model="llama")
     masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]
     yield m.case("broadcast", *masked, 0.0, False, attn_mask=m.tensor(2, 1, 9, 9), scale=0.21, model="bert")
 
@@ -145,7 +145,7 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
         top = scores.max(-1, keepdims=True)
         power = np.exp(scores - top)
         total = power.sum(-1, keepdims=True)
-        sums = m.values((np.log(total) + top)[..., 0], "float64" if m.dtype == "float64" else "float32")
+        sums = m.values((np.log(total) + top)[..., 0], m.compute_dtype)
         out = m.values(power / total @ wide[2], layout=layout)
         yield m.case(kind, grad, query, key, value, out, sums, 0.0, causal, model=model)
 
@@ -187,7 +187,7 @@ OPERATORS: list[Operator] = [
        magnitude=_log_gradient),
     op("_scaled_dot_product_flash_attention_for_cpu", dt.FLOATS, "(query.shape, query.shape[:3])",
        "(query.dtype, accumulator(query))", _attention, _ATTENTION, reference=_attention_reference,
-       magnitude=_attention_size, strided=False, special=()),  # what is masked may be skipped
+       magnitude=_attention_size, strided=False, special=()),  # masked elements may be skipped
     op("_scaled_dot_product_flash_attention_for_cpu_backward", dt.FLOATS, "(query.shape, key.shape, value.shape)",
        "(query.dtype, query.dtype, query.dtype)", _attention_gradients, _ATTENTION, reference=_attention_gradient,
        magnitude=_attention_gradient_size, strided=False, special=()),

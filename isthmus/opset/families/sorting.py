@@ -1,5 +1,4 @@
-"""Sorting and the largest elements. Ties: sort with ``stable`` keeps their order; else any order is right, so that
-samples have none."""
+"""Sorting and topk. Only a stable sort defines the order of ties, so other samples have none."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def _stable(m: Maker) -> Iterator[Case]:
     if m.is_float:
         import ml_dtypes
 
-        eps = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).eps)  # neighbours are no ties
+        eps = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).eps)  # adjacent floats are not ties
         close = m.values([1 + eps, 1.0, 1 + 2 * eps, 1 - eps])
         yield m.case("contiguous", close, stable=True, dim=0, descending=False)
         special = m.values([1.0, float("nan"), float("-inf"), 0.0, float("inf"), float("nan"), -2.0])
@@ -54,7 +53,7 @@ def _tops(m: Maker) -> Iterator[Case]:
 _SAME = ("(self.shape, self.shape)", '(self.dtype, "int64")')
 
 OPERATORS: list[Operator] = [
-    op("sort", dt.NUMBERS, *_SAME, _sorts, special=()),  # the order of ties is open
+    op("sort", dt.NUMBERS, *_SAME, _sorts, special=()),  # the order of ties is undefined
     op("sort.stable", dt.NUMBERS, *_SAME, _stable),
     op(
         "topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops, special=()

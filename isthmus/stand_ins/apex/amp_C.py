@@ -1,4 +1,4 @@
-"""apex's operators over lists of tensors, as far as gradients are clipped and copied by them."""
+"""apex's operators over lists of tensors that are used to clip and copy gradients."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Lists = list[list[torch.Tensor]]
 def multi_tensor_l2norm(
     chunk_size: int, noop_flag_buffer: torch.Tensor, tensor_lists: Lists, per_parameter: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Norm of all tensors as one vector.
+    """Norm of all tensors, taken as one vector.
 
     Args:
-        chunk_size: not needed here.
-        noop_flag_buffer: not written to: a norm that is not finite shows itself.
+        chunk_size: ignored.
+        noop_flag_buffer: not written; the norm itself is not finite.
         tensor_lists: one list.
-        per_parameter: give the norm of each tensor too.
+        per_parameter: also return the norm of each tensor.
 
     Returns:
-        (float32 [1], float32 [number of tensors], or [0] unless ``per_parameter``).
+        (float32 [1], float32 [number of tensors]; the latter [0] without ``per_parameter``).
     """
     tensors = tensor_lists[0]
     if not tensors:
@@ -33,12 +33,12 @@ def multi_tensor_l2norm(
 def multi_tensor_scale(
     chunk_size: int, noop_flag_buffer: torch.Tensor, tensor_lists: Lists, scale: float | torch.Tensor
 ) -> None:
-    """Write ``scale`` times each tensor of the first list into that of the second; dtypes may differ.
+    """Write ``scale`` times each tensor of the first list to the second list; dtypes may differ.
 
     Args:
-        chunk_size: not needed here.
-        noop_flag_buffer: becomes 1 if a tensor has an element that is not finite.
-        tensor_lists: (read, written); the same list is scaled in place.
+        chunk_size: ignored.
+        noop_flag_buffer: set to 1 if an element is not finite.
+        tensor_lists: (inputs, outputs); may be the same list.
         scale: factor.
     """
     read, written = tensor_lists

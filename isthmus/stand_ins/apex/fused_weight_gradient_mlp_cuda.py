@@ -1,4 +1,4 @@
-"""apex's gradient of a linear layer's weight, added to what is there."""
+"""apex's accumulation of the weight gradient of a linear layer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ def wgrad_gemm_accum_fp32(input: torch.Tensor, d_output: torch.Tensor, d_weight:
     """Add ``d_output.T @ input`` to the gradient of the weight, computed in the gradient's dtype.
 
     Args:
-        input: [..., features in].
-        d_output: [..., features out].
-        d_weight: [features out, features in], written in place.
+        input: [..., in features].
+        d_output: [..., out features].
+        d_weight: [out features, in features], updated in place.
     """
     rows, columns = (each.flatten(0, -2).to(d_weight.dtype) for each in (d_output, input))
     d_weight.addmm_(rows.t(), columns)

@@ -1,1 +1,1 @@
-"""The folder that stands on the module search path when flash_attn is provided."""
+"""Folder added to the module search path to provide flash_attn."""

@@ -1,1 +1,1 @@
-"""The folder that stands on the module search path when Transformer Engine is provided to Megatron."""
+"""Folder added to the module search path to provide Transformer Engine to Megatron."""

@@ -1,4 +1,4 @@
-"""The parts of NVIDIA apex (https://github.com/NVIDIA/apex) that training frameworks use, by :mod:`isthmus.ops`."""
+"""Parts of NVIDIA apex (https://github.com/NVIDIA/apex), implemented by :mod:`isthmus.ops`."""
 
 from . import multi_tensor_apply, normalization, optimizers
 

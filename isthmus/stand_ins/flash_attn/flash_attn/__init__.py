@@ -1,4 +1,4 @@
-"""The functions of flash-attn 2 (https://github.com/Dao-AILab/flash-attention) by those of :mod:`isthmus.ops`."""
+"""The functions of flash-attn 2 (https://github.com/Dao-AILab/flash-attention), implemented by :mod:`isthmus.ops`."""
 
 from isthmus.ops.flash_attn import (
     flash_attn_func,

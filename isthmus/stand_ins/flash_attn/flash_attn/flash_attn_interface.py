@@ -1,4 +1,4 @@
-"""The module that flash-attn's functions are defined in."""
+"""flash-attn's functions, under the name of their module."""
 
 from . import (
     flash_attn_func,

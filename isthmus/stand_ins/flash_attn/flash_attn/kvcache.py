@@ -1,4 +1,4 @@
-"""Attention over a cache of keys and values, as decoding calls it."""
+"""Attention over a cache of keys and values, for decoding."""
 
 from __future__ import annotations
 
@@ -31,46 +31,48 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> _Out:
-    """Attention of new queries over cached keys, sequence by sequence; new keys and values are put in first.
+    """Attention of new queries over cached keys; new keys and values are added to the cache first.
 
     Args:
         q: [batch, queries, heads, features].
-        k_cache: [batch of the cache, longest, key heads, features]; with ``block_table`` [blocks, block, ...].
+        k_cache: [cache batch, capacity, key heads, features]; with ``block_table`` [blocks, block, ...].
         v_cache: like ``k_cache``.
-        k: [batch, new, key heads, features], written to the cache in place behind what is there; or None.
+        k: [batch, new, key heads, features], appended to the cache in place; or None.
         v: like ``k``.
-        rotary_cos: [rows, rotary size / 2]; turns ``q`` and ``k`` by their positions in the cache.
+        rotary_cos: [rows, rotary size / 2]; rotates ``q`` and ``k`` by their positions in the cache.
         rotary_sin: like ``rotary_cos``.
-        cache_seqlens: keys in the cache, one for all or [batch]; None is all of the cache.
-        cache_batch_idx: [batch], which sequence of the cache each is.
-        cache_leftpad: [batch], keys at the beginning that do not count.
-        block_table: [batch, most blocks], the blocks of each sequence.
-        softmax_scale: of the products; None is ``1 / sqrt(features)``.
-        causal: a query sees the keys up to its own, the last being beside the last key.
-        window_size: keys seen (before, after) a query's own; -1 is all.
-        softcap: scores are ``softcap * tanh(scores / softcap)``; 0 is none.
-        rotary_interleaved: pairs are neighbours, otherwise halves apart.
+        cache_seqlens: number of cached keys, one for all or [batch]; None is the capacity.
+        cache_batch_idx: [batch], index of each sequence in the cache.
+        cache_leftpad: [batch], number of leading keys to ignore.
+        block_table: [batch, maximum blocks], blocks of each sequence.
+        softmax_scale: factor of the scores; None is ``1 / sqrt(features)``.
+        causal: hide the keys after a query's position; the last query is aligned with the last key.
+        window_size: visible keys (before, after) a query's position; -1 is all.
+        softcap: scores become ``softcap * tanh(scores / softcap)``; 0 disables it.
+        rotary_interleaved: pairs are adjacent elements; otherwise i and ``i + size / 2``.
         alibi_slopes: [heads] or [batch, heads].
-        num_splits: how a GPU would divide the keys; it changes no result.
+        num_splits: ignored.
         return_softmax_lse: return ``(out, log-sum-exp [batch, heads, queries])``.
 
     Returns:
         [batch, queries, heads, features].
 
     Raises:
-        ValueError: arguments that exclude each other, or new keys that the cache has no room for.
+        ValueError: incompatible arguments, or new keys exceed the capacity of the cache.
     """
     if block_table is not None and (cache_batch_idx is not None or cache_leftpad is not None):
-        raise ValueError("flash_attn_with_kvcache: block_table excludes cache_batch_idx and cache_leftpad")
+        raise ValueError(
+            "flash_attn_with_kvcache: block_table cannot be combined with cache_batch_idx or cache_leftpad"
+        )
     if (k is None) != (v is None):
-        raise ValueError("flash_attn_with_kvcache: k and v must be given both or neither")
+        raise ValueError("flash_attn_with_kvcache: pass both k and v, or neither")
     batch, new = q.shape[0], 0 if k is None else k.shape[1]
     held = _held(cache_seqlens, batch, _longest(k_cache, block_table))
     if rotary_cos is not None and rotary_sin is not None:
         where = torch.tensor(held, device=q.device)
         if k is not None:
             k = apply_rotary_emb(k, rotary_cos, rotary_sin, rotary_interleaved, False, where)
-        q = _turned_queries(
+        q = _rotated_queries(
             q, rotary_cos, rotary_sin, rotary_interleaved, where, causal or window_size != (-1, -1)
         )
     outs, sums = [], []
@@ -101,7 +103,7 @@ def _held(lengths: int | torch.Tensor | None, batch: int, longest: int) -> list[
     return [lengths] * batch if isinstance(lengths, int) else [int(each) for each in lengths.tolist()]
 
 
-def _turned_queries(
+def _rotated_queries(
     q: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
@@ -109,7 +111,7 @@ def _turned_queries(
     where: torch.Tensor,
     ordered: bool,
 ) -> torch.Tensor:
-    """Queries are at the positions behind the cache; all at its end where their order does not count."""
+    """Rotate queries by the positions after the cache; all by the first if their order is irrelevant."""
     if ordered:
         return apply_rotary_emb(q, cos, sin, interleaved, False, where)
     rows = q.flatten(0, 1).unsqueeze(1)
@@ -119,11 +121,11 @@ def _turned_queries(
 
 
 def _rows(cache: torch.Tensor, table: torch.Tensor | None, i: int, place: int, total: int) -> torch.Tensor:
-    """Numbers of the rows of a sequence's keys in the flattened cache."""
+    """Row indices of a sequence's keys in the flattened cache."""
     size, longest = cache.shape[1], _longest(cache, table)
     if total > longest:
         raise ValueError(
-            f"flash_attn_with_kvcache: sequence {i} would have {total} keys and the cache holds {longest}"
+            f"flash_attn_with_kvcache: sequence {i} would have {total} keys, but the cache holds {longest}"
         )
     order = torch.arange(total, device=cache.device)
     if table is None:

@@ -1,8 +1,8 @@
 """Transformer Engine's layers for Megatron on any accelerator, in PyTorch: linear layers, norms and attention.
 
-They stand in where Transformer Engine is absent, so that ``--transformer-impl transformer_engine`` (the default)
-and checkpoints of such models work. Megatron asks by the version what it may use; this one is the last before the
-fusible operations. FP8 is refused.
+They replace a missing Transformer Engine, so that ``--transformer-impl transformer_engine`` (the default) and
+checkpoints of such models work. Megatron selects features by the version; this is the last one before fusible
+operations. FP8 is not supported.
 """
 
 from __future__ import annotations

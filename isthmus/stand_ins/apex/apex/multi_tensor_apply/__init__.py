@@ -1,4 +1,4 @@
-"""How apex calls an operator over lists of tensors."""
+"""apex's caller of operators over lists of tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class MultiTensorApply:
     """Calls ``op(chunk_size, noop_flag_buffer, tensor_lists, *args)``.
 
     Args:
-        chunk_size: elements that a GPU would take at once; the operators choose for themselves.
+        chunk_size: passed to the operators, which ignore it.
     """
 
     available = True
@@ -19,7 +19,7 @@ class MultiTensorApply:
         self.chunk_size = chunk_size
 
     def __call__(self, op: Callable[..., Any], noop_flag_buffer: Any, tensor_lists: Any, *args: Any) -> Any:
-        """What the operator returns."""
+        """Call the operator and return its result."""
         return op(self.chunk_size, noop_flag_buffer, tensor_lists, *args)
 
 

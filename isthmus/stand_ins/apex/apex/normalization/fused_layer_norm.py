@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm with apex's names and arguments."""
+"""apex's LayerNorm and RMSNorm."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops.norm import rms_norm
+from isthmus.ops.operators import compute_dtype
 
 Shape = int | Sequence[int]
 
@@ -20,13 +21,13 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
 
 
 class _FromOutput(torch.autograd.Function):
-    """A norm that keeps its output for the backward in place of its input, which the layer before may give up."""
+    """A norm that saves its output instead of its input for the backward."""
 
     @staticmethod
     def forward(
         ctx: Any, input: Any, weight: Any, bias: Any, shape: tuple[int, ...], eps: float, rms: bool
     ) -> Any:
-        wide, dims = input.to(_wide(input)), tuple(range(-len(shape), 0))
+        wide, dims = input.to(compute_dtype(input)), tuple(range(-len(shape), 0))
         centred = wide if rms else wide - wide.mean(dims, keepdim=True)
         rstd = (centred.square().mean(dims, keepdim=True) + eps).rsqrt()
         out = centred * rstd
@@ -48,17 +49,13 @@ class _FromOutput(torch.autograd.Function):
         if weight is not None:
             wide = weight.to(rstd.dtype)
             tiny = torch.where(wide < 0, -ctx.eps, ctx.eps).to(rstd.dtype)
-            hat = hat / torch.where(wide.abs() < ctx.eps, tiny, wide)  # as apex divides by weights near 0
+            hat = hat / torch.where(wide.abs() < ctx.eps, tiny, wide)  # like apex, for weights near 0
             dw = _summed(slope * hat, weight)
             slope = slope * wide
         dx = slope - hat * (slope * hat).mean(dims, keepdim=True)
         if not ctx.rms:
             dx = dx - slope.mean(dims, keepdim=True)
         return (dx * rstd).to(ctx.dtype), dw, db, None, None, None
-
-
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def _summed(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -79,9 +76,9 @@ def fused_layer_norm_affine(
         input: [..., *normalized_shape].
         weight: [*normalized_shape], or None.
         bias: like ``weight``.
-        normalized_shape: what is normalised over.
+        normalized_shape: the normalized dimensions.
         eps: added to the variance.
-        memory_efficient: keep the output for the backward in place of the input.
+        memory_efficient: save the output instead of the input for the backward.
 
     Returns:
         A tensor like ``input``.
@@ -99,7 +96,7 @@ def fused_rms_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> torch.Tensor:
-    """RMSNorm over the last dimensions; the arguments are those of :func:`fused_layer_norm_affine`."""
+    """RMSNorm over the last dimensions; arguments as :func:`fused_layer_norm_affine`."""
     shape = _sizes(normalized_shape)
     if memory_efficient:
         out = _FromOutput.apply(input, weight, None, shape, eps, True)
@@ -131,7 +128,7 @@ def mixed_dtype_fused_layer_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> torch.Tensor:
-    """:func:`fused_layer_norm_affine` of an input of another dtype; the result is of the weight's."""
+    """:func:`fused_layer_norm_affine` whose result has the weight's dtype."""
     if memory_efficient:
         return _FromOutput.apply(input, weight, bias, _sizes(normalized_shape), eps, False)
     return fused_layer_norm_affine(input.to(weight.dtype), weight, bias, normalized_shape, eps)
@@ -144,14 +141,14 @@ def mixed_dtype_fused_rms_norm_affine(
     eps: float = 1e-6,
     memory_efficient: bool = False,
 ) -> torch.Tensor:
-    """:func:`fused_rms_norm_affine` of an input of another dtype; the result is of the weight's."""
+    """:func:`fused_rms_norm_affine` whose result has the weight's dtype."""
     if memory_efficient:
         return _FromOutput.apply(input, weight, None, _sizes(normalized_shape), eps, True)
     return fused_rms_norm_affine(input.to(weight.dtype), weight, normalized_shape, eps)
 
 
 class FusedLayerNormAffineFunction:
-    """For callers of ``apply`` who read the arguments of ``forward``, as Megatron-LM does."""
+    """For callers of ``apply`` that inspect the arguments of ``forward``, such as Megatron-LM."""
 
     @staticmethod
     def forward(
@@ -163,12 +160,12 @@ class FusedLayerNormAffineFunction:
         eps: float,
         memory_efficient: bool = False,
     ) -> Any:
-        """As :func:`fused_layer_norm_affine`, in which ``apply`` ends."""
+        """:func:`fused_layer_norm_affine`."""
         return fused_layer_norm_affine(input, weight, bias, normalized_shape, eps, memory_efficient)
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """:func:`fused_layer_norm_affine`, which autograd follows by itself."""
+        """:func:`fused_layer_norm_affine`."""
         return fused_layer_norm_affine(*args, **kwargs)
 
 
@@ -191,7 +188,7 @@ class _Norm(nn.Module):
             self.weight = nn.Parameter(torch.ones(self.normalized_shape, device=device, dtype=dtype))
 
     def reset_parameters(self) -> None:
-        """The weight is 1 and the bias 0."""
+        """Set the weight to 1 and the bias to 0."""
         for name, each in self.named_parameters():
             nn.init.ones_(each) if name == "weight" else nn.init.zeros_(each)
 
@@ -206,8 +203,8 @@ class FusedLayerNorm(_Norm):
     Args:
         normalized_shape: the last dimensions of the input.
         eps: added to the variance.
-        elementwise_affine: whether there are weight and bias.
-        memory_efficient: keep the output for the backward in place of the input.
+        elementwise_affine: whether to have weight and bias.
+        memory_efficient: save the output instead of the input for the backward.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -215,37 +212,37 @@ class FusedLayerNorm(_Norm):
         self.bias: Any = nn.Parameter(torch.zeros_like(self.weight)) if self.elementwise_affine else None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """A tensor like the input."""
+        """Normalize the input."""
         return fused_layer_norm_affine(
             input, self.weight, self.bias, self.normalized_shape, self.eps, self.memory_efficient
         )
 
 
 class FusedRMSNorm(_Norm):
-    """RMSNorm with apex's arguments, which are those of :class:`FusedLayerNorm`."""
+    """RMSNorm with the arguments of :class:`FusedLayerNorm`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """A tensor like the input."""
+        """Normalize the input."""
         return fused_rms_norm_affine(
             input, self.weight, self.normalized_shape, self.eps, self.memory_efficient
         )
 
 
 class MixedFusedLayerNorm(FusedLayerNorm):
-    """LayerNorm whose result is of the weight's dtype."""
+    """LayerNorm whose result has the weight's dtype."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """A tensor of the input's shape."""
+        """Normalize the input; the result has the weight's dtype."""
         return mixed_dtype_fused_layer_norm_affine(
             input, self.weight, self.bias, self.normalized_shape, self.eps, self.memory_efficient
         )
 
 
 class MixedFusedRMSNorm(FusedRMSNorm):
-    """RMSNorm whose result is of the weight's dtype."""
+    """RMSNorm whose result has the weight's dtype."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """A tensor of the input's shape."""
+        """Normalize the input; the result has the weight's dtype."""
         return mixed_dtype_fused_rms_norm_affine(
             input, self.weight, self.normalized_shape, self.eps, self.memory_efficient
         )

@@ -11,20 +11,20 @@ from isthmus.ops.optimizer import adamw_
 
 
 class FusedAdam(torch.optim.Optimizer):
-    """apex's FusedAdam by :func:`isthmus.ops.adamw_`: the step counts once for a group, the state is float32.
+    """apex's FusedAdam by :func:`isthmus.ops.adamw_`; one step counter per group, state in float32.
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate.
-        bias_correction: divide the running means by what they lack at the beginning.
-        betas: decay of the means of the gradient and of its square.
-        eps: added to the root.
-        adam_w_mode: decoupled weight decay; False adds it to the gradient.
-        weight_decay: factor.
-        amsgrad: apex refuses it; here it is served.
-        set_grad_none: ``zero_grad()`` removes the gradients.
-        capturable: for CUDA graphs; the step is a number all the same.
-        master_weights: keep float32 values of parameters in halves in the state, as ``master_param``.
+        bias_correction: correct the bias of the running means.
+        betas: decay of the running means of the gradient and of its square.
+        eps: added to the square root.
+        adam_w_mode: decoupled weight decay; False is an L2 penalty.
+        weight_decay: coefficient.
+        amsgrad: supported, unlike in apex.
+        set_grad_none: ``zero_grad()`` sets gradients to None.
+        capturable: ignored.
+        master_weights: keep float32 master weights in the state, as ``master_param``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FusedAdam(torch.optim.Optimizer):
         self.set_grad_none, self.capturable, self.master_weights = set_grad_none, capturable, master_weights
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
-        """Clear the gradients; None asks ``set_grad_none``."""
+        """Clear the gradients; the default is ``set_grad_none``."""
         super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
 
     @torch.no_grad()
@@ -58,10 +58,10 @@ class FusedAdam(torch.optim.Optimizer):
         self, closure: Callable[[], Any] | None = None, grads: Any = None, output_params: Any = None,
         scale: Any = None, grad_norms: Any = None, grad_scaler: Any = None,
     ) -> Any:  # fmt: skip
-        """Take a step; the arguments after the closure are apex's former ones.
+        """Perform one step; the other arguments are apex's deprecated ones.
 
         Raises:
-            RuntimeError: one of those is given.
+            RuntimeError: a deprecated argument is given.
         """
         if any(each is not None for each in (grads, output_params, scale, grad_norms, grad_scaler)):
             raise RuntimeError(
@@ -79,7 +79,7 @@ class FusedAdam(torch.optim.Optimizer):
     def _update(self, group: dict[str, Any], params: list[torch.Tensor]) -> None:
         states = [self._state(each, group["amsgrad"]) for each in params]
         count = float(group.get("step", 0))
-        # The bias corrections of a step without end are 1.
+        # At an infinite step the bias corrections are 1.
         start = count if group["bias_correction"] else float("inf")
         group["step"] = int(count) + 1
         adamw_(
@@ -109,7 +109,7 @@ class FusedAdam(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; what is kept in float32 is not rounded to the parameter's dtype."""
+        """Load a state without rounding float32 values to the parameter's dtype."""
         super().load_state_dict(state_dict)
         ids = (each for group in state_dict["param_groups"] for each in group["params"])
         params = (each for group in self.param_groups for each in group["params"])

@@ -13,13 +13,13 @@ class FusedSGD(torch.optim.SGD):
     Args:
         params: parameters, or groups of them.
         lr: learning rate.
-        momentum: factor of the update before.
-        dampening: share of the gradient that does not enter the momentum.
-        weight_decay: added to the gradient.
+        momentum: momentum factor.
+        dampening: dampening of the momentum.
+        weight_decay: L2 penalty.
         nesterov: Nesterov's momentum.
-        wd_after_momentum: not served.
-        materialize_master_grads: apex's amp asks for it; without that it means nothing.
-        set_grad_none: ``zero_grad()`` removes the gradients.
+        wd_after_momentum: not supported.
+        materialize_master_grads: ignored.
+        set_grad_none: ``zero_grad()`` sets gradients to None.
 
     Raises:
         NotImplementedError: ``wd_after_momentum``.
@@ -38,10 +38,10 @@ class FusedSGD(torch.optim.SGD):
         set_grad_none: bool = False,
     ) -> None:
         if wd_after_momentum:
-            raise NotImplementedError("FusedSGD: wd_after_momentum=True is not supported here; leave it out")
+            raise NotImplementedError("FusedSGD: wd_after_momentum=True is not supported; omit it")
         super().__init__(params, lr, momentum, dampening, weight_decay, nesterov)
         self.set_grad_none = set_grad_none
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
-        """Clear the gradients; None asks ``set_grad_none``."""
+        """Clear the gradients; the default is ``set_grad_none``."""
         super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)

@@ -8,17 +8,17 @@ from isthmus import ops
 
 
 class CrossEntropyLoss(ops.CrossEntropyLoss):
-    """:class:`isthmus.ops.CrossEntropyLoss` with flash-attn's arguments, in its order.
+    """:class:`isthmus.ops.CrossEntropyLoss` with flash-attn's order of arguments.
 
     Args:
-        ignore_index: a target whose row has no loss and no gradient.
+        ignore_index: rows with this target have no loss and no gradient.
         reduction: "mean", "sum" or "none".
-        label_smoothing: share of the target that is spread over all classes.
+        label_smoothing: probability mass spread over all classes.
         logit_scale: factor of the logits.
-        lse_square_scale: factor of the square of the log-sum-exp in the loss.
-        inplace_backward: the gradient is written over the logits.
-        process_group: of a vocabulary in parts, which is not supported.
-        return_z_loss: return the part of the loss that ``lse_square_scale`` makes too.
+        lse_square_scale: factor of the squared log-sum-exp in the loss.
+        inplace_backward: write the gradient over the logits.
+        process_group: for a vocabulary-parallel loss; not supported.
+        return_z_loss: also return the z-loss.
 
     Raises:
         NotImplementedError: ``process_group`` is given.
@@ -37,8 +37,8 @@ class CrossEntropyLoss(ops.CrossEntropyLoss):
     ) -> None:
         if process_group is not None:
             raise NotImplementedError(
-                "CrossEntropyLoss: process_group is given, and a vocabulary in parts is not supported here; "
-                "gather the logits and leave process_group out"
+                "CrossEntropyLoss: process_group is given, but a vocabulary-parallel loss is not supported; "
+                "gather the logits and omit process_group"
             )
         super().__init__(
             ignore_index, reduction, label_smoothing, logit_scale, None, lse_square_scale, inplace_backward,

@@ -1,1 +1,1 @@
-"""flash-attn's modules, as far as they are attention alone."""
+"""flash-attn's attention modules."""

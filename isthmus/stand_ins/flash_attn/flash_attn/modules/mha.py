@@ -1,32 +1,26 @@
-"""Attention over what a layer has projected, packed or padded, as modules."""
+"""flash-attn's attention modules, for packed projections."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import nn
 
-from .. import (
-    flash_attn_kvpacked_func,
-    flash_attn_qkvpacked_func,
-    flash_attn_varlen_kvpacked_func,
-    flash_attn_varlen_qkvpacked_func,
-)
+from isthmus.ops.flash_attn import FlashCrossAttention
+
+from .. import flash_attn_qkvpacked_func, flash_attn_varlen_qkvpacked_func
 
 __all__ = ["FlashCrossAttention", "FlashSelfAttention"]
 
 
-class _Attention(nn.Module):
-    """What both have.
+class FlashSelfAttention(FlashCrossAttention):
+    """Self-attention of a packed projection.
 
     Args:
-        causal: mask what lies ahead, unless the call says otherwise.
-        softmax_scale: factor of the products; None is ``1 / sqrt(features)``.
-        attention_dropout: probability, in training only.
-        window_size: (left, right) of the sliding window; -1 is no limit.
+        causal: hide the keys after a query's position, unless the call overrides it.
+        softmax_scale: factor of the scores; None is ``1 / sqrt(features)``.
+        attention_dropout: dropout probability in training.
+        window_size: visible keys (before, after) a query's position; -1 is all.
         alibi_slopes: float32, [heads] or [batch, heads].
-        deterministic: no effect: it always is.
+        deterministic: ignored; the backward pass is always deterministic.
     """
 
     def __init__(
@@ -38,28 +32,9 @@ class _Attention(nn.Module):
         alibi_slopes: torch.Tensor | None = None,
         deterministic: bool = False,
     ) -> None:
-        super().__init__()
-        self.causal = causal
-        self.softmax_scale = softmax_scale
-        self.drop = nn.Dropout(attention_dropout)
-        self.register_buffer("alibi_slopes", alibi_slopes, persistent=False)
-        self.window_size = window_size
-        self.deterministic = deterministic
+        super().__init__(causal, softmax_scale, attention_dropout, alibi_slopes, window_size, deterministic)
 
-    def _options(self, causal: bool | None) -> dict[str, Any]:
-        return {
-            "dropout_p": self.drop.p if self.training else 0.0,
-            "softmax_scale": self.softmax_scale,
-            "causal": self.causal if causal is None else causal,
-            "window_size": self.window_size,
-            "alibi_slopes": self.alibi_slopes,
-        }
-
-
-class FlashSelfAttention(_Attention):
-    """Attention of a sequence with itself."""
-
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         qkv: torch.Tensor,
         causal: bool | None = None,
@@ -70,69 +45,25 @@ class FlashSelfAttention(_Attention):
 
         Args:
             qkv: [batch, length, 3, heads, features], or with ``cu_seqlens`` [tokens, 3, heads, features].
-            causal: instead of the module's.
-            cu_seqlens: int32 [batch + 1], where each sequence begins in the tokens.
-            max_seqlen: longest of them.
+            causal: overrides the module's.
+            cu_seqlens: cumulative lengths, int32 [batch + 1].
+            max_seqlen: maximum length.
 
         Returns:
-            qkv's shape without the 3.
+            The shape of ``qkv`` without the 3.
 
         Raises:
-            ValueError: cu_seqlens without max_seqlen.
+            ValueError: ``cu_seqlens`` without ``max_seqlen``.
         """
-        options = self._options(causal)
-        if cu_seqlens is None:
-            return _only(flash_attn_qkvpacked_func(qkv, **options))
-        if max_seqlen is None:
-            raise ValueError("FlashSelfAttention: cu_seqlens goes with max_seqlen; give both")
-        return _only(flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, **options))
-
-
-class FlashCrossAttention(_Attention):
-    """Attention of one sequence with another."""
-
-    def forward(
-        self,
-        q: torch.Tensor,
-        kv: torch.Tensor,
-        causal: bool | None = None,
-        cu_seqlens: torch.Tensor | None = None,
-        max_seqlen: int | None = None,
-        cu_seqlens_k: torch.Tensor | None = None,
-        max_seqlen_k: int | None = None,
-    ) -> torch.Tensor:
-        """Attend.
-
-        Args:
-            q: [batch, length, heads, features], or with ``cu_seqlens`` [tokens, heads, features].
-            kv: [batch, key length, 2, key heads, features], or [key tokens, 2, key heads, features].
-            causal: instead of the module's.
-            cu_seqlens: int32 [batch + 1], where each sequence of q begins.
-            max_seqlen: longest of them.
-            cu_seqlens_k: the same of kv.
-            max_seqlen_k: the same of kv.
-
-        Returns:
-            q's shape.
-
-        Raises:
-            ValueError: cu_seqlens without what goes with it.
-        """
-        options = self._options(causal)
-        if cu_seqlens is None:
-            return _only(flash_attn_kvpacked_func(q, kv, **options))
-        if cu_seqlens_k is None or max_seqlen is None or max_seqlen_k is None:
-            raise ValueError(
-                "FlashCrossAttention: cu_seqlens goes with max_seqlen, cu_seqlens_k and max_seqlen_k; give all"
-            )
-        return _only(
-            flash_attn_varlen_kvpacked_func(
-                q, kv, cu_seqlens, cu_seqlens_k, max_seqlen, max_seqlen_k, **options
-            )
-        )
-
-
-def _only(result: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The functions return more than the tensor only where that is asked for, which it is not here."""
-    assert isinstance(result, torch.Tensor)
-    return result
+        if cu_seqlens is not None and max_seqlen is None:
+            raise ValueError("FlashSelfAttention: cu_seqlens needs max_seqlen")
+        options = (
+            self.attention_dropout if self.training else 0.0, self.softmax_scale,
+            self.causal if causal is None else causal, self.window_size, 0.0, self.alibi_slopes,
+        )  # fmt: skip
+        if cu_seqlens is None or max_seqlen is None:
+            out = flash_attn_qkvpacked_func(qkv, *options)
+        else:
+            out = flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, *options)
+        assert isinstance(out, torch.Tensor)
+        return out

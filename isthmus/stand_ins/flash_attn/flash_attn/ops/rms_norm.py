@@ -16,10 +16,10 @@ class RMSNorm(ops.RMSNorm):
     """:class:`isthmus.ops.RMSNorm` with flash-attn's arguments.
 
     Args:
-        hidden_size: of the last dimension.
+        hidden_size: size of the last dimension.
         eps: added to the mean.
-        device: of the weight.
-        dtype: of the weight.
+        device: device of the weight.
+        dtype: dtype of the weight.
     """
 
     def __init__(

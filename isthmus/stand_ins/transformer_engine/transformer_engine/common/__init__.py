@@ -1,4 +1,4 @@
-"""What is common to the frameworks: recipes."""
+"""FP8 recipes."""
 
 from __future__ import annotations
 

@@ -1,24 +1,24 @@
-"""Recipes of FP8: names only, since there is no FP8 without Transformer Engine itself."""
+"""Names of FP8 recipes; FP8 needs the real Transformer Engine."""
 
 from __future__ import annotations
 
 import enum
 from typing import Any, NoReturn
 
-REASON = "FP8 needs Transformer Engine itself"
+REASON = "FP8 needs the real Transformer Engine"
 
 
 def refuse_fp8(option: str) -> NoReturn:
-    """Name the option of Megatron that asks for FP8.
+    """Raise an error that names Megatron's option for FP8.
 
     Raises:
         ValueError: always.
     """
-    raise ValueError(f"{REASON}; leave {option} out")
+    raise ValueError(f"{REASON}; omit {option}")
 
 
 class Format(enum.Enum):
-    """Which FP8 types forward and backward pass use."""
+    """FP8 types of forward and backward pass."""
 
     E4M3 = "e4m3"
     E5M2 = "e5m2"
@@ -26,7 +26,7 @@ class Format(enum.Enum):
 
 
 class DelayedScaling:
-    """Scales from earlier iterations.
+    """Delayed scaling; not supported.
 
     Raises:
         ValueError: always.

@@ -1,4 +1,4 @@
-"""Layers and contexts under the names of ``transformer_engine.pytorch``."""
+"""Layers and context managers of ``transformer_engine.pytorch``."""
 
 from __future__ import annotations
 

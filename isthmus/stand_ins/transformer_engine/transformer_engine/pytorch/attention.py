@@ -1,4 +1,4 @@
-"""Attention by :func:`isthmus.ops.attention.attend`, over the ranks of a context-parallel group as well."""
+"""Attention by :func:`isthmus.ops.attention.attend`, with context parallelism."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class DotProductAttention(TransformerEngineBaseModule):
     """``softmax(query @ key.T * scale) @ value``.
 
     Args:
-        num_attention_heads: of the whole layer.
-        kv_channels: features of a head, or those of keys and of values.
+        num_attention_heads: heads of the whole layer.
+        kv_channels: features of a head, or (of keys, of values).
         num_gqa_groups: key heads of the whole layer.
-        attention_dropout: share of weights that is dropped in training.
+        attention_dropout: dropout probability of the weights in training.
         qkv_format: ``"sbhd"``, ``"bshd"`` or ``"thd"``.
         attn_mask_type: ``"no_mask"``, ``"padding"``, ``"causal"``, ``"padding_causal"``,
             ``"causal_bottom_right"`` or ``"arbitrary"``.
-        window_size: keys seen before and after a query's own; -1 is all.
-        sequence_parallel: dropout draws from the current random state.
-        tp_size: ranks that heads are split over.
-        get_rng_state_tracker: gives the state that dropout draws from.
-        tp_group: ranks that heads are split over.
-        layer_number: of no effect.
-        attention_type: of no effect.
-        cp_group: ranks that tokens are split over, in zigzag.
-        cp_global_ranks: of no effect.
-        cp_stream: of no effect.
+        window_size: visible keys (before, after) a query's position; -1 is all.
+        sequence_parallel: dropout uses the current RNG state.
+        tp_size: number of tensor-parallel ranks.
+        get_rng_state_tracker: returns the tracker of the RNG state for dropout.
+        tp_group: tensor-parallel group.
+        layer_number: ignored.
+        attention_type: ignored.
+        cp_group: context-parallel group; tokens are split in zigzag.
+        cp_global_ranks: ignored.
+        cp_stream: ignored.
         cp_comm_type: ``"p2p"``, ``"all_gather"`` or ``"a2a"``.
         softmax_scale: None is ``1 / sqrt(features)``.
 
     Raises:
-        ValueError: another kind of mask or communication, or an option that needs Transformer Engine itself.
+        ValueError: unknown mask type or communication scheme, or an option that needs the real Transformer Engine.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class DotProductAttention(TransformerEngineBaseModule):
     def set_context_parallel_group(
         self, cp_group: Any, cp_global_ranks: Any, cp_stream: Any, cp_comm_type: str = "p2p"
     ) -> None:
-        """Name the ranks that tokens are split over, None for whole sequences."""
+        """Set the context-parallel group; None disables context parallelism."""
         self.cp_group, self.cp_comm_type = cp_group, cp_comm_type
         if self._ranks() > 1:
             context_parallel.check(self, cp_comm_type, self.attention_dropout)
@@ -110,15 +110,15 @@ class DotProductAttention(TransformerEngineBaseModule):
         core_attention_bias: torch.Tensor | None = None,
         **options: Any,
     ) -> torch.Tensor:
-        """Heads of the queries' format to the same with the heads' features beside each other.
+        """Attend; the result has the queries' format with heads and features flattened.
 
         Raises:
-            ValueError: another kind of mask, or an option that needs Transformer Engine itself.
+            ValueError: unknown mask type, or an option that needs the real Transformer Engine.
         """
         refuse_options("DotProductAttention", options)
         kind = attn_mask_type or self.attn_mask_type
         if kind not in _MASKS:
-            raise ValueError(f"attn_mask_type is {kind!r}; it must be one of {', '.join(_MASKS)}")
+            raise ValueError(f"attn_mask_type is {kind!r}; expected one of {', '.join(_MASKS)}")
         form = qkv_format or self.qkv_format
         if self._ranks() > 1:
             return self._over_ranks(query_layer, key_layer, value_layer, kind, form, core_attention_bias)
@@ -133,12 +133,12 @@ class DotProductAttention(TransformerEngineBaseModule):
             settings["mask"] = _mask(kind, attention_mask)
         if core_attention_bias_type == "post_scale_bias":
             settings["bias"] = core_attention_bias
-        turned = form == "sbhd"
+        swapped = form == "sbhd"
         heads = (query_layer, key_layer, value_layer)
-        q, k, v = (each.transpose(0, 1) if turned else each for each in heads)
+        q, k, v = (each.transpose(0, 1) if swapped else each for each in heads)
         with self._random(bool(settings.get("dropout_p"))):
             out, _ = attend(q, k, v, scale=self.softmax_scale, **settings)
-        return (out.transpose(0, 1) if turned else out).flatten(-2).contiguous()
+        return (out.transpose(0, 1) if swapped else out).flatten(-2).contiguous()
 
     def _settings(self, kind: str, window: tuple[int, int] | None) -> dict[str, Any]:
         settings: dict[str, Any] = {}
@@ -161,14 +161,14 @@ class DotProductAttention(TransformerEngineBaseModule):
     ) -> torch.Tensor:
         if kind != "causal" or form == _PACKED or bias is not None:
             raise ValueError(
-                f"context parallelism is for causal attention over whole sequences, not for a mask {kind!r}, "
-                f"sequences in the form {form!r} or attention bias"
+                f"context parallelism requires causal attention over whole sequences without bias; got mask type "
+                f"{kind!r} and format {form!r}"
             )
-        turned = form == "bshd"
-        q, k, v = (each.transpose(0, 1) if turned else each for each in (query, key, value))
+        swapped = form == "bshd"
+        q, k, v = (each.transpose(0, 1) if swapped else each for each in (query, key, value))
         ways = self.cp_comm_type or "p2p"
         out = context_parallel.over_ranks(ways, q, k, v, self.cp_group, self.softmax_scale)
-        return (out.transpose(0, 1) if turned else out).flatten(-2).contiguous()
+        return (out.transpose(0, 1) if swapped else out).flatten(-2).contiguous()
 
 
 def _limit(keys: int) -> int | None:
@@ -176,7 +176,7 @@ def _limit(keys: int) -> int | None:
 
 
 def _mask(kind: str, mask: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor | None:
-    """What hides a key, [batch or 1, 1, queries or 1, keys]; a causal kind without padding needs none."""
+    """Mask of hidden keys, [batch or 1, 1, queries or 1, keys]; None for causal types without padding."""
     if mask is None or kind not in ("padding", "padding_causal", "arbitrary"):
         return None
     if isinstance(mask, tuple):

@@ -1,4 +1,4 @@
-"""What Megatron imports for parameters in FP8, of which there are none."""
+"""FP8 functions imported by Megatron; not supported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..common.recipe import refuse_fp8
 
 
 def cast_to_fp8(*_: Any, **__: Any) -> None:
-    """Refuse.
+    """Not supported.
 
     Raises:
         ValueError: always.

@@ -1,4 +1,4 @@
-"""Random states by name, and checkpointed activations."""
+"""RNG states by name, and activation checkpointing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 
 
 class CudaRNGStatesTracker:
-    """Random states of the accelerator by name, one of which is in force inside :meth:`fork`."""
+    """Named RNG states of the accelerator; :meth:`fork` activates one."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every state."""
+        """Delete all states."""
         self.states_: dict[str, torch.Tensor] = {}
         self.seeds_: set[int] = set()
 
@@ -25,19 +25,19 @@ class CudaRNGStatesTracker:
         return dict(self.states_)
 
     def set_states(self, states: dict[str, torch.Tensor]) -> None:
-        """Take states over from :meth:`get_states`."""
+        """Restore states of :meth:`get_states`."""
         self.states_ = dict(states)
 
     def add(self, name: str, seed: int) -> None:
-        """Enter a state that begins with a seed.
+        """Add a state with a seed.
 
         Raises:
-            RuntimeError: the name or the seed is taken.
+            RuntimeError: the name or the seed is already in use.
         """
         if seed in self.seeds_:
-            raise RuntimeError(f"the random seed {seed} is taken")
+            raise RuntimeError(f"the RNG seed {seed} is already in use")
         if name in self.states_:
-            raise RuntimeError(f"the random state {name!r} exists")
+            raise RuntimeError(f"the RNG state {name!r} already exists")
         self.seeds_.add(seed)
         before = torch.cuda.get_rng_state()
         torch.cuda.manual_seed(seed)
@@ -46,10 +46,10 @@ class CudaRNGStatesTracker:
 
     @contextlib.contextmanager
     def fork(self, name: str = "model-parallel-rng") -> Iterator[None]:
-        """Draw from a named state.
+        """Context manager that uses a named state.
 
         Raises:
-            KeyError: there is no such state.
+            KeyError: unknown state.
         """
         before = torch.cuda.get_rng_state()
         torch.cuda.set_rng_state(self.states_[name])
@@ -68,10 +68,10 @@ def checkpoint(
     tp_group: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Compute ``function(*args, **kwargs)`` and again in the backward pass, by Megatron's own checkpoint."""
+    """Checkpoint ``function(*args, **kwargs)`` by Megatron's own checkpoint."""
     from megatron.core import tensor_parallel
 
-    del get_rng_state_tracker, tp_group  # Megatron's knows them
+    del get_rng_state_tracker, tp_group  # Megatron's checkpoint has its own
     return tensor_parallel.checkpoint(
         lambda *tensors: function(*tensors, **kwargs), distribute_saved_activations, *args
     )
@@ -79,5 +79,5 @@ def checkpoint(
 
 @contextlib.contextmanager
 def activation_recompute_forward(*_: Any, **__: Any) -> Iterator[None]:
-    """Only FP8 has something to keep for the recompute."""
+    """No-op: only FP8 has state for the recompute."""
     yield

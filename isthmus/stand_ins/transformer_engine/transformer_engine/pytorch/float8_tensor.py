@@ -1,4 +1,4 @@
-"""The type that Megatron asks parameters for."""
+"""FP8 tensor type for Megatron's isinstance checks."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import torch
 
 
 class Float8Tensor(torch.Tensor):
-    """A tensor in FP8; there is none without Transformer Engine itself."""
+    """FP8 tensor; never created."""

@@ -1,4 +1,4 @@
-"""FP8's switches, which stay off."""
+"""FP8 settings; FP8 is always disabled."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..common.recipe import REASON, refuse_fp8
 
 
 def check_fp8_support() -> tuple[bool, str]:
-    """Whether there is FP8, and why not."""
+    """(False, reason): FP8 is not supported."""
     return False, REASON
 
 
 class FP8GlobalStateManager:
-    """Says that FP8 is off."""
+    """Global FP8 state: disabled."""
 
     @classmethod
     def is_fp8_enabled(cls) -> bool:
@@ -29,20 +29,20 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Whether there is FP8, and why not."""
+        """(False, reason): FP8 is not supported."""
         return check_fp8_support()
 
     @classmethod
     def reset(cls) -> None:
-        """Nothing is kept."""
+        """No-op."""
 
 
 @contextlib.contextmanager
 def fp8_autocast(enabled: bool = True, *_: Any, **__: Any) -> Iterator[None]:
-    """A context in which layers compute in FP8.
+    """Context manager for computing in FP8; not supported.
 
     Raises:
-        ValueError: it is to be enabled.
+        ValueError: ``enabled`` is True.
     """
     if enabled:
         refuse_fp8("--fp8-format")
@@ -51,10 +51,10 @@ def fp8_autocast(enabled: bool = True, *_: Any, **__: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fp8_model_init(enabled: bool = True, *_: Any, **__: Any) -> Iterator[None]:
-    """A context in which layers are made with FP8 parameters.
+    """Context manager for creating FP8 parameters; not supported.
 
     Raises:
-        ValueError: it is to be enabled.
+        ValueError: ``enabled`` is True.
     """
     if enabled:
         refuse_fp8("--fp8-param-gather")

@@ -1,4 +1,4 @@
-"""Optimizers and functions over lists of tensors: those under apex's names."""
+"""Optimizers and functions over lists of tensors, from apex's stand-in."""
 
 from __future__ import annotations
 

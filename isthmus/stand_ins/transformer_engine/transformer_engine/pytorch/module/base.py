@@ -1,4 +1,4 @@
-"""What the layers have in common."""
+"""Base class and helpers of the layers."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 import torch
 from torch import nn
 
-# Options that only choose how Transformer Engine's kernels and communication go about it.
+# Options without effect on results.
 _WITHOUT_EFFECT = ("name", "ub_name", "cache_quantized_input")
 
 
 def refuse_options(layer: str, options: dict[str, Any]) -> None:
-    """Accept options that are off or have no effect on results.
+    """Check that options are disabled or have no effect on results.
 
     Raises:
-        ValueError: another one is on.
+        ValueError: an unsupported option is enabled.
     """
     for name, value in options.items():
         if value and name not in _WITHOUT_EFFECT:
-            raise ValueError(f"{layer}: {name}={value} needs Transformer Engine itself")
+            raise ValueError(f"{layer}: {name}={value} needs the real Transformer Engine")
 
 
 def place(device: Any) -> Any:
-    """The device of new parameters: the accelerator for ``"cuda"``, whatever else is named otherwise."""
+    """The device of new parameters; ``"cuda"`` is the accelerator."""
     return torch.accelerator.current_accelerator() if str(device) == "cuda" else device
 
 
 def get_dummy_wgrad(shape: list[int], dtype: torch.dtype, zero: bool = False) -> torch.Tensor:
-    """A gradient for hooks that only ask whether there is one: the real one is in ``main_grad``."""
+    """A placeholder gradient for hooks; the real gradient is in ``main_grad``."""
     make = torch.zeros if zero else torch.empty
     return make(shape, dtype=dtype, device=torch.accelerator.current_accelerator())
 
 
 class TransformerEngineBaseModule(nn.Module):
-    """A layer that knows its tensor-parallel group and has the marks of FP8 being off."""
+    """A layer with a tensor-parallel group, and FP8 attributes that are disabled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,26 +46,26 @@ class TransformerEngineBaseModule(nn.Module):
         self.fp8_meta: dict[str, Any] = {"fp8_checkpoint": False, "num_gemms": 1}
 
     def set_tensor_parallel_group(self, tp_group: Any) -> None:
-        """Name the group of ranks that the layer is split over."""
+        """Set the tensor-parallel group."""
         self.tp_group = tp_group
 
     def init_fp8_metadata(self, num_gemms: int = 1) -> None:
-        """Nothing is kept for FP8."""
+        """No-op."""
 
     def get_extra_state(self) -> torch.Tensor:
-        """The state of FP8 in checkpoints: empty."""
+        """FP8 state in checkpoints: empty."""
         return torch.empty(0, dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Scales of FP8 in a checkpoint are of no use here."""
+        """Ignore FP8 state of a checkpoint."""
 
     def _join(self, tp_group: Any, tp_size: int) -> None:
-        """Take over the group, or the number of ranks where the group comes later."""
+        """Store the group, or only its size if the group is set later."""
         self.tp_group = tp_group
         self.tp_size = tp_size if tp_group is None else torch.distributed.get_world_size(tp_group)
 
     def _fill(self, parameter: nn.Parameter, init_method: Callable[..., Any] | None, tracker: Any) -> None:
-        """Draw the first values of a weight, on the accelerator from the random state of the layer's kind."""
+        """Initialize a weight; on the accelerator with the layer's RNG state."""
         if parameter.is_meta:
             return
         get_tracker, name = tracker
@@ -79,7 +79,7 @@ class TransformerEngineBaseModule(nn.Module):
 
 
 def mark_split(parameter: nn.Parameter, dimension: int) -> None:
-    """Say, as Megatron's own layers do, that each rank has a part of this parameter."""
+    """Mark a parameter as split over tensor-parallel ranks, like Megatron's layers."""
     parameter.tensor_model_parallel = True  # type: ignore[attr-defined]
     parameter.partition_dim = dimension  # type: ignore[attr-defined]
     parameter.partition_stride = 1  # type: ignore[attr-defined]

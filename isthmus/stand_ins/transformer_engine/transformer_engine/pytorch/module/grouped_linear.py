@@ -1,4 +1,4 @@
-"""Linear layers of several experts, each for its own rows."""
+"""Grouped linear layers of several experts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .linear import multiply
 
 
 class GroupedLinear(TransformerEngineBaseModule):
-    """``num_gemms`` linear layers ``weight0``, ``weight1``, ...; arguments as of :class:`Linear`.
+    """``num_gemms`` linear layers ``weight0``, ``weight1``, ...; arguments as :class:`Linear`.
 
     Raises:
-        ValueError: it is split over ranks, or an option that needs Transformer Engine itself is on.
+        ValueError: more than one tensor-parallel rank, or an option that needs the real Transformer Engine.
     """
 
     def __init__(
@@ -47,7 +47,9 @@ class GroupedLinear(TransformerEngineBaseModule):
         refuse_options(type(self).__name__, options)
         self._join(tp_group, tp_size)
         if self.tp_size > 1:
-            raise ValueError("GroupedLinear is not split over ranks: the dispatcher of tokens communicates")
+            raise ValueError(
+                f"GroupedLinear: tp_size is {self.tp_size}; it must be 1, as the token dispatcher communicates"
+            )
         self.num_gemms, self.in_features, self.out_features = num_gemms, in_features, out_features
         self.use_bias, self.return_bias, self.parallel_mode = bias, return_bias, parallel_mode
         self.sequence_parallel, self.fuse_wgrad_accumulation = False, fuse_wgrad_accumulation
@@ -63,15 +65,15 @@ class GroupedLinear(TransformerEngineBaseModule):
     def forward(
         self, inp: torch.Tensor, m_splits: list[int], is_first_microbatch: bool | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor | None]]:
-        """Multiply rows with the weights of their experts.
+        """Multiply rows by the weights of their experts.
 
         Args:
-            inp: [rows, in features], expert after expert.
+            inp: [rows, in features], sorted by expert.
             m_splits: rows of each expert.
-            is_first_microbatch: of no effect.
+            is_first_microbatch: ignored.
 
         Returns:
-            [rows, out features], and the biases where they are asked for.
+            [rows, out features]; with ``return_bias`` also the biases.
         """
         rows = inp.reshape(-1, self.in_features).split([int(each) for each in m_splits])
         biases = [getattr(self, f"bias{index}") if self.use_bias else None for index in range(self.num_gemms)]

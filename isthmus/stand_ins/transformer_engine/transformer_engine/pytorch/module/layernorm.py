@@ -30,7 +30,7 @@ class _Norm(nn.Module):
         refuse_options(type(self).__name__, options)
         size = normalized_shape if normalized_shape is not None else hidden_size
         if size is None:
-            raise ValueError(f"{type(self).__name__} needs normalized_shape")
+            raise ValueError(f"{type(self).__name__}: normalized_shape is required")
         self.eps, self.zero_centered_gamma = eps, zero_centered_gamma
         self.sequence_parallel = sequence_parallel
         start = torch.zeros if zero_centered_gamma else torch.ones
@@ -41,13 +41,13 @@ class _Norm(nn.Module):
             parameter.sequence_parallel = bool(sequence_parallel)  # type: ignore[attr-defined]
 
     def reset_parameters(self) -> None:
-        """Begin with the identity."""
+        """Reset to the identity."""
         nn.init.constant_(self.weight, 0.0 if self.zero_centered_gamma else 1.0)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """[..., size] to the same."""
+        """Normalize [..., size]."""
         return normalize(input, self.weight, self.bias, self.eps, self.is_rms, self.zero_centered_gamma)
 
 
@@ -55,20 +55,20 @@ class LayerNorm(_Norm):
     """Layer normalization of the last dimension.
 
     Args:
-        normalized_shape: features.
+        normalized_shape: number of features.
         eps: added to the variance.
-        sequence_parallel: ranks of the tensor-parallel group see different tokens.
-        params_dtype: of the parameters; PyTorch's default if None.
-        zero_centered_gamma: the weight is kept less 1.
-        device: of the parameters.
-        hidden_size: features, by the older name.
+        sequence_parallel: tensor-parallel ranks have different tokens.
+        params_dtype: dtype of the parameters; None is PyTorch's default.
+        zero_centered_gamma: multiply by ``1 + weight``.
+        device: device of the parameters.
+        hidden_size: deprecated name of ``normalized_shape``.
 
     Raises:
-        ValueError: an option that needs Transformer Engine itself is on.
+        ValueError: an option that needs the real Transformer Engine.
     """
 
 
 class RMSNorm(_Norm):
-    """Root mean square normalization of the last dimension; arguments as of :class:`LayerNorm`."""
+    """Root mean square normalization of the last dimension; arguments as :class:`LayerNorm`."""
 
     is_rms = True

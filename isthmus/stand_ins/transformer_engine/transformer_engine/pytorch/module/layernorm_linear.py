@@ -1,4 +1,4 @@
-"""A norm and a linear layer as one module, with the parameters in one place."""
+"""A norm and a linear layer as one module."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .linear import Linear
 
 
 class LayerNormLinear(Linear):
-    """A norm of the last dimension and a linear layer; arguments as of :class:`Linear`, and of the norm.
+    """A norm of the last dimension and a linear layer; arguments as :class:`Linear`, and of the norm.
 
     Args:
-        in_features: as of Linear.
-        out_features: as of Linear.
+        in_features: as in Linear.
+        out_features: as in Linear.
         eps: added to the variance.
         normalization: ``"LayerNorm"`` or ``"RMSNorm"``.
-        zero_centered_gamma: the norm's weight is kept less 1.
+        zero_centered_gamma: multiply by ``1 + weight`` in the norm.
         return_layernorm_output: must be False.
 
     Raises:
-        ValueError: another norm, or an option that needs Transformer Engine itself.
+        ValueError: unknown norm, or an option that needs the real Transformer Engine.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LayerNormLinear(Linear):
     def forward(
         self, inp: torch.Tensor, is_first_microbatch: bool | None = None, **options: Any
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]:
-        """[tokens, ..., in features] to [tokens, ..., out features], and the bias where it is asked for."""
+        """Map [tokens, ..., in features] to [tokens, ..., out features]; with ``return_bias`` also the bias."""
         is_rms = self.normalization == "RMSNorm"
         normed = normalize(
             inp, self.layer_norm_weight, self.layer_norm_bias, self.eps, is_rms, self.zero_centered_gamma

@@ -1,4 +1,4 @@
-"""Linear layers, split over a tensor-parallel group."""
+"""Linear layers with tensor parallelism."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Linear(TransformerEngineBaseModule):
     """``input @ weight.T + bias``.
 
     Args:
-        in_features: of the whole layer.
-        out_features: of the whole layer.
-        sequence_parallel: input of a column-parallel layer and output of a row-parallel one are split by tokens.
-        fuse_wgrad_accumulation: the weight's gradient is added to its ``main_grad``.
-        tp_group: ranks that the layer is split over.
-        tp_size: their number, where the group comes later.
-        get_rng_state_tracker: gives the states that weights are drawn from.
-        rng_tracker_name: which of them; None is the tracker's default.
-        init_method: fills a weight in place.
+        in_features: input features of the whole layer.
+        out_features: output features of the whole layer.
+        sequence_parallel: split the input of a column-parallel and the output of a row-parallel layer by tokens.
+        fuse_wgrad_accumulation: accumulate the weight's gradient in ``main_grad``.
+        tp_group: tensor-parallel group.
+        tp_size: its size, if the group is set later.
+        get_rng_state_tracker: returns the tracker of RNG states for initialization.
+        rng_tracker_name: name of the state; None is the tracker's default.
+        init_method: initializes a weight in place.
         bias: add a bias.
-        return_bias: return the bias and leave adding it to the caller.
-        params_dtype: of the parameters; PyTorch's default if None.
+        return_bias: return the bias instead of adding it.
+        params_dtype: dtype of the parameters; None is PyTorch's default.
         parallel_mode: ``"column"``, ``"row"`` or None.
-        device: of the parameters.
+        device: device of the parameters.
 
     Raises:
-        ValueError: an option that needs Transformer Engine itself is on.
+        ValueError: an option that needs the real Transformer Engine.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Linear(TransformerEngineBaseModule):
         self._fill(self.weight, init_method, (get_rng_state_tracker, rng_tracker_name))
 
     def _make_norm(self, where: dict[str, Any]) -> None:
-        """For layers that begin with a norm."""
+        """Hook for layers that start with a norm."""
 
     def forward(
         self, inp: torch.Tensor, is_first_microbatch: bool | None = None, **options: Any
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]:
-        """[tokens, ..., in features] to [tokens, ..., out features], and the bias where it is asked for.
+        """Map [tokens, ..., in features] to [tokens, ..., out features]; with ``return_bias`` also the bias.
 
         Raises:
-            ValueError: an option that needs Transformer Engine itself is on.
+            ValueError: an option that needs the real Transformer Engine.
         """
         refuse_options(type(self).__name__, options)
         inner = None if self.return_bias or self.parallel_mode == "row" else self.bias
@@ -107,10 +107,10 @@ class Linear(TransformerEngineBaseModule):
 
 
 def multiply(layer: Any, inp: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Megatron's product with its collectives: of a layer's input, split or whole, with a weight.
+    """Megatron's linear function with its collectives.
 
     Args:
-        layer: names ``parallel_mode``, ``tp_size``, ``tp_group``, ``sequence_parallel`` and
+        layer: has ``parallel_mode``, ``tp_size``, ``tp_group``, ``sequence_parallel`` and
             ``fuse_wgrad_accumulation``.
         inp: [tokens, ..., in features].
         weight: [out features, in features].
