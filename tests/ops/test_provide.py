@@ -95,7 +95,8 @@ def test_the_real_one_is_not_hidden(tmp_path):
 
 
 def test_nothing_else_can_be_provided():
-    with pytest.raises(JobError, match="cannot provide 'xformers'; expected one of flash_attn, apex, transformer_engine"):
+    expected = "cannot provide 'xformers'; expected one of flash_attn, apex, transformer_engine"
+    with pytest.raises(JobError, match=expected):
         Job(["-c", "pass"], provide="xformers").environment()
     path = Job(["-c", "pass"], provide="apex", environ={"PYTHONPATH": "mine"}).environment()["PYTHONPATH"]
     assert [Path(each).name for each in path.split(os.pathsep)] == ["site", "apex", "mine"]
