@@ -1,4 +1,4 @@
-/* Isthmus operators: generated from the opset by `python -m tools.opset.generate`. Do not edit.
+/* Isthmus operators: generated from the opset by `make docs`. Do not edit.
  *
  * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
  *

@@ -1,6 +1,6 @@
 """The table of options: each is an environment variable ``ISTHMUS_*``, typed and documented here alone.
 
-Python reads an option by :func:`switch`, :func:`integer` or :func:`text`. ``python -m tools.pages.options`` writes
+Python reads an option by :func:`switch`, :func:`integer` or :func:`text`. ``make docs`` writes
 names, defaults and limits for C++ to ``csrc/options/table.h``. :mod:`isthmus.config` checks and lists all of them
 (``isthmus env``). This module imports nothing heavy: it is read inside every ``import torch``.
 """

@@ -1,5 +1,5 @@
 // Names, defaults and limits of the options. Generated from isthmus/options.py by
-// `python -m tools.pages.options`; do not edit.
+// `make docs`; do not edit.
 #pragma once
 
 #include <cstddef>

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from isthmus.megatron import context_parallel
-from isthmus.ops.attention import attend
+from isthmus.ops import context_parallel
+from isthmus.ops.attention import attend, packed_lengths
 
 
 def over_context_ranks(original: Callable[..., None]) -> Callable[..., None]:
@@ -121,17 +121,8 @@ def _packed(
         settings = {"right": 0}
     ends = _ends(packed.cu_seqlens_q_padded, packed.cu_seqlens_q, settings)
     key_ends = _ends(packed.cu_seqlens_kv_padded, packed.cu_seqlens_kv, settings)
-    settings["lengths"] = lengths(ends, key_ends, packed.max_seqlen_q, packed.max_seqlen_kv)
+    settings["lengths"] = packed_lengths(ends, key_ends, packed.max_seqlen_q, packed.max_seqlen_kv)
     return _attend(module, query, key, value, settings).flatten(1)
-
-
-def lengths(
-    ends: torch.Tensor, key_ends: torch.Tensor, longest: Any, longest_key: Any
-) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-    """``lengths`` of :func:`isthmus.ops.attention.attend`; computes missing maximum lengths."""
-    longest = ends.diff().max() if longest is None else longest
-    longest_key = key_ends.diff().max() if longest_key is None else longest_key
-    return ends, key_ends, int(longest), int(longest_key)
 
 
 def _ends(padded: torch.Tensor | None, plain: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:

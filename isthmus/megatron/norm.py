@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from isthmus import ops
+from isthmus.ops.norm import normalize
 
 
 class Norm(nn.Module):
@@ -46,33 +45,6 @@ class Norm(nn.Module):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalize [..., hidden_size]; the result has the input's dtype."""
         return normalize(input, self.weight, self.bias, self.eps, self.is_rms, self.is_zero_centered)
-
-
-def normalize(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    eps: float,
-    is_rms: bool,
-    is_zero_centered: bool,
-) -> torch.Tensor:
-    """LayerNorm or RMSNorm of the last dimension.
-
-    Args:
-        input: [..., size].
-        weight: [size].
-        bias: [size], for LayerNorm.
-        eps: added to the variance.
-        is_rms: RMSNorm instead of LayerNorm.
-        is_zero_centered: multiply by ``1 + weight``.
-
-    Returns:
-        A tensor like the input.
-    """
-    weight = weight + 1 if is_zero_centered else weight
-    if is_rms:
-        return ops.rms_norm(input, weight, eps)
-    return F.layer_norm(input, weight.shape, weight, bias, eps)
 
 
 def instead_of_torch_norm(original: Callable[..., Any]) -> Callable[..., Any]:

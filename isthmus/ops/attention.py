@@ -213,6 +213,15 @@ class _Attention(torch.autograd.Function):
         return *found, *([None] * 13)
 
 
+def packed_lengths(
+    ends: torch.Tensor, key_ends: torch.Tensor, longest: Any, longest_key: Any
+) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    """Return ``lengths`` of :func:`attend`; a longest length that is None is computed."""
+    longest = ends.diff().max() if longest is None else longest
+    longest_key = key_ends.diff().max() if longest_key is None else longest_key
+    return ends, key_ends, int(longest), int(longest_key)
+
+
 def attend(
     query: torch.Tensor,
     key: torch.Tensor,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 
@@ -139,6 +140,33 @@ def add_rms_norm(
     flat, factor = _rows("add_rms_norm", input, weight, unit_offset)
     out, total = _AddRMSNorm.apply(flat, residual.reshape(flat.shape), factor, eps)
     return out.view(input.shape), total.view(input.shape)
+
+
+def normalize(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    eps: float,
+    is_rms: bool,
+    is_zero_centered: bool,
+) -> torch.Tensor:
+    """LayerNorm or RMSNorm of the last dimension.
+
+    Args:
+        input: [..., size].
+        weight: [size], less 1 if ``is_zero_centered``.
+        bias: [size], of a LayerNorm.
+        eps: added to the variance.
+        is_rms: without the mean.
+        is_zero_centered: see ``weight``.
+
+    Returns:
+        A tensor like the input.
+    """
+    weight = weight + 1 if is_zero_centered else weight
+    if is_rms:
+        return rms_norm(input, weight, eps)
+    return F.layer_norm(input, weight.shape, weight, bias, eps)
 
 
 def _rows(

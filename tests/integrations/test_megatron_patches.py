@@ -132,7 +132,7 @@ def test_context_parallelism_refuses_what_it_does_not_compute():
     assert output(
         """
         import types
-        from isthmus.megatron.context_parallel import check
+        from isthmus.ops.context_parallel import check
         config = types.SimpleNamespace(window_size=None)
         check(config, None, 0.0)
         for kind, dropout, window in (("a2a+p2p", 0.0, None), ("p2p", 0.1, None), ("p2p", 0.0, (8, 0))):
@@ -153,7 +153,7 @@ def test_context_parallelism_refuses_tokens_without_a_zigzag():
     assert output(
         """
         import torch, torch.distributed as dist
-        from isthmus.megatron.context_parallel import KINDS, over_ranks
+        from isthmus.ops.context_parallel import KINDS, over_ranks
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         for kind in KINDS:
             q, k, v = torch.randn(3, 4, 1, 2, 8).unbind()

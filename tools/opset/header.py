@@ -17,7 +17,7 @@ HEADER = Path(__file__).resolve().parents[2] / "csrc" / "isthmus_ops.h"
 WIDTH = 110
 
 _OPENING = """\
-/* Isthmus operators: generated from the opset by `python -m tools.opset.generate`. Do not edit.
+/* Isthmus operators: generated from the opset by `make docs`. Do not edit.
  *
  * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
  *
@@ -205,6 +205,11 @@ def _folded(text: str) -> list[str]:
             line = "    "
         line += word if line in {"", "    "} else f" {word}"
     return [*lines, line]
+
+
+def files() -> dict[Path, str]:
+    """Return isthmus_ops.h with its text."""
+    return {HEADER: opset()}
 
 
 def opset() -> str:

@@ -1,10 +1,17 @@
-"""Reads ``schemas.json`` out of the files that PyTorch's wheel carries for its own code generator."""
+"""Generates ``schemas.json`` from the files of PyTorch's code generator, which its wheel contains."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
+
+from isthmus import opset
+from isthmus.opset.operator import Operator
+
+FOLDER = Path(opset.__file__).parent
+MODELS = FOLDER / "models.json"
 
 _TAGS = ("core", "pointwise", "nondeterministic_seeded", "inplace_view", "dynamic_output_shape")
 _NOT_INPUTS = frozenset({"name", "dispatch", "output_differentiability", "result"})
@@ -14,6 +21,34 @@ _UNDECLARED = {
     "aten::native_batch_norm": {"Tensor? running_mean": "Tensor(a!)? running_mean",
                                 "Tensor? running_var": "Tensor(b!)? running_var"},
 }  # fmt: skip
+
+
+def files() -> dict[Path, str]:
+    """Return schemas.json with the text that it should have."""
+    operators = [operator for family in opset.FAMILIES for operator in _family(family)]
+    table = records([each.name for each in operators if not each.schema], models())
+    table |= {each.name: _extension(each) for each in operators if each.schema}
+    return {FOLDER / "schemas.json": text(table)}
+
+
+def models() -> dict[str, list[str]]:
+    """Return the training steps that call an overload, by overload."""
+    return json.loads(MODELS.read_text())
+
+
+def _family(name: str) -> list[Operator]:
+    return importlib.import_module(f"isthmus.opset.families.{name}").OPERATORS
+
+
+def _extension(operator: Operator) -> dict[str, Any]:
+    """Record of an operator that PyTorch does not have."""
+    return {
+        "schema": operator.schema,
+        "variants": [],
+        "tags": [],
+        "differentiable": list(operator.differentiable),
+        "models": [],
+    }
 
 
 def _packaged() -> Path:

@@ -1,21 +1,16 @@
-"""Writes csrc/options/table.h from the table of options: ``python -m tools.pages.options [--check]``.
-
-``--check`` writes nothing and fails if the header is stale.
-"""
+"""Generates csrc/options/table.h from the table of options."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from isthmus._support.files import write_file
 from isthmus.options import OPTIONS, Option, parse_size
 
 HEADER = Path(__file__).resolve().parents[2] / "csrc" / "options" / "table.h"
 
 _HEAD = """\
 // Names, defaults and limits of the options. Generated from isthmus/options.py by
-// `python -m tools.pages.options`; do not edit.
+// `make docs`; do not edit.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +30,11 @@ _FOOT = """
 }  // namespace isthmus::options
 // clang-format on
 """
+
+
+def files() -> dict[Path, str]:
+    """Return the header with its text."""
+    return {HEADER: header()}
 
 
 def header() -> str:
@@ -59,20 +59,3 @@ def _values(option: Option) -> str:
         return f'"{option.default}"'
     values = [f'"{choice}"' for choice in option.choices if choice]
     return f'"{option.default}", {len(values)}, {{{", ".join(values)}}}'
-
-
-def main(arguments: list[str]) -> int:
-    """Command line; returns the exit status."""
-    text = header()
-    stale = not HEADER.exists() or HEADER.read_text(encoding="utf-8") != text
-    if stale and "--check" in arguments:
-        print("csrc/options/table.h is stale; do `python -m tools.pages.options`", file=sys.stderr)
-        return 1
-    if stale:
-        write_file(HEADER, text.encode())
-        print("written: csrc/options/table.h")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from isthmus.megatron import context_parallel
-from isthmus.megatron.attention import lengths
-from isthmus.ops.attention import attend
+from isthmus.ops import context_parallel
+from isthmus.ops.attention import attend, packed_lengths
 
 from .module.base import TransformerEngineBaseModule, refuse_options
 
@@ -128,7 +127,7 @@ class DotProductAttention(TransformerEngineBaseModule):
             key_ends = cu_seqlens_kv if cu_seqlens_kv_padded is None else cu_seqlens_kv_padded
             if ends is None or key_ends is None:
                 raise ValueError("packed sequences need cu_seqlens_q and cu_seqlens_kv")
-            settings["lengths"] = lengths(ends, key_ends, max_seqlen_q, max_seqlen_kv)
+            settings["lengths"] = packed_lengths(ends, key_ends, max_seqlen_q, max_seqlen_kv)
         else:
             settings["mask"] = _mask(kind, attention_mask)
         if core_attention_bias_type == "post_scale_bias":

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from isthmus.megatron.norm import normalize
+from isthmus.ops.norm import normalize
 
 from .linear import Linear
 

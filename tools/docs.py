@@ -1,0 +1,53 @@
+"""Regenerate every generated page and file: ``python -m tools.docs [--check]``, or ``make docs``.
+
+``--check`` writes nothing, names stale files and fails if there are any. A generator is a module with a function
+``files()``, which returns the text of each file that it generates. Measured results are not generated here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import torch  # noqa: F401 - before isthmus.chip, which it loads
+
+from isthmus import opset
+from isthmus._support.files import make_folder, write_file
+
+ROOT = Path(__file__).resolve().parents[1]
+# In this order: the operator pages and the header are made from the schemas.
+GENERATORS = (
+    "tools.pages.options",
+    "tools.opset.torchgen_schemas",
+    "tools.opset.header",
+    "tools.opset.pages",
+    "tools.pages.torch_chip",
+    "tools.pages.cuda_only",
+    "tools.pages.migrate_rules",
+)
+
+
+def stale(generator: str) -> dict[Path, str]:
+    """Files of a generator whose content is not current, with the text that they should have."""
+    files: dict[Path, str] = importlib.import_module(generator).files()
+    return {path: text for path, text in files.items() if not path.exists() or path.read_text() != text}
+
+
+def main(arguments: list[str]) -> int:
+    """Write or name the stale files; return the exit status."""
+    check = "--check" in arguments
+    found = False
+    for generator in GENERATORS:
+        for path, text in stale(generator).items():
+            found = True
+            print(f"{'stale' if check else 'written'}: {path.relative_to(ROOT)}")
+            if not check:
+                make_folder(path.parent)
+                write_file(path, text.encode())
+                opset.forget()  # the next generators read the new schemas
+    return int(check and found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
