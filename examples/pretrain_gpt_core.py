@@ -10,7 +10,7 @@ PyTorch model of --plain, for the weights depend on nothing but --seed. (Experts
 
 from __future__ import annotations
 
-import isthmus.megatron  # noqa: F401 - the one line that is not Megatron's, before all others
+import isthmus.megatron  # noqa: F401 - the only line that is not Megatron's; must come first
 
 # isort: split
 import argparse
@@ -96,7 +96,7 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
 
 
 def build_stage(args: argparse.Namespace, config: TransformerConfig, chunk: int | None) -> GPTModel:
-    """The layers of this rank; chunk numbers those of an interleaved pipeline."""
+    """The layers of this rank; ``chunk`` is the index in an interleaved pipeline."""
     model = GPTModel(
         config,
         get_gpt_decoder_block_spec(
@@ -127,7 +127,7 @@ def build_stage(args: argparse.Namespace, config: TransformerConfig, chunk: int 
 
 
 def build_model(args: argparse.Namespace, config: TransformerConfig) -> list[DistributedDataParallel]:
-    """The stages of this rank, their gradients reduced over the data-parallel ranks."""
+    """The pipeline stages of this rank, with data-parallel gradient reduction."""
     from megatron.core.transformer.module import Float16Module
 
     chunks = args.virtual_pipeline_model_parallel_size
@@ -165,7 +165,7 @@ def build_optimizer(args: argparse.Namespace, model: list[DistributedDataParalle
 
 
 def build_scheduler(args: argparse.Namespace, optimizer: Any) -> OptimizerParamScheduler:
-    """Constant rates; it is the scheduler that keeps norms from being decayed."""
+    """Constant learning rate; the scheduler excludes norms from weight decay."""
     steps = args.train_iters * args.global_batch_size
     return OptimizerParamScheduler(
         optimizer,
@@ -221,7 +221,7 @@ def train_step(
         forward_only=False,
     )
     is_updated, norm, _ = optimizer.step()
-    if is_updated:  # not where float16 overflowed
+    if is_updated:  # False after a float16 overflow
         scheduler.step(args.global_batch_size)
     if not reports:
         return float("nan"), float(norm or 0)
@@ -231,13 +231,13 @@ def train_step(
 
 
 def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
-    """A function that takes step i and returns loss and norm of the gradient, on the ranks of the last stage."""
+    """A function that performs step i and returns loss and gradient norm, on the ranks of the last stage."""
     start_parallelism(args)
     ranks = parallel_state.get_data_parallel_world_size()
     if args.global_batch_size % (args.micro_batch_size * ranks):
         raise ValueError(
-            f"--global-batch-size {args.global_batch_size} is no multiple of --micro-batch-size "
-            f"{args.micro_batch_size} times {ranks} data-parallel ranks; change one of them"
+            f"--global-batch-size {args.global_batch_size} must be a multiple of --micro-batch-size "
+            f"{args.micro_batch_size} times {ranks} data-parallel ranks"
         )
     recompute.set_level(args.optimize_recomp_communication_level)
     config = transformer_config(args)
@@ -252,7 +252,7 @@ def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
 
 
 def report(args: argparse.Namespace, step: Any, prints: bool) -> None:
-    """Take the steps; one rank prints Megatron's line for each."""
+    """Run the steps; one rank prints Megatron's log line for each."""
     for iteration in range(args.train_iters):
         began = time.perf_counter()
         loss, norm = step(iteration)

@@ -53,7 +53,7 @@ WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class RunError(RuntimeError):
-    """The run cannot start or go on; the message is one line with the remedy."""
+    """The run cannot start or continue; the message is one line with the remedy."""
 
 
 # ---- Model, optimizer, data ----------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def learning_rate(iteration: int, args: argparse.Namespace) -> float:
 
 
 def sample_order(samples: int, first: int, args: argparse.Namespace) -> Iterator[list[int]]:
-    """Without end, the sample indices of this rank's micro-batches, from global position `first` on.
+    """Endless iterator over the sample indices of this rank's micro-batches, from global position `first` on.
 
     Position p is item p of one long order, a permutation per epoch drawn from the seed and the epoch alone:
     it depends neither on where a run was resumed nor on its micro-batch size and number of ranks.
@@ -119,7 +119,7 @@ def sample_order(samples: int, first: int, args: argparse.Namespace) -> Iterator
 
 
 def prepare_data(args: argparse.Namespace) -> tuple[Windows, Windows]:
-    """Windows to train and to evaluate on. Local rank 0 trains the tokenizer, the others find it made."""
+    """Windows for training and evaluation. Local rank 0 trains the tokenizer before the others load it."""
     documents = read_documents(args.data)
     name = str(args.data or "the Python reference")
     if LOCAL_RANK:
@@ -129,7 +129,7 @@ def prepare_data(args: argparse.Namespace) -> tuple[Windows, Windows]:
         checkpoint.barrier()
     tokens = encode(tokenizer, documents)
     train, held_out = split_windows(tokens, args.seq_length, args.eval_fraction, name)
-    say(f"data: {name}, {len(tokens)} tokens, {len(train)} samples to train on, {len(held_out)} held out")
+    say(f"data: {name}, {len(tokens)} tokens, {len(train)} samples for training, {len(held_out)} held out")
     args.corpus = fingerprint(documents)
     return train, held_out
 
@@ -186,15 +186,13 @@ def resume(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, args: argp
         then = state["flags"][flag]
         name = "the text of --data" if flag == "corpus" else "--" + flag.replace("_", "-")
         if now != then and flag in MODEL_FLAGS:
-            raise RunError(
-                f"{path}: written with {name} {then}, not {now}; resume with the flags it was made with"
-            )
+            raise RunError(f"{path}: written with {name} {then}, not {now}; resume with the same flags")
         if now != then:
-            say(f"resume: {name} was {then} and is now {now}: the losses will not repeat the earlier run's")
+            say(f"resume: {name} was {then}, now {now}: losses will differ from the earlier run")
     model.load_state_dict(state["weights"])
     optimizer.load_state_dict(state["optimizer"])
     if state["rng"] is None:
-        say(f"resume: {path} holds no generator state for rank {RANK}; it starts from --seed")
+        say(f"resume: {path} has no generator state for rank {RANK}; starting from --seed")
     else:
         checkpoint.set_rng_state(state["rng"])
     say(f"resume: {path}")
@@ -278,14 +276,14 @@ def train(args: argparse.Namespace) -> None:
     first = resume(model, optimizer, args) if args.resume is not None else 0
     last = min(args.iterations, args.exit_iteration or args.iterations)
     if first >= last:
-        raise RunError(f"nothing to do: the checkpoint is of iteration {first}, the run ends at {last}")
+        raise RunError(f"nothing to do: the checkpoint is at iteration {first}, and the run ends at {last}")
     if args.overwrite and RANK == 0:
         set_earlier_run_aside(args.output)
     checkpoint.barrier()
     journal = Journal(args.output / "metrics.jsonl", writes=RANK == 0)
     wrapped = DistributedDataParallel(model, device_ids=[LOCAL_RANK]) if WORLD_SIZE > 1 else model
     order: Any = sample_order(len(train_windows), first * args.global_batch_size, args)
-    # The loader gets a generator of its own, lest it draw from the one that was just restored.
+    # The loader has its own generator, so that it does not advance the restored one.
     generator = torch.Generator()
     loader = DataLoader(train_windows, batch_sampler=order, pin_memory=True, generator=generator)
     run = Run(args, model, wrapped, optimizer, held_out, journal)
@@ -311,7 +309,7 @@ def iterate(run: Run, batches: Iterator[Any], first: int, last: int) -> None:
         loss, norm = train_step(run.wrapped, run.optimizer, batches, args)
         times.append(time.perf_counter() - start)
         if not math.isfinite(loss):
-            raise RunError(f"iteration {iteration}: the loss is {loss}; lower --lr and resume or start again")
+            raise RunError(f"iteration {iteration}: the loss is {loss}; lower --lr, and resume or restart")
         journal.add(iteration, loss, lr=rate, grad_norm=norm, milliseconds=1000 * times[-1])
         if iteration % args.log_interval == 0 or iteration == last:
             flops = flops_per_token(run.model, args)
@@ -341,7 +339,7 @@ def report_repetition(journal: Journal, first: int, last: int, strict: bool) -> 
 
 
 def finish(journal: Journal, first: int, last: int, args: argparse.Namespace) -> None:
-    """Draw the loss curve of all that metrics.jsonl holds and sum up this run, iterations first to last."""
+    """Plot the losses of metrics.jsonl, and summarize this run, iterations first to last."""
     if RANK == 0:
         journal.plot(args.output / "loss.png")
     losses, curve = journal.losses, args.output / "loss.png"
@@ -353,21 +351,23 @@ def finish(journal: Journal, first: int, last: int, args: argparse.Namespace) ->
 
 
 def earlier_run(folder: Path) -> list[Path]:
-    """What a run writes, except the tokenizer, which depends on the text alone."""
+    """Files written by a run, except the tokenizer, which depends only on the text."""
     patterns = ("metrics.jsonl", "loss.png", "checkpoint-*", ".checkpoint-*.incomplete")
     return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
 def prepare_output(args: argparse.Namespace) -> None:
-    if args.resume is not None:  # its absence shows before the text is tokenized
+    if args.resume is not None:  # report a missing checkpoint before tokenizing
         checkpoint.find(args.output, args.resume or None)
     make_folder(args.output)
     if earlier_run(args.output) and args.resume is None and not args.overwrite:
-        raise RunError(f"{args.output}: holds an earlier run; add --resume, --overwrite or another --output")
+        raise RunError(
+            f"{args.output}: contains an earlier run; add --resume, --overwrite or another --output"
+        )
 
 
 def set_earlier_run_aside(folder: Path) -> None:
-    """Move it to <folder>.previous in place of an older one; without a checkpoint it is not worth that."""
+    """Move a run with checkpoints to <folder>.previous, replacing an older one."""
     if checkpoint.newest(folder) is None:
         remove(earlier_run(folder))
         return
@@ -388,7 +388,7 @@ def remove(paths: list[Path]) -> None:
 
 
 def end_by_interrupt(args: argparse.Namespace) -> None:
-    """Say where the run stands, then end as SIGINT ends a program, so that a calling shell stops too."""
+    """Print the progress of the run, then exit by SIGINT, so that a calling shell stops too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if RANK == 0:
         where = f"at iteration {args.reached}" if args.reached else "before the first iteration"

@@ -1,1 +1,1 @@
-"""What examples/pretrain_gpt_core.py is made of."""
+"""Parts of examples/pretrain_gpt_core.py."""

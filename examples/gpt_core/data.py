@@ -1,4 +1,4 @@
-"""Synthetic tokens: sample i is the same whatever the parallelism."""
+"""Synthetic tokens: sample i does not depend on the parallelism."""
 
 from __future__ import annotations
 

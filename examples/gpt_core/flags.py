@@ -14,12 +14,10 @@ def _model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ffn-hidden-size", type=int, default=128)
     group.add_argument("--num-attention-heads", type=int, default=4)
     group.add_argument("--num-query-groups", type=int, default=2, help="key and value heads")
-    group.add_argument(
-        "--vocab-size", type=int, default=256, help="padded: it fits every tensor-parallel size"
-    )
+    group.add_argument("--vocab-size", type=int, default=256, help="padded for every tensor-parallel size")
     group.add_argument("--seq-length", type=int, default=64)
     group.add_argument("--normalization", choices=("RMSNorm", "LayerNorm"), default="RMSNorm")
-    group.add_argument("--rotary-percent", type=float, default=1.0, help="part of a head that is turned")
+    group.add_argument("--rotary-percent", type=float, default=1.0, help="fraction of a head that is rotated")
     group.add_argument("--hidden-dropout", type=float, default=0.0)
     group.add_argument("--attention-dropout", type=float, default=0.0)
     group.add_argument("--untie-embeddings-and-output-weights", action="store_true")
@@ -64,7 +62,7 @@ def _training(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line; combinations that Megatron refuses are left for it to refuse."""
+    """Parse the command line; Megatron checks combinations."""
     parser = argparse.ArgumentParser(description="Pretrain a GPT of megatron-core on synthetic tokens.")
     for add in (_model, _parallelism, _training):
         add(parser)

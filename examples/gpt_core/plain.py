@@ -1,4 +1,4 @@
-"""The same GPT in plain PyTorch, on one device: what the losses of every parallelism are compared with."""
+"""The same GPT in plain PyTorch on one device, the reference for the losses of every parallelism."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpt_core import data, weights
 
 
 def shapes(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    """Whole weights by megatron-core's names."""
+    """Full weights by megatron-core's names."""
     hidden, ffn = args.hidden_size, args.ffn_hidden_size
     head = hidden // args.num_attention_heads
     norms = ["weight", "bias"] if args.normalization == "LayerNorm" else ["weight"]
@@ -98,15 +98,15 @@ def rotate(x: torch.Tensor) -> torch.Tensor:
 
 
 def trainer(args: argparse.Namespace) -> Callable[[int], tuple[float, float]]:
-    """A function that takes step i and returns loss and norm of the gradient.
+    """A function that performs step i and returns loss and gradient norm.
 
     Raises:
         ValueError: an option that the plain model does not have.
     """
     if args.num_experts or args.hidden_dropout or args.attention_dropout or args.bf16 or args.fp16:
-        raise ValueError("--plain has neither experts nor dropout and is float32; leave those options out")
+        raise ValueError("--plain supports neither experts nor dropout nor 16-bit floats; omit those options")
     if args.rotary_percent != 1.0:
-        raise ValueError("--plain turns whole heads; leave --rotary-percent out")
+        raise ValueError("--plain rotates whole heads; omit --rotary-percent")
     model = PlainGPT(args).cuda()
     parameters = list(model.parameters())
     groups = [

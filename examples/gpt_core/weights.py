@@ -1,4 +1,4 @@
-"""Weights that depend on a parameter's name alone, so that every parallelism starts from the same model."""
+"""Weights that depend only on a parameter's name, so that every parallelism starts from the same model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXPERT = re.compile(r"(?<=local_experts\.)\d+")
 
 
 def full_weight(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """The whole weight, float32 on the host: 1 for norms, 0 for biases, else normal with deviation 0.02."""
+    """The full weight, float32 on the host: 1 for norms, 0 for biases, else normal with deviation 0.02."""
     if name.endswith("bias"):
         return torch.zeros(shape)
     if "norm" in name:
@@ -22,7 +22,7 @@ def full_weight(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
 
 
 def global_name(name: str, first_layer: int, first_expert: int) -> str:
-    """The name that a parameter of this rank has in the whole model."""
+    """The name of this rank's parameter in the whole model."""
     name = _LAYER.sub(lambda match: str(int(match[0]) + first_layer), name)
     return _EXPERT.sub(lambda match: str(int(match[0]) + first_expert), name)
 
@@ -36,7 +36,7 @@ def initialize(
     tied: bool,
     seed: int,
 ) -> None:
-    """Give every parameter of a rank its part of the whole weight.
+    """Initialize every parameter of a rank with its part of the full weight.
 
     Args:
         model: GPTModel of megatron-core, before it is wrapped.

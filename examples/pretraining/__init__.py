@@ -1,1 +1,1 @@
-"""What pretrain_llama.py needs beside training: flags, text, checkpoints, metrics on disk."""
+"""Parts of pretrain_llama.py: flags, text, checkpoints, metrics."""

@@ -25,7 +25,7 @@ from pretraining.files import FILE_MODE, make_folder
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint is absent or unreadable; the message is one line with the remedy."""
+    """A checkpoint is missing or unreadable; the message is one line with the remedy."""
 
 
 def save(
@@ -69,14 +69,14 @@ def find(folder: Path, iteration: int | None) -> Path:
     if wanted not in found:
         which = "checkpoint" if iteration is None else f"checkpoint of iteration {iteration}"
         raise CheckpointError(
-            f"{folder}: no {which} to resume from (there are: {sorted(found) or 'none'}); "
+            f"{folder}: no {which} to resume from (available: {sorted(found) or 'none'}); "
             "start without --resume, or name the --output of an earlier run"
         )
     return found[wanted]
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint of the latest iteration; None where there is none."""
+    """The checkpoint of the latest iteration, or None."""
     found = _by_iteration(folder)
     return found[max(found)] if found else None
 
@@ -86,7 +86,7 @@ def _by_iteration(folder: Path) -> dict[int, Path]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What save() wrote, on the CPU: iteration, flags, optimizer, weights, and rng (None for a new rank)."""
+    """Load a checkpoint to the CPU: iteration, flags, optimizer, weights, and rng (None for a new rank)."""
     rank = dist.get_rank() if dist.is_initialized() else 0
     own_rng = path / f"rng-{rank:05d}.pt"
     try:
@@ -95,7 +95,7 @@ def read(path: Path) -> dict[str, Any]:
         state["rng"] = (
             torch.load(own_rng, map_location="cpu", weights_only=True) if own_rng.exists() else None
         )
-    except Exception as error:  # the errors of the two formats have no common base
+    except Exception as error:  # the errors of the formats have no common base class
         reason = str(error).splitlines()[0]
         raise CheckpointError(
             f"{path}: cannot be read ({reason}); remove it to resume from an earlier"
@@ -115,7 +115,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put the generators where rng_state() found them."""
+    """Restore the states of rng_state()."""
     name, keys, *rest = state["numpy"]
     random.setstate(state["python"])
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
@@ -124,6 +124,6 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 
 def barrier() -> None:
-    """Wait for all ranks, if there are several."""
+    """Synchronize all ranks."""
     if dist.is_initialized():
         dist.barrier()

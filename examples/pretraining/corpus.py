@@ -23,7 +23,7 @@ SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + 1
 
 
 class CorpusError(ValueError):
-    """The text, or what was made from it, cannot be used; the message is one line with the remedy."""
+    """The text or tokenizer cannot be used; the message is one line with the remedy."""
 
 
 # ---- Reading -------------------------------------------------------------------------------------------
@@ -44,10 +44,10 @@ def read_documents(path: Path | None) -> list[str]:
         ".txt": lambda _, text: iter([text]), ".jsonl": _read_jsonl, ".json": _read_json
     }  # fmt: skip
     if path.suffix.lower() not in readers:
-        raise CorpusError(f"{path}: unknown kind of file {path.suffix!r}; give a .txt, .jsonl or .json file")
+        raise CorpusError(f"{path}: unknown kind of file {path.suffix!r}; pass a .txt, .jsonl or .json file")
     documents = [text for text in readers[path.suffix.lower()](path, _read_text(path)) if text.strip()]
     if not documents:
-        raise CorpusError(f"{path}: line 1: the file holds no text; give a file with some")
+        raise CorpusError(f"{path}: line 1: the file has no text; pass a file with text")
     return documents
 
 
@@ -81,7 +81,7 @@ def _read_jsonl(path: Path, text: str) -> Iterator[str]:
 
 
 def _read_json(path: Path, text: str) -> Iterator[str]:
-    """The records of a JSON list, decoded one by one so that a fault is known by its line."""
+    """The records of a JSON list, decoded one by one so that errors have line numbers."""
     decoder = json.JSONDecoder()
     line, counted, position = 1, 0, _skip_space(text, 0)
     if text[position : position + 1] != "[":
@@ -120,7 +120,7 @@ def _record_text(record: Any, where: str) -> str:
         parts = [("### Instruction:\n", "instruction"), ("### Response:\n", "output")]
         if record.get("input"):
             parts.insert(1, ("### Input:\n", "input"))
-    else:  # of what is there, a value that is not text is the first thing to say
+    else:  # report a value that is not text first
         parts = [("", key) for key in ("instruction", "output") if not isinstance(record.get(key, ""), str)]
     if not parts:
         raise CorpusError(f"{where}: no text under the keys {sorted(record)}; {_REMEDY}")
@@ -151,7 +151,7 @@ def fingerprint(documents: list[str]) -> str:
 
 
 def load_or_train_tokenizer(documents: list[str], vocab_size: int, folder: Path) -> Tokenizer:
-    """A byte-level BPE tokenizer of at most vocab_size tokens, cached in folder for this very text."""
+    """A byte-level BPE tokenizer of at most vocab_size tokens, cached in folder by text."""
     path = folder / f"tokenizer-{fingerprint(documents)}-{vocab_size}.json"
     if not path.exists():
         tokenizer = Tokenizer(models.BPE())
@@ -168,10 +168,8 @@ def load_or_train_tokenizer(documents: list[str], vocab_size: int, folder: Path)
             tokenizer.save(str(temporary))
     try:
         return Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers package raises nothing narrower
-        raise CorpusError(
-            f"{path}: not a tokenizer ({error}); delete the file to have it made anew"
-        ) from None
+    except Exception as error:  # tokenizers raises plain Exception
+        raise CorpusError(f"{path}: not a tokenizer ({error}); delete the file to recreate it") from None
 
 
 def encode(tokenizer: Tokenizer, documents: list[str]) -> torch.Tensor:
@@ -212,6 +210,6 @@ def split_windows(
         part = "train" if not len(train) else "evaluate"
         raise CorpusError(
             f"{name}: {len(tokens)} tokens are too few to {part} on at sequence length {seq_length} "
-            f"with {eval_fraction:.0%} held out; give more text, or lower --seq-length or --eval-fraction"
+            f"with {eval_fraction:.0%} held out; pass more text, or lower --seq-length or --eval-fraction"
         )
     return train, held_out

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole, with mode 0640 and 0750 whatever the umask."""
+"""Atomic writes of files (mode 0640) and folders (mode 0750), independent of the umask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, beside `path`; it takes that name when the block succeeds."""
+    """A temporary path to write to, beside `path`; renamed to it if the block succeeds."""
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, made if absent."""
+    """Add a line to a file, created if missing."""
     with open(path, "a", encoding="utf-8", opener=lambda p, flags: os.open(p, flags, FILE_MODE)) as file:
         os.fchmod(file.fileno(), FILE_MODE)
         file.write(line + "\n")

@@ -10,14 +10,14 @@ from typing import Any
 
 from pretraining.corpus import SMALLEST_VOCABULARY
 
-# Recorded in a checkpoint: what must be the same on resuming, and what else decides the losses.
+# Recorded in checkpoints: flags that must not change on resuming, and flags that affect the losses.
 MODEL_FLAGS = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "ffn_hidden_size", "vocab_size")
 RUN_FLAGS = (
     *("corpus", "eval_fraction", "seq_length", "micro_batch_size", "global_batch_size", "iterations", "seed"),
     *("lr", "min_lr", "warmup", "weight_decay", "clip_grad", "dropout", "bf16"),
 )
 
-# --tiny: what the other flags are unless they are given.
+# --tiny: defaults of the other flags.
 TINY: dict[str, float] = {
     **{"hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "vocab_size": 512},
     **{"seq_length": 64, "micro_batch_size": 2, "global_batch_size": 4, "iterations": 20, "warmup": 2},
@@ -26,7 +26,7 @@ TINY: dict[str, float] = {
 
 
 def parse_args(world_size: int) -> argparse.Namespace:
-    """The flags of the command line; a fault ends the program with one line and exit status 2."""
+    """The flags of the command line; errors exit with one line and status 2."""
     parser = argparse.ArgumentParser(description="Pretrain a LLaMA from scratch.")
     add_model_flags(parser.add_argument_group("model"))
     add_training_flags(parser.add_argument_group("training"))
@@ -89,7 +89,7 @@ def add_output_flags(group: Any) -> None:
         metavar="DIR",
     )
     group.add_argument(
-        "--overwrite", action="store_true", help="start anew; an earlier run moves to DIR.previous"
+        "--overwrite", action="store_true", help="restart; an earlier run moves to DIR.previous"
     )
     newest = "continue from the checkpoint of an iteration, or from the newest"
     group.add_argument("--resume", nargs="?", type=count, const=0, metavar="ITERATION", help=newest)
@@ -108,7 +108,7 @@ def add_output_flags(group: Any) -> None:
 
 
 def add(group: Any, name: str, kind: Any, default: Any, meaning: str, *, metavar: str = "") -> None:
-    """A flag with a value; its default is part of the help where there is one."""
+    """Add a flag with a value; its help includes the default."""
     help_text = meaning if default is None else f"{meaning} (default: {default})"
     metavar = metavar or ("X" if kind is float else "N")
     group.add_argument(name, type=kind, default=default, metavar=metavar, help=help_text)
@@ -123,7 +123,7 @@ def count(text: str) -> int:
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace, world_size: int) -> None:
-    """End the program where flags contradict each other."""
+    """Exit if flags contradict each other."""
     per_pass = args.micro_batch_size * world_size
     if args.hidden_size % (2 * args.num_heads):
         parser.error(

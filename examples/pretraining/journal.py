@@ -1,4 +1,4 @@
-"""What a run leaves to read: metrics.jsonl, one record per iteration, and the loss curve drawn from it."""
+"""Metrics of a run: metrics.jsonl with one record per iteration, and its loss curve."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Journal:
             try:
                 record = json.loads(line)
                 self._remember("loss" in record, record["iteration"], float.fromhex(record["hex"]))
-            except (ValueError, KeyError, TypeError):  # cut short by a run that was killed
+            except (ValueError, KeyError, TypeError):  # truncated by a killed run
                 continue
         self.earlier = dict(self.losses)
 
@@ -51,7 +51,7 @@ class Journal:
             append_line(self.path, json.dumps(record))
 
     def compare(self, first: int, last: int) -> tuple[bool, str]:
-        """Whether iterations first to last repeated the earlier run's losses to the bit, and a line on it."""
+        """Whether iterations first to last are bit-equal to the earlier run, and a line that says so."""
         repeated = [i for i in range(first, last + 1) if i in self.earlier]
         different = [i for i in repeated if self.losses[i] != self.earlier[i]]
         if not different:
@@ -63,7 +63,7 @@ class Journal:
         )
 
     def plot(self, path: Path) -> None:
-        """Draw training and held-out loss over the iterations as a PNG."""
+        """Plot training and held-out loss as a PNG."""
         figure, axes = plt.subplots(figsize=(8, 4.5))
         for losses, label, marker in ((self.losses, "training", ""), (self.eval_losses, "held out", "o")):
             if losses:

@@ -1,4 +1,4 @@
-"""Builds the two libraries of the chip with Isthmus' headers and nothing of PyTorch."""
+"""Build the two libraries of the chip with the headers of Isthmus, without PyTorch."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def library(name: str, folder: str, flags: list[str], link: list[str]) -> Extension:
-    """A shared library of the sources of a folder."""
+    """A shared library built from the sources of a folder."""
     return Extension(
         f"sample_chip.{name}",
         sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.cpp")),
@@ -26,10 +26,10 @@ def library(name: str, folder: str, flags: list[str], link: list[str]) -> Extens
 
 
 class Build(build_ext):
-    """Names the libraries for dlopen(): they are not modules of Python."""
+    """Builds libraries for dlopen(), which are not Python modules."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        """``sample_chip.driver`` is ``sample_chip/driver.so``."""
+        """File name of a library, such as ``sample_chip/driver.so``."""
         return f"{fullname.replace('.', '/')}.so"
 
 

@@ -26,9 +26,7 @@ def unavailable() -> str:
         return "the CPU kernels are not built; run `make build`"
     here = torch.backends.cpu.get_cpu_capability()
     if built != "DEFAULT" and (here not in _CAPABILITIES or _rank(here) < _rank(built)):
-        return (
-            f"the CPU kernels are built for {built} and this process has {here}; run `make build` on this machine"
-        )
+        return f"the CPU kernels are built for {built} and this process has {here}; run `make build` on this machine"
     if not _LIBRARY.is_file():
         return f"{_LIBRARY.name} not found; run `make build`"
     torch.ops.load_library(str(_LIBRARY))

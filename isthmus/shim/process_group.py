@@ -40,6 +40,4 @@ def _make(backend: str) -> type:
             self.is_high_priority_stream = is_high_priority_stream
             self.config = SimpleNamespace()
 
-    return Kind(
-        "ProcessGroupNCCL", (), {"Options": Options, "__doc__": "The accelerator's backend."}
-    )
+    return Kind("ProcessGroupNCCL", (), {"Options": Options, "__doc__": "The accelerator's backend."})

@@ -116,17 +116,17 @@ def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> No
     flags = [*TINY, "--lr", "2e-3", "--output", str(trained[0]), "--resume", "6", "--exit-iteration", "8"]
     result = run_script(*flags, "--verify-resume")
     assert result.returncode == 2
-    assert "--lr was 0.005 and is now 0.002" in result.stdout
+    assert "--lr was 0.005, now 0.002" in result.stdout
     assert re.search(r"error: resume: \d of iterations 7-8 differ from the earlier run", result.stderr)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "holds an earlier run; add --resume, --overwrite or another --output"),
+        ((), "contains an earlier run; add --resume, --overwrite or another --output"),
         (
             ("--resume", "5", "--data", "absent.txt"),
-            "no checkpoint of iteration 5 to resume from (there are: [3,",
+            "no checkpoint of iteration 5 to resume from (available: [3,",
         ),
         (("--resume", "--num-layers", "3"), "written with --num-layers 2, not 3"),
         (("--overwrite", "--data", "absent.txt"), "absent.txt: cannot be read (No such file or directory)"),
@@ -169,7 +169,7 @@ def corpus(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"", "line 1: the file holds no text"),
+        ("a.txt", b"", "line 1: the file has no text"),
         ("a.txt", b"fine\nna\xefve", "line 2: byte 0xef is not UTF-8"),
         ("a.csv", b"text", "unknown kind of file '.csv'"),
         ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', "line 3: not JSON"),
@@ -183,7 +183,7 @@ def corpus(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("a.json", b'[\n{"text": "x"},\n{"instruction": "i"}\n]', "line 3: no text under the keys"),
         ("a.json", b'[\n{"text": "x"}\n{"text": "y"}]', "line 3: not JSON"),
         ("a.json", b'[\n{"text": "x"},\n', "line 3: not JSON"),
-        ("a.json", b"[]", "line 1: the file holds no text"),
+        ("a.json", b"[]", "line 1: the file has no text"),
         ("a.json", b'[{"text": "x", "a": ' + b"[" * 100_000, "line 1: not JSON"),
         ("a.json", b'[{"instruction": "i", "output": null}]', "line 1: 'output' is of type NoneType"),
     ],

@@ -1,8 +1,8 @@
-"""A chip in software: what a maker's package for Isthmus looks like."""
+"""A software chip: a sample of a vendor's package for Isthmus."""
 
 from pathlib import Path
 
 
 def description() -> str:
-    """Path of the file that tells Isthmus where the driver and its operators are."""
+    """Path of the file that describes the driver and its operator libraries."""
     return str(Path(__file__).resolve().parent / "driver.toml")

@@ -16,7 +16,7 @@ void check_end(const void* pointer, size_t bytes, bool on_device, const char* na
 }
 
 void check_copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
-  require(kind >= ISTHMUS_HOST_TO_DEVICE && kind <= ISTHMUS_DEVICE_TO_DEVICE, "kind: there is no such copy");
+  require(kind >= ISTHMUS_HOST_TO_DEVICE && kind <= ISTHMUS_DEVICE_TO_DEVICE, "copy: unknown kind");
   check_end(to, bytes, kind != ISTHMUS_DEVICE_TO_HOST, "to");
   check_end(from, bytes, kind != ISTHMUS_HOST_TO_DEVICE, "from");
 }
@@ -37,7 +37,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
     if (bytes == 0) return ISTHMUS_OK;
     check_copy(to, from, bytes, kind);
     stream->submit([=] { std::memmove(to, from, bytes); });
-    // Pageable memory may be gone as soon as the caller goes on.
+    // Pageable memory may be freed as soon as the call returns.
     const void* host_side = kind == ISTHMUS_HOST_TO_DEVICE ? from : to;
     if (kind != ISTHMUS_DEVICE_TO_DEVICE && !runtime().host.covers(host_side, bytes)) stream->wait();
     return ISTHMUS_OK;

@@ -1,4 +1,4 @@
-// Life, errors, devices.
+// Initialization, errors, devices.
 #include <cstdio>
 
 #include "runtime.h"
@@ -6,7 +6,7 @@
 namespace sample {
 namespace {
 
-// Those that were destroyed too: their work still runs.
+// Includes destroyed streams, whose work may still run.
 std::vector<std::shared_ptr<Stream>> streams_of_current_device() {
   Runtime& all = runtime();
   std::vector<std::shared_ptr<Stream>> found{current_device().default_stream};

@@ -32,7 +32,7 @@ isthmus_status guarded(Body&& body) noexcept {
     last_message() = std::move(failure.message);
     return failure.status;
   } catch (const std::bad_alloc&) {
-    last_message() = "the process is out of host memory; free some";
+    last_message() = "out of host memory";
     return ISTHMUS_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     last_message() = error.what();

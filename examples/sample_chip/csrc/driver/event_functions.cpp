@@ -51,7 +51,7 @@ isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* mil
     const auto ended = last.mark();
     require(begun != nullptr && ended != nullptr, "event_elapsed: record both events first");
     if (begun->time() == 0 || ended->time() == 0) {
-      throw Failure{ISTHMUS_NOT_READY, "event_elapsed: an event is not done yet; synchronize it first"};
+      throw Failure{ISTHMUS_NOT_READY, "event_elapsed: an event is not complete; synchronize it first"};
     }
     *milliseconds = static_cast<double>(ended->time() - begun->time()) / kNanosecondsPerMillisecond;
     return ISTHMUS_OK;

@@ -25,12 +25,13 @@ char* map_file(int file, size_t bytes) {
 int make_file(size_t bytes) {
   const int file = memfd_create("sample-chip", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-    throw Failure{ISTHMUS_NO_DEVICE, std::string("cannot make the device's memory: ") + std::strerror(errno)};
+    throw Failure{ISTHMUS_NO_DEVICE,
+                  std::string("cannot create the device's memory: ") + std::strerror(errno)};
   }
   return file;
 }
 
-// Joins a range with the free ones that it touches.
+// Merges a range with adjacent free ranges.
 void give_back(std::map<size_t, size_t>& free, size_t offset, size_t bytes) {
   auto next = free.lower_bound(offset);
   if (next != free.end() && next->first == offset + bytes) {
@@ -63,7 +64,7 @@ Memory::Memory(size_t capacity) : capacity_(capacity), free_{{0, capacity}} {
   const int file = make_file(capacity);
   base_ = map_file(file, capacity);
   host_base_ = map_file(file, capacity);
-  close(file);  // the mappings keep it
+  close(file);  // the mappings keep the file
 }
 
 void* Memory::allocate(size_t bytes) {
@@ -107,7 +108,8 @@ size_t Memory::available() {
 void* HostMemory::allocate(size_t bytes) {
   void* pointer = nullptr;
   if (posix_memalign(&pointer, 64, bytes) != 0) {
-    throw Failure{ISTHMUS_OUT_OF_MEMORY, "host_allocate: no room for " + std::to_string(bytes) + " bytes"};
+    throw Failure{ISTHMUS_OUT_OF_MEMORY,
+                  "host_allocate: out of host memory for " + std::to_string(bytes) + " bytes"};
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   blocks_.emplace(static_cast<char*>(pointer), bytes);
@@ -116,7 +118,8 @@ void* HostMemory::allocate(size_t bytes) {
 
 void HostMemory::free(void* pointer) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  require(blocks_.erase(static_cast<char*>(pointer)) == 1, "host_free: not what host_allocate() gave");
+  require(blocks_.erase(static_cast<char*>(pointer)) == 1,
+          "host_free: the pointer is not from host_allocate()");
   std::free(pointer);
 }
 

@@ -1,5 +1,5 @@
-// The memory of one device: an arena of fixed capacity, mapped twice, so that the address under which kernels
-// see a byte is not the address under which the host sees it.
+// The memory of one device: an arena of fixed capacity, mapped twice, so that device addresses differ from
+// host addresses.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +32,11 @@ class Memory {
   const size_t capacity_;
   char* base_;
   char* host_base_;
-  std::mutex mutex_;                      // guards what follows
+  std::mutex mutex_;                      // guards the members below
   std::map<size_t, size_t> used_, free_;  // offset to size
 };
 
-// Page-locked memory of the host; here it is ordinary memory whose place is known.
+// Page-locked host memory; here ordinary memory with registered addresses.
 class HostMemory {
  public:
   void* allocate(size_t bytes);

@@ -6,7 +6,7 @@ namespace {
 
 isthmus_status memory_allocate(size_t bytes, void** pointer) {
   return guarded([&] {
-    require(bytes > 0, "memory_allocate: asked 0 bytes; ask for at least 1");
+    require(bytes > 0, "memory_allocate: bytes is 0; it must be at least 1");
     *pointer = current_device().memory.allocate(bytes);
     return ISTHMUS_OK;
   });
@@ -16,7 +16,7 @@ isthmus_status memory_free(void* pointer) {
   return guarded([&] {
     if (pointer == nullptr) return ISTHMUS_OK;
     const int32_t device = device_of(pointer);
-    require(device >= 0, "memory_free: not an address of a device");
+    require(device >= 0, "memory_free: not a device address");
     runtime().devices[device].memory.free(pointer);
     return ISTHMUS_OK;
   });
@@ -24,7 +24,7 @@ isthmus_status memory_free(void* pointer) {
 
 isthmus_status host_allocate(size_t bytes, void** pointer) {
   return guarded([&] {
-    require(bytes > 0, "host_allocate: asked 0 bytes; ask for at least 1");
+    require(bytes > 0, "host_allocate: bytes is 0; it must be at least 1");
     *pointer = runtime().host.allocate(bytes);
     return ISTHMUS_OK;
   });

@@ -40,8 +40,8 @@ Runtime& runtime() {
 
 void require_device(int32_t index) {
   if (index >= 0 && index < kDevices) return;
-  throw Failure{ISTHMUS_NO_DEVICE,
-                "no device " + std::to_string(index) + "; there are " + std::to_string(kDevices)};
+  throw Failure{ISTHMUS_NO_DEVICE, "device " + std::to_string(index) + " does not exist; " +
+                                       std::to_string(kDevices) + " devices available"};
 }
 
 int32_t device_of(const void* pointer) {

@@ -28,12 +28,12 @@ struct Device {
 struct Runtime {
   Device devices[kDevices] = {Device(0), Device(1)};
   HostMemory host;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::unordered_map<Stream*, std::shared_ptr<Stream>> streams;
-  std::vector<std::shared_ptr<Stream>> leaving;  // destroyed, and perhaps not yet done
+  std::vector<std::shared_ptr<Stream>> leaving;  // destroyed, but possibly not complete
 };
 
-// Makes the runtime, once.
+// Creates the runtime, once.
 void start_runtime();
 Runtime& runtime();
 
@@ -41,13 +41,13 @@ Runtime& runtime();
 extern thread_local int32_t current;
 inline Device& current_device() { return runtime().devices[current]; }
 void require_device(int32_t index);
-// Device to whose memory an address belongs, or -1.
+// Device of an address, or -1.
 int32_t device_of(const void* pointer);
 
 std::shared_ptr<Stream> stream_of(isthmus_stream handle);
 Event& event_of(isthmus_event handle);
 
-// Each file's part of the table.
+// Each file fills its part of the table.
 void add_device_functions(isthmus_driver& table);
 void add_memory_functions(isthmus_driver& table);
 void add_copy_functions(isthmus_driver& table);

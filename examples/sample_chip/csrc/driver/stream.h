@@ -1,4 +1,4 @@
-// Streams are queues with a worker thread; events are marks in them.
+// Streams are queues with a worker thread; events are markers in them.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class Mark {
 
 class Stream {
  public:
-  // The worker keeps the stream until it was closed and has run what was submitted.
+  // The worker holds the stream until it is closed and all submitted work has run.
   static std::shared_ptr<Stream> start(int32_t device);
 
   int32_t device() const { return device_; }
@@ -42,7 +42,7 @@ class Stream {
   void work();
 
   const int32_t device_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   uint64_t submitted_ = 0, done_ = 0;
@@ -53,7 +53,7 @@ class Event {
  public:
   explicit Event(uint32_t flags) : timing_((flags & ISTHMUS_EVENT_TIMING) != 0) {}
   void record(Stream& stream);
-  // What was last recorded, or null.
+  // The last record, or null.
   std::shared_ptr<Mark> mark();
   bool timing() const { return timing_; }
 

@@ -19,7 +19,7 @@ isthmus_status stream_create(int32_t /*priority*/, isthmus_stream* handle) {
 
 isthmus_status stream_destroy(isthmus_stream handle) {
   return guarded([&] {
-    require(handle != nullptr, "stream_destroy: the default stream is never destroyed");
+    require(handle != nullptr, "stream_destroy: the default stream cannot be destroyed");
     const auto stream = stream_of(handle);
     Runtime& all = runtime();
     const std::lock_guard<std::mutex> lock(all.mutex);

@@ -1,4 +1,4 @@
-// The one exported symbol: the table of driver.h. What is optional and not named here is absent.
+// The only exported symbol: the table of driver.h. Optional functions not set here are absent.
 #define ISTHMUS_DRIVER_IMPLEMENTATION
 #include "runtime.h"
 

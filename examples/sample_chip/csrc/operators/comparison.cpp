@@ -1,4 +1,4 @@
-// Operators whose result is true or false.
+// Operators with bool results.
 #include "loop.h"
 #include "tables.h"
 

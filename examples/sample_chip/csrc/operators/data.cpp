@@ -1,4 +1,4 @@
-// Operators that move and make data: copies, fills, indices.
+// Operators that move and create data: copies, fills, indices.
 #include <algorithm>
 
 #include "loop.h"
@@ -39,7 +39,7 @@ isthmus_status cat(Context context, isthmus_list tensors, int64_t along, Out out
   int64_t place = 0;
   for (int64_t i = 0; i < tensors.size; ++i) {
     In part = isthmus_list_tensor(tensors, i);
-    if (part->ndim == 1 && part->shape[0] == 0) continue;  // joins anything
+    if (part->ndim == 1 && part->shape[0] == 0) continue;  // legacy empty tensor
     DLTensor slice = *out;
     shape[static_cast<size_t>(dim)] = part->shape[dim];
     slice.shape = shape.data();
@@ -89,7 +89,7 @@ isthmus_status arange(Context, isthmus_scalar start, isthmus_scalar /*end*/, ist
 // ---- Indices ----
 
 isthmus_status refuse(Context context, const char* argument) {
-  context->explain(context, argument, "holds an index out of range");
+  context->explain(context, argument, "contains an index out of range");
   return ISTHMUS_INVALID_ARGUMENT;
 }
 
@@ -115,7 +115,7 @@ isthmus_status embedding(Context context, In weight, In indices, int64_t /*paddi
   });
 }
 
-// Contiguous tensors. Rows are summed in double, so that a frequent token loses nothing.
+// Contiguous tensors. Sums rows in double, for precision with frequent tokens.
 isthmus_status embedding_backward(Context context, In grad, In indices, int64_t rows, int64_t padding,
                                   bool by_freq, Out out) {
   const int64_t width = grad->shape[grad->ndim - 1], count = elements(indices);
@@ -141,8 +141,8 @@ isthmus_status embedding_backward(Context context, In grad, In indices, int64_t 
   });
 }
 
-// Each element of out is self's at the same place, but along a dimension where the index says. step(d) is the
-// index's stride along dimension d of out.
+// Each element of out is the element of self at the same position, except for the index along one dimension.
+// step(d) is the index's stride along dimension d of out.
 template <class Step>
 isthmus_status pick(Context context, In self, int64_t along, In index, Step&& step, Out out) {
   const int dim = wrap(along, self->ndim);

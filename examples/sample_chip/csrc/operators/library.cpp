@@ -1,4 +1,4 @@
-// The one exported symbol: the tables of the other files in one library.
+// The only exported symbol: the tables of the other files in one library.
 #define ISTHMUS_OPERATORS_IMPLEMENTATION
 #include "tables.h"
 

@@ -16,7 +16,7 @@ inline int64_t elements(const DLTensor* tensor) {
   return count;
 }
 
-// A dimension as PyTorch counts it: negative from the end; a tensor without dimensions has one.
+// A dimension index, negative from the end; a 0-dim tensor counts as one dimension.
 inline int wrap(int64_t dim, int ndim) {
   return static_cast<int>(dim < 0 ? dim + (ndim > 0 ? ndim : 1) : dim);
 }
@@ -26,7 +26,7 @@ T* data(const DLTensor* tensor) {
   return static_cast<T*>(tensor->data);
 }
 
-// N tensors walked together. Positions are counts of elements from each tensor's start.
+// Iterates over N tensors together. Positions are element offsets from each tensor's start.
 template <size_t N>
 class Loop {
  public:
@@ -37,7 +37,7 @@ class Loop {
     Positions step;
   };
 
-  // The shape is that of the first; the others are broadcast to it.
+  // The shape is the first tensor's; the others are broadcast to it.
   explicit Loop(const std::array<const DLTensor*, N>& tensors) {
     const int ndim = tensors[0]->ndim;
     for (int d = 0; d < ndim; ++d) {
@@ -73,7 +73,7 @@ class Loop {
   }
 
  private:
-  // Dimensions of one element do nothing, and a dimension that continues the one before is joined to it.
+  // Drops dimensions of size 1, and merges contiguous dimensions.
   void add(const Dim& dim) {
     if (dim.size == 0) empty_ = true;
     if (dim.size == 1) return;

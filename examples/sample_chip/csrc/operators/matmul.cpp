@@ -94,7 +94,7 @@ isthmus_status matmul(Context context, In self, In a, In b, double beta, double 
   };
   const int64_t by_batch = n == 3 ? added_stride(0) : 0, by_row = added_stride(n - 2),
                 by_column = added_stride(n - 1);
-  const bool adds = self != nullptr && beta != 0;  // with beta 0 what self holds does not count
+  const bool adds = self != nullptr && beta != 0;  // beta 0 ignores the contents of self
   return floats(out, [&](auto type) {
     using T = decltype(type);
     for (int64_t batch = 0; batch < batches; ++batch) {

@@ -1,4 +1,4 @@
-// Softmax, layer norm, losses, and their gradients. Sums are held in double.
+// Softmax, layer norm, losses, and their gradients. Sums are in double.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@ using Out = DLTensor*;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-enum Reduction { kNone = 0, kMean = 1, kSum = 2 };  // as PyTorch numbers them
+enum Reduction { kNone = 0, kMean = 1, kSum = 2 };  // PyTorch's values
 
 // ---- Softmax ----
 
@@ -62,7 +62,7 @@ isthmus_status log_softmax(Context, In self, int64_t dim, bool /*half_to_float*/
                   [](double x, const Exponentials& e) { return x - e.largest - std::log(e.sum); });
 }
 
-// A line of nothing but minus infinity gives zeros.
+// A line of minus infinities gives zeros.
 isthmus_status safe_softmax(Context, In self, int64_t dim, Out out) {
   return by_lines(self, dim, out, [](double x, const Exponentials& e) {
     return e.largest == -kInfinity ? 0.0 : std::exp(x - e.largest) / e.sum;
@@ -107,7 +107,7 @@ isthmus_status log_softmax_backward(Context, In grad, In output, int64_t dim, Ou
 
 // ---- Layer norm; all tensors are contiguous ----
 
-// Elements of a contiguous tensor, or `fallback` for each where it is absent.
+// Elements of a contiguous tensor, or `fallback` if it is absent.
 std::vector<double> values(In tensor, int64_t count, double fallback) {
   std::vector<double> found(static_cast<size_t>(count), fallback);
   if (tensor == nullptr) return found;
@@ -169,7 +169,7 @@ isthmus_status layer_norm_backward(Context, In grad, In input, isthmus_list shap
       const T* x = data<T>(input) + row * width;
       const T* g = data<T>(grad) + row * width;
       const double average = means[static_cast<size_t>(row)], inverse = inverses[static_cast<size_t>(row)];
-      double sum = 0, dot = 0;  // of grad * weight, and of it with the normalized input
+      double sum = 0, dot = 0;  // of grad * weight, and of its product with the normalized input
       for (int64_t i = 0; i < width; ++i) {
         const auto at = static_cast<size_t>(i);
         const double normal = (load(x[i]) - average) * inverse;
@@ -197,7 +197,7 @@ isthmus_status layer_norm_backward(Context, In grad, In input, isthmus_list shap
 // ---- Negative log likelihood; all tensors are contiguous ----
 
 isthmus_status refuse_target(Context context) {
-  context->explain(context, "target", "holds a class that there is none of");
+  context->explain(context, "target", "contains a class out of range");
   return ISTHMUS_INVALID_ARGUMENT;
 }
 

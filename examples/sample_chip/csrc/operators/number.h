@@ -1,5 +1,5 @@
-// Numbers as they lie in memory and as kernels compute with them: halves in float, float32 in double, rounded
-// once to nearest even when they are stored; integers and booleans in int64_t.
+// Element types and their compute types: 16-bit floats in float, float32 in double, rounded once to nearest
+// even when stored; integers and bool in int64_t.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,11 @@ inline float to_float(BFloat16 value) { return float_of(uint32_t{value.bits} << 
 
 inline BFloat16 to_bfloat16(float value) {
   const uint32_t bits = bits_of(value);
-  if (value != value)
-    return {static_cast<uint16_t>(bits >> 16 | 0x40)};  // rounding could make an infinity of it
+  if (value != value) return {static_cast<uint16_t>(bits >> 16 | 0x40)};  // rounding could make it infinite
   return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
-// Multiplying by a power of two is exact, and brings subnormal halves where floats are normal.
+// Multiplying by a power of two is exact, and turns subnormal 16-bit floats into normal floats.
 inline float to_float(Float16 value) {
   const uint32_t sign = uint32_t{value.bits & 0x8000u} << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;
@@ -53,15 +52,14 @@ inline Float16 to_float16(float value) {
   if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};
   if (magnitude >= 0x477ff000)
     return {static_cast<uint16_t>(sign | 0x7c00)};  // 65520 and above round to infinity
-  if (magnitude <
-      0x38800000) {  // subnormal: adding 0.5 puts the last bit of a half at the last bit of the float
+  if (magnitude < 0x38800000) {  // subnormal: adding 0.5 aligns the last bits of both formats
     return {static_cast<uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f)))};
   }
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return {static_cast<uint16_t>(sign | (rounded - 0x38000000) >> 13)};
 }
 
-// Compute<T>: what a kernel computes with for elements of type T.
+// Compute<T>: the compute type for elements of type T.
 template <typename T>
 using Compute = std::conditional_t<
     std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float,
@@ -135,7 +133,7 @@ isthmus_status all_types(const DLTensor* tensor, Body&& body) {
   return among<float, BFloat16, Float16, int64_t, bool>(tensor, body);
 }
 
-// Of copies and fills only.
+// For copies and fills only.
 template <typename Body>
 isthmus_status any_type(const DLTensor* tensor, Body&& body) {
   return among<float, BFloat16, Float16, int64_t, bool, double, int32_t, int16_t, int8_t, uint8_t>(tensor,

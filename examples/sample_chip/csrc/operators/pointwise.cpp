@@ -1,4 +1,4 @@
-// Operators that compute each element from the elements at its place.
+// Elementwise operators.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,7 +30,7 @@ isthmus_status unary(In self, Out out, Function function) {
   });
 }
 
-// Functions of the C library by double, whatever the dtype: right to the last bit that is kept.
+// Functions of the C library, computed in double for every dtype.
 #define SAMPLE_UNARY(name, expression)                                      \
   isthmus_status name(Context, In self, Out out) {                          \
     return unary(self, out, [](double x) -> double { return expression; }); \
@@ -78,7 +78,7 @@ isthmus_status abs_(Context, In self, Out out) {
   });
 }
 
-// A number that is not one stays so.
+// Propagates NaN.
 isthmus_status relu(Context, In self, Out out) {
   return numbers(out, [&](auto type) {
     using T = decltype(type);

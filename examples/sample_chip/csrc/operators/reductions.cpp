@@ -1,4 +1,4 @@
-// Operators that make one element of many. Sums of floats are held in double.
+// Reductions. Sums of floats are in double.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ using Context = isthmus_context*;
 using In = const DLTensor*;
 using Out = DLTensor*;
 
-// Which dimensions of self go; an absent or an empty list means all.
+// The reduced dimensions of self; an absent or empty list means all.
 std::vector<bool> reduced_dims(In self, isthmus_list dims) {
   std::vector<bool> reduced(static_cast<size_t>(self->ndim), dims.size <= 0);
   for (int64_t i = 0; i < dims.size && self->ndim > 0; ++i) {
@@ -28,7 +28,7 @@ std::vector<bool> reduced_dim(In self, int64_t dim) {
   return reduced;
 }
 
-// Calls body(position in out, position in self, loop over the elements of self that go into it) for each
+// Calls body(position in out, position in self, loop over the reduced elements of self) for each
 // output.
 template <typename Body>
 void fold(In self, In out, const std::vector<bool>& reduced, Body&& body) {
@@ -107,7 +107,7 @@ isthmus_status mean_dims(Context, In self, isthmus_list dims, bool /*keepdim*/, 
   return mean_over(self, out, reduced_dims(self, dims));
 }
 
-// The extreme by `sign`: 1 for the largest. A number that is not one wins.
+// The maximum (sign 1) or minimum (sign -1). NaN wins.
 isthmus_status extreme(In self, isthmus_list dims, Out out, int sign) {
   return numbers(self, [&](auto type) {
     using T = decltype(type);
@@ -163,7 +163,7 @@ isthmus_status all(Context, In self, Out out) {
   return all_over(self, out, reduced_dims(self, {-1, nullptr}));
 }
 
-// The first of the largest elements.
+// Index of the first maximum.
 isthmus_status argmax(Context, In self, const int64_t* dim, bool /*keepdim*/, Out out) {
   return numbers(self, [&](auto type) {
     using T = decltype(type);

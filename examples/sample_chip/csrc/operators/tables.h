@@ -1,4 +1,4 @@
-// What each file contributes to the library.
+// The tables that each file contributes to the library.
 #pragma once
 
 #include <vector>

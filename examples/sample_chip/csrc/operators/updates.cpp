@@ -21,7 +21,7 @@ double uniform_at(uint64_t seed, int64_t i) {
   return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
 }
 
-// Box and Muller; the logarithm of 0 is not asked.
+// Box-Muller transform; never takes the logarithm of 0.
 double normal_at(uint64_t seed, int64_t i) {
   constexpr double kTwoPi = 6.28318530717958647693;
   return std::sqrt(-2 * std::log(1 - uniform_at(seed, 2 * i))) *
@@ -44,7 +44,7 @@ isthmus_status normal(Context context, Out self, double mean, double std) {
   return draw_each(self, [=](int64_t i) { return mean + std * normal_at(context->seed, i); });
 }
 
-// In [from, to): rounding may reach the end, which is then replaced.
+// In [from, to): a value rounded up to the end is replaced.
 isthmus_status uniform(Context context, Out self, double from, double to) {
   return floats(self, [&](auto type) {
     using T = decltype(type);
@@ -74,7 +74,7 @@ void update(const Adam& adam, int64_t count, T* parameter, T* grad, T* average, 
     if (adam.maximize) g = -g;
     const double m = load(average[i]) + (1 - adam.beta1) * (g - load(average[i]));
     const double v = adam.beta2 * load(square[i]) + (1 - adam.beta2) * g * g;
-    double bound = v;  // NaN in either is passed on
+    double bound = v;  // propagates NaN
     if (adam.amsgrad && !std::isnan(v) && !(v > load(largest[i]))) bound = load(largest[i]);
     const double kept = load(parameter[i]) * (1 - adam.lr * adam.decay);
     const double step = adam.lr / adam.bias1 * m / (std::sqrt(bound) / std::sqrt(adam.bias2) + adam.eps);
