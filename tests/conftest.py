@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,65 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests beside tests: the capacity of a
     _account = tempfile.TemporaryDirectory(prefix="isthmus-tests-")
     os.environ["XDG_RUNTIME_DIR"] = _account.name
     os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that spin would hold up the other worker
+
+# A worker runs the tests of a file together; these files start first, so that none of them is left at the end.
+LONG_FILES = (
+    "tests/collectives/test_matrix.py",
+    "tests/integrations/test_pretrain_llama.py",
+    "tests/integrations/test_accelerate.py",
+    "tests/tools/test_docs.py",
+    "tests/dispatch/test_opinfo.py",
+    "tests/migrate/test_convert_ddp_runs.py",
+    "tests/collectives/test_faults.py",
+    "tests/launch/test_run.py",
+    "tests/integrations/test_hugging_face.py",
+    "tests/driver/test_sample_chip.py",
+    "tests/driver/test_numpy_chip.py",
+    "tests/tools/test_debug_bisect.py",
+)
+_SAMPLED = pytest.StashKey[tuple[int, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that turns sampling off."""
+    parser.addoption(
+        "--full", action="store_true", help="run every case, not a sample by pairs of parameters"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sample the cases, unless all are asked for or one by its name, and put long files first."""
+    if not config.getoption("full") and not any("::" in each for each in config.args):
+        from tests.helpers.sampling import sample
+
+        kept = sample(items)
+        _note_sample(config, len(kept), len(items))
+        names = {item.nodeid for item in kept}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+        items[:] = kept
+    place = {name: index for index, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+def _note_sample(config: pytest.Config, kept: int, total: int) -> None:
+    config.stash[_SAMPLED] = kept, total
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["sampled"] = [kept, total]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take the numbers from a worker of pytest-xdist."""
+    if sampled := getattr(node, "workeroutput", {}).get("sampled"):
+        _note_sample(node.config, *sampled)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how many cases were left out."""
+    kept, total = config.stash.get(_SAMPLED, (0, 0))
+    if kept < total:
+        terminalreporter.write_line(f"sampled: {kept:,} of {total:,} cases; --full runs all")
 
 
 @pytest.fixture(autouse=True)

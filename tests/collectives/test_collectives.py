@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.test_open import build
-from tests.helpers.children import output
+from tests.helpers.children import Child, output, start_module
+from tests.helpers.outside_driver import build
 from tests.helpers.run_rank import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,17 +62,9 @@ class Ranks:
 
 def start(
     rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
-) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.helpers.run_rank", str(rank), str(store), *names]
+) -> Child | subprocess.Popen[str]:
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **settings},
-    )
+    return start_module("tests.helpers.run_rank", str(rank), str(store), *names, merged=True, **settings)
 
 
 def reports(output: str) -> dict[str, str | None]:

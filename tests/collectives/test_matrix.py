@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.driver.test_open import build
+from tests.helpers.children import start_module
+from tests.helpers.outside_driver import build
 
-ROOT = Path(__file__).resolve().parents[2]
 # What a driver need not have: the core makes them of messages.
 WITHOUT_OPTIONAL = "table.gather = 0; table.scatter = 0; table.all_to_all = 0; table.all_to_all_v = 0;"
 
@@ -21,17 +18,7 @@ def run(size: int, folder: Path, **environment: str) -> int:
     """Run the matrix with so many ranks, and return how many cases each ran."""
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
     processes = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-W", "ignore", "-m", "tests.helpers.matrix_rank"),
-                *(str(rank), str(size), str(folder / "store")),
-            ],
-            cwd=ROOT,
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        start_module("tests.helpers.matrix_rank", str(rank), str(size), str(folder / "store"), **settings)
         for rank in range(size)
     ]
     try:
@@ -45,6 +32,7 @@ def run(size: int, folder: Path, **environment: str) -> int:
     return int(json.loads(outputs[0][0].splitlines()[-1])["ran"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_matrix(tmp_path: Path, size: int) -> None:
     assert run(size, tmp_path) > 400

@@ -7,7 +7,7 @@ import torch
 
 from isthmus import graph
 from isthmus._support import patches
-from tests.helpers.children import run
+from tests.helpers.children import run, run_fresh
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_the_patch_is_listed_and_undone():
 
 
 def test_dynamo_interface_is_registered_when_dynamo_is_imported():
-    result = run(
+    result = run_fresh(
         """
         import sys, torch
         assert "torch._dynamo" not in sys.modules

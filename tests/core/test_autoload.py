@@ -10,7 +10,8 @@ import pytest
 
 import isthmus
 from isthmus import drivers
-from tests.helpers.children import output, run
+from tests.helpers.children import output_fresh as output
+from tests.helpers.children import run_fresh as run
 
 HOST = drivers.FOLDER / "host" / "libisthmus_host.so"
 

@@ -7,51 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.children import output, run
-
-ROOT = Path(__file__).resolve().parents[2]
-HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
-
-# A library that hands on the host chip's table, changed by EDIT.
-SOURCE = r"""
-#define ISTHMUS_DRIVER_IMPLEMENTATION
-#include "driver.h"
-#include <dlfcn.h>
-#include <string.h>
-
-static isthmus_driver table;
-static isthmus_status fail_to_start(void) { return ISTHMUS_DEVICE_ERROR; }
-static isthmus_status cannot_count_yet(int32_t *count) { (void)count; return ISTHMUS_NOT_READY; }
-static isthmus_status (*create)(const isthmus_unique_id *, const isthmus_comm_options *, isthmus_comm *);
-static isthmus_status refuse_rank_1(const isthmus_unique_id *id, const isthmus_comm_options *options,
-                                    isthmus_comm *comm) {
-  return options->rank == 1 ? ISTHMUS_UNSUPPORTED : create(id, options, comm);
-}
-static const char *reason(void) { return "the board is not powered; switch it on"; }
-
-__attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(uint32_t version) {
-  void *host = dlopen(HOST, RTLD_NOW | RTLD_LOCAL);
-  isthmus_driver_get_fn get = (isthmus_driver_get_fn)dlsym(host, ISTHMUS_DRIVER_SYMBOL);
-  const isthmus_driver *original = get(version);
-  memcpy(&table, original, original->struct_size);
-  table.name = "outside";
-  (void)fail_to_start;
-  (void)cannot_count_yet;
-  (void)reason;
-  (void)refuse_rank_1;
-  create = original->comm_create;
-  EDIT
-  return &table;
-}
-"""
-
-
-def build(folder: Path, edit: str) -> str:
-    """Compile the library and return its path."""
-    source, library = folder / "driver.c", folder / "liboutside.so"
-    source.write_text(SOURCE.replace("EDIT", edit))
-    flags = ["-shared", "-fPIC", f"-I{ROOT / 'csrc'}", f'-DHOST="{HOST}"', "-ldl"]
-    subprocess.run(["cc", str(source), "-o", str(library), *flags], check=True)
-    return str(library)
+from tests.helpers.outside_driver import HOST, build
 
 
 def test_an_outside_driver_runs(tmp_path: Path) -> None:

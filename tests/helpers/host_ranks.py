@@ -11,7 +11,6 @@ import threading
 from typing import Any
 
 from tests.helpers import host_fault_jobs  # noqa: F401  its jobs register themselves
-
 from tests.helpers.host_driver import ROOT, Driver
 from tests.helpers.host_rank_jobs import JOBS, Rank, new_id
 

@@ -57,6 +57,7 @@ def check_same(found: dict[str, Any], alone: dict[str, Any]) -> None:
     assert found["outputs"] == pytest.approx(alone["outputs"], rel=1e-5, abs=1e-5), "gathered for metrics"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", FLAGS)
 def test_accelerate_launch(tmp_path, alone, kind):
     """Each rank has its share of the batches, of parameters under FSDP, and the last batch is not counted twice."""
@@ -79,6 +80,7 @@ def test_accelerate_launch_without_the_shim(tmp_path, alone):
     check_same(found, alone)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not find_spec("deepspeed"), reason="no deepspeed")
 def test_trainer(tmp_path):
     settings = tmp_path / "zero.json"

@@ -1,5 +1,7 @@
 """What stands in for Transformer Engine's and apex's fused operators computes what Megatron's own code does."""
 
+import pytest
+
 from tests.helpers.children import output
 
 ROTARY = """
@@ -51,6 +53,7 @@ compare(packed[..., 2, :], each, False)
     )
 
 
+@pytest.mark.full
 def test_rotary_embedding_of_packed_sequences():
     output(
         ROTARY
@@ -67,6 +70,7 @@ torch.testing.assert_close(fused, own, rtol=1e-6, atol=1e-6)
     )
 
 
+@pytest.mark.full
 def test_the_fused_rotary_embedding_takes_neighbours_where_packed_ones_are_told():
     said = output(
         """

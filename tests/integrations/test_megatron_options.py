@@ -44,6 +44,7 @@ def test_options_without_effect_say_so_once():
     assert not parse(flags, RANK="1").stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -39,6 +39,7 @@ tokens = [torch.randint(32, (1, each)).cuda() for each in LENGTHS]
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("flags", ["", "--no-rope-fusion", "--normalization LayerNorm --num-query-groups 4"])
 def test_each_sequence_is_computed_as_it_is_alone(flags):
     output(

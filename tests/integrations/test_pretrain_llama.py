@@ -120,6 +120,7 @@ def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> No
     assert re.search(r"error: resume: \d of iterations 7-8 differ from the earlier run", result.stderr)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -58,6 +58,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "status", "words"),
     [
@@ -165,6 +166,7 @@ def test_two_nodes(tmp_path):
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_two_nodes_start_again_and_meet_anew(tmp_path, by_hand):
     """Rank 1 ends after a first collective, which rank 0 does not notice: its node is told."""

@@ -12,6 +12,7 @@ import pytest
 
 from isthmus.launch.ranks import Ranks
 from isthmus.launch.run import SITE, Job, JobError, separate_program
+from tests.helpers.command import run
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 START = r"isthmus: cuda -> chip:0 \(driver host, 1 device, 1\.0 GiB\)\n"
@@ -19,23 +20,6 @@ END = (
     r"isthmus: \d+ operators?: \d+ delegate, \d+ kernel, \d+ decomposed, \d+ fallback"
     r" · peak \d+\.\d( MiB)? of 1\.0 GiB · set_device \d+\n"
 )
-
-
-def isthmus(*arguments, timeout=180, **environment):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
-    settings = {"ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(
-        [sys.executable, "-m", "isthmus", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**kept, **settings},
-        check=False,
-    )
-
-
-def run(*arguments, **environment):
-    return isthmus("run", *arguments, **environment)
 
 
 def plain(*arguments):

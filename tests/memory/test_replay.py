@@ -25,6 +25,7 @@ def test_live_peaks_are_those_of_the_trace():
     assert outcome.out_of_memory == -1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", replay.policies())
 def test_every_allocator_is_replayed(name: str):
     outcome = replay.replay(recorded(tiny()), [name], rounds=2)[0]
@@ -36,6 +37,7 @@ def test_every_allocator_is_replayed(name: str):
     assert outcome.row()["nanoseconds"] == outcome.best > 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", replay.policies())
 def test_blocks_lie_in_segments_and_apart(name: str):
     trace = recorded(tiny())
@@ -141,6 +143,7 @@ def test_addresses_that_were_never_held_take_no_room():
     assert addresses.compact(np.array([500, 515, (1 << 40) + 2])).tolist() == [0, 15, 22]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])
 def test_pictures_are_written(tmp_path: Path, kind: str):
     trace = recorded(tiny())

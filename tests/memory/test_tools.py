@@ -53,6 +53,7 @@ def test_snapshot_has_the_blocks_where_they_are():
         assert at == segment["address"] + segment["total_size"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("allocator", ["planned", "lifetime", "torch", "torch+expandable", "bf", "bs", "raw"])
 def test_snapshots_of_every_allocator_add_up(allocator: str):
     name, _, option = allocator.partition("+")

@@ -199,6 +199,7 @@ def test_scratch_memory_of_attention_is_there():
     assert trace.id[scratch[0] + 1] == trace.id[scratch[0]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -104,6 +104,7 @@ def _converted(script: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("script", ARGUMENTS)
 def test_two_ranks_on_the_cpu(script: str, tmp_path: Path) -> None:
     """The original runs on the host chip, through the shim: bit-equal to the CPU."""
@@ -124,6 +125,7 @@ def test_two_ranks_on_the_cpu(script: str, tmp_path: Path) -> None:
     _same_checkpoint(tmp_path / "one" / CHECKPOINTS[script], tmp_path / "two" / CHECKPOINTS[script])
 
 
+@pytest.mark.full
 def test_ranks_end_well_whatever_gloo_still_holds(tmp_path: Path) -> None:
     result = convert_source(SHORT, "short.py", options=["ddp"])
     assert "print_once(mean_over_ranks(loss).item())" in result.text
@@ -132,6 +134,7 @@ def test_ranks_end_well_whatever_gloo_still_holds(tmp_path: Path) -> None:
     _run((sys.executable, "-c", PAIRS, str(script)), tmp_path, False)
 
 
+@pytest.mark.full
 def test_two_ranks_on_the_host_chip_shuffle_as_one_does(tmp_path: Path) -> None:
     path = _converted("functions", tmp_path)
     arguments = ("--shuffle", "--epochs", "1", "--out", str(tmp_path))

@@ -95,6 +95,7 @@ def test_two_ranks_are_compared_one_by_one(tmp_path):
     assert lines["losses"][2] == lines["parameters"][2] == "0", "gloo and the chip add in the same order"
 
 
+@pytest.mark.full
 def test_one_process_against_its_conversion_to_ranks(tmp_path):
     (tmp_path / "train.py").write_text(ONE_PROCESS)
     done = verify(tmp_path, "--ddp", "--steps", "5", "--json")
@@ -108,6 +109,7 @@ def test_one_process_against_its_conversion_to_ranks(tmp_path):
     assert two["losses"][0] != two["losses"][1] != one["losses"][0], "each rank has samples of its own"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fixture", ["data-parallel"])
 def test_fixtures_that_train(fixture, tmp_path):
     shutil.copy(FIXTURES / fixture / "before.py", tmp_path / "train.py")

@@ -298,6 +298,7 @@ def test_autocast(device):
         assert ops.flash_attn_func(q, k, v).dtype == torch.bfloat16
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("device", DEVICES)
 def test_compiled_without_a_break(device):
     def step(q, k, v):

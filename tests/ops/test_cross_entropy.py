@@ -4,36 +4,10 @@ import pytest
 import torch
 
 from isthmus import ops
+from tests.helpers.cross_entropy import in_every_form, reference, targets
 from tests.helpers.ops_checks import against_float64, by_each, gradcheck, in_each_dtype, leaf, on_each_device
 
 SHAPES = [(3, 2, 7), (5, 33), (1, 1), (4, 5003), (17,), (0, 7)]
-OPTIONS = [
-    {},
-    {"label_smoothing": 0.1},
-    {"logit_scale": 0.3, "softcap": 2.0},
-    {"lse_square_scale": 0.01, "label_smoothing": 0.2, "softcap": 4.0, "logit_scale": 1.5},
-]
-in_every_form = pytest.mark.parametrize("options", OPTIONS, ids=lambda each: "-".join(each) or "plain")
-
-
-def reference(logits, target, reduction="mean", softcap=0.0, logit_scale=1.0, lse_square_scale=0.0, **others):
-    z = logits * logit_scale
-    z = softcap * (z / softcap).tanh() if softcap else z
-    plain = torch.nn.functional.cross_entropy(
-        z.reshape(-1, z.shape[-1]), target.reshape(-1).long(), reduction="none", **others
-    ).view(target.shape)
-    kept = target != others.get("ignore_index", -100)
-    loss = plain + (lse_square_scale * z.logsumexp(-1).square()).masked_fill(~kept, 0)
-    if reduction == "none":
-        return loss
-    return loss.sum() / kept.sum() if reduction == "mean" else loss.sum()
-
-
-def targets(shape, device="cpu", ignore_index=-100):
-    target = torch.randint(shape[-1], shape[:-1])
-    if len(shape) > 1:
-        target.view(-1)[1::3] = ignore_index
-    return target.to(device)
 
 
 @on_each_device
@@ -175,6 +149,7 @@ def test_wrong_arguments_are_refused():
         ops.cross_entropy(logits, torch.tensor([0, 9, 2, 1]))
 
 
+@pytest.mark.sampled(1)
 @on_each_device
 def test_compiled_without_a_break(device):
     target = targets((6, 9), device)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from isthmus import ops
+from tests.helpers.cross_entropy import in_every_form, targets
+from tests.helpers.cross_entropy import reference as cross_entropy
 from tests.helpers.ops_checks import against_float64, by_each, gradcheck, in_each_dtype, leaf, on_each_device
-from tests.ops.test_cross_entropy import in_every_form, targets
-from tests.ops.test_cross_entropy import reference as cross_entropy
 
 NAME = "linear_cross_entropy"
 

@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from isthmus import ops
 from isthmus._support import patches
+from tests.helpers import command
 from tests.helpers.children import output
 from tests.helpers.ops_checks import DTYPES, against_float64, in_each_dtype, leaf
 
@@ -256,11 +257,9 @@ def test_a_chip_whose_library_has_the_kernel_takes_it_unasked():
 
 
 def test_isthmus_run_patches_it(tmp_path):
-    from tests.launch.test_run import run
-
     script = tmp_path / "script.py"
     script.write_text("import torch\nprint(torch.chip.fused_attention(), torch.zeros(1).cuda().device)\n")
     for libraries in ("torch", "transformers,torch"):
-        done = run("--patch", libraries, script)
+        done = command.run("--patch", libraries, script)
         assert (done.stdout, done.returncode) == ("True chip:0\n", 0), done.stderr
         assert "not patched" not in done.stderr

@@ -1,6 +1,7 @@
 """The Triton kernels, by Triton's interpreter and by its compiler for a GPU that need not be there."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,23 +13,35 @@ CODE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); fro
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, str]:
+def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
     """What went wrong for each operator, all in one process, as most of the time is PyTorch's import."""
-    return json.loads(output(CODE + "triton_cases.report(triton_cases.check)", TRITON_INTERPRET="1"))
+    names = _names(request, test_interpreted_against_the_composite_in_float64)
+    return json.loads(
+        output(CODE + f"triton_cases.report(triton_cases.check, {names})", TRITON_INTERPRET="1")
+    )
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     cache = str(tmp_path_factory.mktemp("triton"))
-    code = CODE + "triton_cases.report(triton_cases.compile_for_hopper)"
+    names = _names(request, test_compiles_for_a_gpu)
+    code = CODE + f"triton_cases.report(triton_cases.compile_for_hopper, {names})"
     return json.loads(output(code, TRITON_INTERPRET=None, TRITON_CACHE_DIR=cache))
 
 
+def _names(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[str]:
+    """Operators for which this run has that test."""
+    items = [item for item in request.session.items if getattr(item, "function", None) is test]
+    return [item.callspec.params["name"] for item in items]  # type: ignore[attr-defined]
+
+
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_against_the_composite_in_float64(name, interpreted):
     assert not interpreted[name]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_for_a_gpu(name, compiled):
     assert not compiled[name]

@@ -112,6 +112,7 @@ def _gradients() -> None:
     (x * y).sum().backward()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("work", "times"),
     [

@@ -12,8 +12,8 @@ import pytest
 from isthmus.debug import readings
 from isthmus.debug.bisect import Bisect
 from isthmus.debug.errors import DebugError
-from tests.tools.test_debug_jobs import TRAINING, isthmus
-from tests.tools.test_debug_jobs import job as job  # noqa: PLC0414 - a fixture
+from tests.helpers.debug_jobs import TRAINING, isthmus
+from tests.helpers.debug_jobs import job as job  # noqa: PLC0414 - a fixture
 
 PROGRAM = """
 import json, os, random, sys
@@ -158,6 +158,7 @@ print("loss:", torch.nn.functional.silu(value).mean().item())
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("route", ["cpu", "decomposition"])
 def test_a_chip_with_other_random_numbers_than_the_cpu_is_not_accused(tmp_path: Path, route: str) -> None:
     (tmp_path / "train.py").write_text(RANDOM)

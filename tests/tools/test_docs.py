@@ -134,6 +134,7 @@ def test_python_block(block: Block, python_results: dict[str, tuple[int, str]]):
     assert status == 0, printed
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("block", [block for block in RUNNABLE if block not in PYTHON], ids=identity)
 def test_runnable_block(block: Block):
     if block.language == "bash":

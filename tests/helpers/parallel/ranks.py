@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,9 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.children import start_module
 from tests.helpers.parallel.rank import checks
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 class Ranks:
@@ -32,16 +29,11 @@ class Ranks:
         settings = {"ISTHMUS_HOST_DEVICES": str(size), "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
         store = Path(tempfile.mkdtemp(dir=folder)) / "store"  # not that of a former job
         processes = [
-            subprocess.Popen(
-                [
-                    *(sys.executable, "-W", "ignore", "-m", "tests.helpers.parallel.rank"),
-                    *(subject, str(number), str(size), str(folder), str(store), *names),
-                ],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, **settings},
+            start_module(
+                "tests.helpers.parallel.rank",
+                *(subject, str(number), str(size), str(folder), str(store), *names),
+                merged=True,
+                **settings,
             )
             for number in range(size)
         ]

@@ -1,0 +1,60 @@
+"""A job whose kernel is wrong, for the tests of the debug tools."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ISTHMUS = str(Path(sys.executable).with_name("isthmus"))
+
+WRONG_LIBRARY = """
+import numpy as np
+from isthmus.opset.library import Library
+
+library = Library("wrong", "silu with a wrong last element")
+
+
+@library.operator("aten::silu", dtypes=("float32",))
+def silu(self, out):
+    out[...] = self / (1 + np.exp(-self))
+    out.reshape(-1)[-1] = VALUE
+"""
+
+TRAINING = """
+import torch
+
+torch.manual_seed(0)
+weight = torch.randn(6, 4).cuda().requires_grad_()
+for _ in range(2):
+    loss = torch.nn.functional.silu(weight @ weight.t()).mean()
+    loss.backward()
+    weight.data -= 0.1 * weight.grad
+    print("loss:", loss.item())
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Environment of a job whose silu is wrong; the program is train.py in the current folder."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    library = tmp_path / "wrong.py"
+    library.write_text(WRONG_LIBRARY.replace("VALUE", "0.5"))
+    yield {
+        "ISTHMUS_LIBRARIES": str(library),
+        "ISTHMUS_ROUTE": "aten::silu=kernel",
+        "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug"),
+        "ISTHMUS_QUIET": "1",
+    }
+
+
+def isthmus(*words: str, cwd: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **changes}
+    command = [ISTHMUS, *words]
+    return subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )

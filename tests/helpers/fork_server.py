@@ -1,0 +1,143 @@
+"""A process that has imported PyTorch without the chip, and forks itself for each program it is asked to run.
+
+``python fork_server.py FD`` reads requests from the Unix socket FD until its end. A request is a line of JSON with
+three or four file descriptors: stdin, stdout, stderr of the program, and a pipe for its process id and wait status.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import runpy
+import selectors
+import socket
+import sys
+import threading
+import traceback
+import types
+import warnings
+from typing import Any
+
+import sympy  # noqa: F401 - PyTorch imports it late, and it takes a second
+import torch
+import torch._inductor.decomposition
+
+LENGTH = 1 << 20  # bytes of a request
+
+
+def serve(control: socket.socket) -> dict[str, Any] | None:
+    """Fork a child for each request. Returns the request in a child, and None at the end of the socket."""
+    events = selectors.DefaultSelector()
+    events.register(control, selectors.EVENT_READ)
+    while True:
+        for key, _ in events.select():
+            if key.fileobj is not control:
+                _report_end(*key.data)
+                events.unregister(key.fd)
+                os.close(key.fd)
+                continue
+            message, descriptors, _, _ = socket.recv_fds(control, LENGTH, 4)
+            if not message:
+                return None
+            *streams, status = descriptors
+            child = os.fork()
+            if not child:
+                events.close()
+                control.close()
+                os.close(status)
+                _replace_streams(streams)
+                request: dict[str, Any] = json.loads(message)
+                return request
+            _tell(status, child)
+            for each in streams:
+                os.close(each)
+            events.register(os.pidfd_open(child), selectors.EVENT_READ, (child, status))
+
+
+def _report_end(child: int, status: int) -> None:
+    _, ending = os.waitpid(child, 0)
+    _tell(status, os.waitstatus_to_exitcode(ending))
+    os.close(status)
+
+
+def _tell(status: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the test has ended before its child
+        os.write(status, f"{number}\n".encode())
+
+
+def _replace_streams(streams: list[int]) -> None:
+    for number, each in enumerate(streams):
+        os.dup2(each, number)
+    for each in streams:
+        os.close(each)
+
+
+def run(request: dict[str, Any]) -> None:
+    """Run a program as a fresh interpreter would, from the import of PyTorch's backends on."""
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    if request["quiet"]:
+        warnings.simplefilter("ignore")
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
+        torch._import_device_backends()
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if module := request["module"]:
+        sys.path[0] = request["folder"]
+        sys.argv = [module, *request["arguments"]]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
+    sys.path[0] = ""
+    sys.argv = ["-c"]
+    exec(compile(request["code"], "<string>", "exec"), vars(main))
+
+
+def end(error: BaseException | None) -> int:
+    """Exit status of a program that ended so, after what Python does at an exit."""
+    status = 0
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if status and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        status = 1
+        frames = error.__traceback__
+        while frames and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            status = status or 120
+    return status
+
+
+def main() -> None:
+    """Serve, and in each child run its program."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    gc.collect()
+    gc.freeze()  # else a collection in a child copies every page
+    request = serve(control)
+    if request is None:
+        return
+    error: BaseException | None = None
+    try:
+        run(request)
+    except BaseException as raised:
+        error = raised
+    status = 1
+    try:
+        status = end(error)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
