@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check clean
+.PHONY: help setup build train test test-all conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,7 @@ BUILD := $(ENVIRONMENT) $(BIN)/python setup.py
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make setup    .venv, pinned packages, the C++ core and the host chip"
+	@echo "make test-all every case of the tests, not a sample of the families (nightly, with pytest -m slow)"
 	@echo "make lint     ruff, mypy, clang-format"
 	@echo "make format   let them rewrite the files"
 	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
@@ -70,8 +71,14 @@ train: setup
 	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --save-interval 150 \
 	  --resume 150 --exit-iteration 160 --verify-resume
 
+# Long files start first (tests/conftest.py), so their order is kept.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
 test: setup lint
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+	@$(PYTEST)
+
+test-all: setup lint
+	@$(PYTEST) --full
 
 lint: $(STAMPS)/packages
 	@$(BIN)/ruff check .
