@@ -1,1 +1,1 @@
-"""Helpers that every layer shares: files, exits, child processes, monkey patches, import hooks."""
+"""Helpers shared by all layers: files, exits, child processes, tables, progress, HTML, patches, import hooks."""

@@ -1,4 +1,4 @@
-"""Doing something when a module is first imported, without importing it for that."""
+"""Callbacks that run when a module is first imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 class AfterImport(MetaPathFinder):
-    """A finder that calls action once, after the named module has been executed, and then is gone.
+    """A finder that calls action once, after the named module has been executed, and then removes itself.
 
     Args:
         module: full name of the module.
@@ -25,14 +25,14 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where the module is, with its loader wrapped; None for every other module.
+        """Return the spec of the module with a wrapped loader; None for other modules.
 
-        A library may only ask whether there is such a module (``importlib.util.find_spec``), so the finder stays.
+        The finder stays, because a library may only test for the module (``importlib.util.find_spec``).
         """
         if fullname != self.module or self not in sys.meta_path:
             return None
         place = sys.meta_path.index(self)
-        del sys.meta_path[place]  # others find the module
+        del sys.meta_path[place]  # let other finders find the module
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
@@ -48,7 +48,7 @@ class AfterImport(MetaPathFinder):
 
 
 def when_imported(module: str, action: Callable[[], None]) -> None:
-    """Call action now if the module is imported, or else once it has been executed; asked twice, still once."""
+    """Call action now if the module is imported, else once after its execution; repeated requests count once."""
     waiting = [(each.module, each.action) for each in sys.meta_path if isinstance(each, AfterImport)]
     if module in sys.modules:
         action()
@@ -65,7 +65,7 @@ class _Loader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # Put back first: inspect and pickle look at the loader of the module.
+        # Restore the loader first: inspect and pickle read it.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -74,7 +74,7 @@ class _Loader(Loader):
 
 
 class AfterExecution(MetaPathFinder):
-    """A finder that calls action at the first import after a module that is being executed is done, once.
+    """A finder that calls action once, at the first import after a module has finished executing.
 
     Args:
         module: full name of a module in ``sys.modules``.
@@ -86,12 +86,12 @@ class AfterExecution(MetaPathFinder):
         self.action = action
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        """Nothing: another finder finds the module."""
+        """Return None, so that another finder finds the module."""
         if self in sys.meta_path and not is_being_executed(self.module):
             sys.meta_path.remove(self)
             self.action()
 
 
 def is_being_executed(module: str) -> bool:
-    """Whether the module is imported in part: its file is at an import of its own."""
+    """Return whether the module is partially imported."""
     return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))

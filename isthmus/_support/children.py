@@ -1,7 +1,7 @@
-"""Trying a thing in a child process, so that a crash, a hang or an exit of it is one more finding.
+"""Functions and commands in a child process, so that a crash, hang or exit becomes a result.
 
-The child calls a generator function; what it yields comes back line by line, so what it had done before it ended
-is known. Whatever else the child prints is dropped, but for the last line of an error.
+The child calls a generator function and sends each yielded value as a line, so the values before a crash are kept.
+Other output of the child is dropped, except for the last line of an error.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 LIMIT_S = 60.0
-_PATIENCE = 10  # times the limit at most, on a busy machine
+_PATIENCE = 10  # factor of the limit at most, on a busy machine
 
 
 class Outcome(NamedTuple):
-    """What came back.
+    """The result of a child process.
 
     Attributes:
-        records: what the function yielded, in order.
-        problem: how the child ended, in one line; "" where it ended by itself and with 0.
+        records: values yielded by the function, in order.
+        problem: how the child failed, in one line; "" if it exited with status 0.
     """
 
     records: list[dict[str, Any]]
@@ -37,10 +37,10 @@ def run(
     """Call a generator function in a fresh interpreter with this one's search path.
 
     Args:
-        target: ``"module:function"``; the function yields dictionaries that JSON can carry.
-        arguments: of the function.
-        environment: added to this process's.
-        limit_s: seconds after which the child and what it started are ended; None: see :func:`limit`.
+        target: ``"module:function"``; the function yields dictionaries for JSON.
+        arguments: arguments of the function.
+        environment: variables added to this process's environment.
+        limit_s: seconds after which the child's process group is killed; None: see :func:`limit`.
     """
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; "
@@ -50,7 +50,7 @@ def run(
 
 
 def limit() -> float:
-    """Seconds that tell a hang from a slow start: a minute, and more where others wait for the CPUs as well."""
+    """Return the default time limit in seconds: a minute, and more on a busy machine."""
     share = os.getloadavg()[0] / (os.cpu_count() or 1)
     return LIMIT_S * min(_PATIENCE, max(1.0, share))
 
@@ -58,7 +58,7 @@ def limit() -> float:
 def command(
     words: list[str], environment: Mapping[str, str] | None = None, limit_s: float | None = None
 ) -> tuple[str, str]:
-    """What a command prints, and how it ended: one line, or "" where it ended with 0."""
+    """Run a command; return its output, and how it failed in one line, or "" if it exited with status 0."""
     limit_s = limit() if limit_s is None else limit_s
     process = subprocess.Popen(
         words,
@@ -68,13 +68,13 @@ def command(
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # its group is ended as a whole
+        start_new_session=True,  # so that its process group can be killed
     )
     try:
         output, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         _end(process)
-        return process.communicate()[0], f"it had not ended after {limit_s:.0f} s"
+        return process.communicate()[0], f"timed out after {limit_s:.0f} s"
     except BaseException:
         _end(process)
         raise
@@ -90,7 +90,7 @@ def _ending(status: int, errors: str) -> str:
     if status == 0:
         return ""
     if status < 0:
-        return f"it was ended by {signal.Signals(-status).name}"
+        return f"killed by {signal.Signals(-status).name}"
     lines = errors.strip().splitlines()
     return f"status {status}: {lines[-1].strip()}" if lines else f"status {status}"
 
@@ -100,13 +100,13 @@ def _decoded(output: str, problem: str) -> Outcome:
     for line in output.splitlines():
         try:
             records.append(json.loads(line))
-        except ValueError:  # the line during which the child was ended
+        except ValueError:  # a line cut by the end of the child
             break
     return Outcome(records, problem)
 
 
 def serve(target: str, arguments: tuple[str, ...]) -> None:
-    """In the child: send what the function yields; everything else that is printed goes to stderr."""
+    """Send the values of the function, in the child; redirect other output to stderr."""
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     module, _, name = target.partition(":")

@@ -1,9 +1,8 @@
 """Replaces the constructor of an immutable type, such as ``torch.device``.
 
-A stand-in class would fail where code compares types, annotates, pickles or scripts with ``torch.device``. Writing
-the type's ``tp_new`` slot, as CPython does itself when a class assigns ``__new__``, keeps the type what it is. The
-slots before ``tp_new`` have not moved since Python 3.4; they are compared with what Python says of the type before
-anything is written.
+A replacement class would break code that compares types, annotates, pickles or scripts with ``torch.device``. Writing
+the type's ``tp_new`` slot, as CPython does when a class assigns ``__new__``, keeps the type itself. The slots before
+``tp_new`` have not moved since Python 3.4; they are verified before anything is written.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _FLAGS, _BASE, _DICT, _NEW = 18, 29, 30, 36  # index of the slot after the head
 
 
 class _HasNew:
-    """A type whose tp_new is CPython's own "look up __new__ and call it"."""
+    """A type whose tp_new is CPython's generic slot, which looks up and calls ``__new__``."""
 
     def __new__(cls) -> _HasNew:
         return object.__new__(cls)
@@ -38,13 +37,12 @@ def _check_layout(kind: type) -> None:
     for index, value in expected.items():
         if _slot(kind, index).value != value:
             raise RuntimeError(
-                f"{kind.__module__}.{kind.__name__}: this Python lays out types in a way that isthmus does not know; "
-                "use CPython 3.10 to 3.14"
+                f"{kind.__module__}.{kind.__name__}: unknown layout of types in this Python; use CPython 3.10 to 3.14"
             )
 
 
 def _call(slot: int) -> Callable[..., Any]:
-    """The C constructor behind a tp_new pointer, as ``new(cls, *args, **kwargs)``."""
+    """Return the C constructor of a tp_new pointer as ``new(cls, *args, **kwargs)``."""
     any_object, raw = ctypes.py_object, ctypes.c_void_p
     with_keywords = ctypes.PYFUNCTYPE(any_object, any_object, any_object, any_object)(slot)
     without = ctypes.PYFUNCTYPE(any_object, any_object, any_object, raw)(slot)
@@ -56,14 +54,14 @@ def _call(slot: int) -> Callable[..., Any]:
 
 
 def replace_new(kind: type, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Let ``kind(...)`` call ``make(original)(kind, ...)``; the result undoes it.
+    """Make ``kind(...)`` call ``make(original)(kind, ...)``; return a function that undoes it.
 
     Args:
-        kind: a type that has its own ``__new__``.
-        make: gets the original constructor and gives the replacement, both ``new(cls, *args, **kwargs)``.
+        kind: a type with its own ``__new__``.
+        make: maps the original constructor to the replacement, both ``new(cls, *args, **kwargs)``.
 
     Raises:
-        RuntimeError: the type has no ``__new__`` of its own, or this Python is not laid out as expected.
+        RuntimeError: the type has no ``__new__`` of its own, or this Python has an unknown layout.
     """
     if "__new__" not in vars(kind):
         raise RuntimeError(f"{kind.__name__} has no constructor of its own to replace")

@@ -1,4 +1,4 @@
-"""How a command ends that cannot go on: one line, and a status that is not 0."""
+"""Exit of a command with an error: one line and a non-zero status."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import typer
 
 
 def fail(message: object, code: int = 1) -> typer.Exit:
-    """What to raise once the line is printed.
+    """Print an error; return the exception to raise.
 
     Args:
-        message: what, where and the remedy, in one line.
-        code: 1 if something is wrong, 2 for wrong usage.
+        message: what failed, on what value, and the remedy, in one line.
+        code: exit status: 1 for an error, 2 for wrong usage.
     """
     print(f"isthmus: {message}", file=sys.stderr)
     return typer.Exit(code)

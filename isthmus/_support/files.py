@@ -1,4 +1,4 @@
-"""Folders and files that Isthmus makes: mode 0750 and 0640 whatever the umask, a file whole or not at all."""
+"""Creation of folders and files: modes 0750 and 0640 whatever the umask, files written atomically."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Folder of what may be made again: ``$XDG_CACHE_HOME/isthmus``; it need not exist."""
+    """Return the cache folder, ``$XDG_CACHE_HOME/isthmus``, which may not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "isthmus"
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are absent; what is there keeps its mode."""
+    """Create a folder and its absent parents; existing folders keep their mode."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -24,13 +24,13 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file, for what is appended to it."""
+    """Create an empty file, to append to."""
     path.touch(mode=0o640)
     path.chmod(0o640)
 
 
 def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o640) -> str:
-    """Write a file beside itself, then give it its name; returns the SHA-256 of its bytes."""
+    """Write a file atomically and return the SHA-256 of its bytes."""
     digest = hashlib.sha256()
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,8 +1,7 @@
-"""The registry of monkey patches: what is replaced in PyTorch, why, and how it is undone.
+"""The registry of monkey patches: target, reason and undo of each.
 
-Every feature that has to replace something at run time (the CUDA shim, the graph path, the Megatron adaptor) does
-it through a :class:`Scope`, so that ``isthmus run --explain`` can print all of it and leaving the scope restores
-exactly what was there.
+Every feature that patches at run time (the CUDA shim, the graph path, the Megatron adaptor) uses a :class:`Scope`, so
+that ``isthmus run --explain`` can print all patches and leaving the scope restores the originals.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ _MISSING: Any = object()
 
 
 class PatchError(RuntimeError):
-    """A target is not what the patch was written for."""
+    """The target of a patch is missing or has an unexpected signature."""
 
 
 class Patch(NamedTuple):
     """One applied patch.
 
     Attributes:
-        target: dotted name of what is replaced, as a user would write it.
-        reason: one line, why.
-        feature: who asked for it: ``migrate``, ``graph``, ...
-        undo: restores what was there before; called once.
+        target: dotted name of the replaced attribute, as a user would write it.
+        reason: one line.
+        feature: the feature that applied it: ``migrate``, ``graph``, ...
+        undo: restores the original; called once.
     """
 
     target: str
@@ -44,15 +43,15 @@ _active: list[Patch] = []
 
 
 def active(feature: str = "") -> list[Patch]:
-    """Patches in force in this process, oldest first; of one feature if it is named."""
+    """Return the active patches of this process, oldest first, optionally of one feature."""
     return [patch for patch in _active if not feature or patch.feature == feature]
 
 
 def resolve(target: str) -> tuple[Any, str]:
-    """Owner and attribute name of a dotted target, importing the modules in it.
+    """Return owner and attribute name of a dotted target; imports the modules in it.
 
     Raises:
-        PatchError: when the owner does not exist. The attribute itself need not.
+        PatchError: the owner does not exist. The attribute itself may be absent.
     """
     parts = target.split(".")
     owner: Any = importlib.import_module(parts[0])
@@ -68,7 +67,7 @@ def resolve(target: str) -> tuple[Any, str]:
 
 
 def _import(path: str) -> ModuleType | None:
-    """The module, also while it is being imported and not yet an attribute of its package."""
+    """Import a module, also while it is partially imported and not yet an attribute of its package."""
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError:
@@ -76,31 +75,31 @@ def _import(path: str) -> ModuleType | None:
 
 
 def check_signature(target: str, function: Any, expected: tuple[str, ...]) -> None:
-    """Compare the leading parameter names of function with what the patch was written for.
+    """Compare the leading parameter names of a function with those that the patch expects.
 
     Raises:
-        PatchError: when they differ, naming both, or when there is no function.
+        PatchError: they differ, or the function does not exist.
     """
     library = target.partition(".")[0]
     if not callable(function):
-        raise PatchError(f"cannot patch {target}: there is no such function in this version of {library}")
+        raise PatchError(f"cannot patch {target}: no such function in this version of {library}")
     found = tuple(inspect.signature(function).parameters)
     if found[: len(expected)] != expected:
         raise PatchError(
-            f"cannot patch {target}: it takes ({', '.join(found)}), the patch was written for "
+            f"cannot patch {target}: its parameters are ({', '.join(found)}), expected "
             f"({', '.join(expected)}); this version of {library} is not supported"
         )
 
 
 class Scope:
-    """Patches that are applied and undone together. Use as a context manager, or call :meth:`undo`.
+    """Patches that are undone together. Use as a context manager, or call :meth:`undo`.
 
     Args:
-        feature: name under which the patches are listed.
+        feature: name of the feature, shown with the patches.
 
     Attributes:
-        patches: those applied and not undone, oldest first.
-        replaced: (stand-in, original) of every attribute that :meth:`set` has replaced.
+        patches: active patches, oldest first.
+        replaced: (replacement, original) of every attribute that :meth:`set` replaced.
     """
 
     def __init__(self, feature: str) -> None:
@@ -124,7 +123,7 @@ class Scope:
             _active.remove(patch)
 
     def record(self, target: str, reason: str, undo: Callable[[], None]) -> None:
-        """Enter a change that the caller has made himself, with the function that takes it back."""
+        """Register a change made by the caller, with the function that undoes it."""
         patch = Patch(target, reason, self.feature, undo)
         self.patches.append(patch)
         _active.append(patch)
@@ -136,16 +135,16 @@ class Scope:
         reason: str,
         expects: tuple[str, ...] = (),
     ) -> None:
-        """Replace an attribute of a module or a class by ``make(what was there)``.
+        """Replace an attribute of a module or a class by ``make(original)``.
 
         Args:
-            target: dotted name. An attribute that is absent is created (make gets None) and deleted again.
+            target: dotted name. An absent attribute is created (make gets None), and deleted by undo.
             make: builds the replacement from the original.
             reason: one line.
             expects: leading parameter names of the original, checked when given.
 
         Raises:
-            PatchError: the owner is absent, or the original has another signature.
+            PatchError: the owner does not exist, or the original has another signature.
         """
         owner, name = resolve(target)
         original = getattr(owner, name, None)
@@ -154,7 +153,7 @@ class Scope:
         self.set(owner, name, make(original), target, reason)
 
     def set(self, owner: Any, name: str, value: Any, target: str, reason: str) -> None:
-        """Set ``owner.name`` to value; undone by restoring the entry of the owner's own namespace."""
+        """Set ``owner.name`` to value; undo restores the entry of the owner's own namespace."""
         saved = vars(owner).get(name, _MISSING)
         self.replaced.append((value, getattr(owner, name, None)))
         setattr(owner, name, value)
@@ -168,7 +167,7 @@ class Scope:
         self.record(target, reason, undo)
 
     def when_imported(self, module: str, then: Callable[[], None], reason: str) -> None:
-        """Call then() once the module is imported; at once if it is."""
+        """Call then() once the module is imported, or now if it is already."""
         if module in sys.modules:
             then()
             return
@@ -183,7 +182,7 @@ class Scope:
     def construct(
         self, target: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], reason: str
     ) -> None:
-        """Replace the constructor of a type written in C; the type itself stays the object that it is.
+        """Replace the constructor of a type written in C; the type itself stays the same object.
 
         Args:
             target: dotted name of the type.

@@ -1,4 +1,4 @@
-"""Workers that torchrun starts again meet at a new store, on whatever accelerator."""
+"""Restarted workers of torchrun rendezvous at a new store, on any accelerator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _scope = Scope("distributed")
 
 
 def install() -> None:
-    """Patch torchrun's rendezvous, as soon as it is imported: in the process that starts the workers."""
+    """Patch torchrun's rendezvous when it is imported, in the process that starts the workers."""
     if not _scope.patches:
         when_imported(MODULES["dynamic"], _patch_dynamic)
         when_imported(MODULES["static"], _patch_static)
@@ -28,7 +28,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give torchrun its own back."""
+    """Undo the patches."""
     _scope.undo()
 
 
@@ -36,7 +36,7 @@ def _patch_dynamic() -> None:
     _scope.replace(
         f"{MODULES['dynamic']}.DynamicRendezvousHandler.next_rendezvous",
         _with_new_store,
-        "it keeps the store of the first attempt, where restarted workers find the addresses of dead ones",
+        "it keeps the store of the first attempt, in which restarted workers find addresses of dead ones",
         expects=("self",),
     )
 
@@ -45,7 +45,7 @@ def _patch_static() -> None:
     _scope.replace(
         f"{MODULES['static']}.StaticTCPRendezvous.next_rendezvous",
         _with_store_of_attempt,
-        "the same, of nodes that are numbered by hand; and nodes read each other's roles of the first attempt",
+        "with static ranks it keeps the store and the roles of the first attempt",
         expects=("self",),
     )
 
@@ -54,7 +54,7 @@ def _patch_agent() -> None:
     _scope.replace(
         f"{MODULES['agent']}.SimpleElasticAgent._rendezvous",
         _with_address_of_attempt,
-        "where nodes are numbered by hand it gives workers the port of the first attempt",
+        "with static ranks it passes the port of the first attempt to workers",
         expects=("self", "worker_group"),
     )
 
@@ -69,7 +69,7 @@ def _with_new_store(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _with_store_of_attempt(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The first attempt is torchrun's; for each further one node 0 opens a store at a free port, and says where."""
+    """Leave the first attempt to torchrun; for later ones node 0 opens a store at a free port and publishes it."""
 
     @functools.wraps(original)
     def next_rendezvous(self: Any) -> Any:
@@ -97,7 +97,9 @@ def _with_address_of_attempt(original: Callable[[Any, Any], None]) -> Callable[[
     @functools.wraps(original)
     def _rendezvous(self: Any, worker_group: Any) -> None:
         spec = worker_group.spec
-        if hasattr(spec.rdzv_handler, "_isthmus_attempt"):  # what next_rendezvous says is overridden by these
+        if hasattr(
+            spec.rdzv_handler, "_isthmus_attempt"
+        ):  # else these override the result of next_rendezvous
             spec.master_addr = spec.master_port = None
         original(self, worker_group)
 

@@ -28,7 +28,7 @@ class CaseResult:
         status: one of STATUSES.
         message: the reason, in one line.
         seconds: time of the case, comparisons included.
-        worst: the element with the largest error: output, index, got, expected, ulps, tolerances; None without floats.
+        worst: the largest error: output, index, got, expected, ulps, tolerances; None without floats.
         histogram: elements by error in ulps (judge.BINS), of all float results.
         tolerance: tolerance and its reason.
     """

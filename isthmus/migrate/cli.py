@@ -12,34 +12,45 @@ from isthmus.migrate.convert.cli import convert, rules
 from isthmus.migrate.verify.cli import verify
 
 app = typer.Typer(
-    help="From CUDA to any accelerator: what binds a project to CUDA, its source converted, and the proof.",
+    help="Move a project from CUDA to any accelerator: analyse, convert and verify its source.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Select = Annotated[
-    list[str], typer.Option("--select", help="Only findings whose code starts so, such as IM3,IM4.")
+    list[str],
+    typer.Option("--select", help="Only findings whose codes start with one of these, such as IM3,IM4."),
 ]
-Ignore = Annotated[list[str], typer.Option("--ignore", help="No findings whose code starts so.")]
+Ignore = Annotated[
+    list[str], typer.Option("--ignore", help="Skip findings whose codes start with one of these.")
+]
 
 
 @app.command()
 def analyse(
     path: Annotated[Path, typer.Argument(help="Folder, file or notebook.", show_default=False)],
-    target: Annotated[str, typer.Option(help="chip, npu, xpu or cuda; without it, any accelerator.")] = "",
+    target: Annotated[str, typer.Option(help="chip, npu, xpu or cuda; by default any accelerator.")] = "",
     format: Annotated[str, typer.Option(help="table, json, sarif, csv or html.")] = "table",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the report to this file.")
+    ] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Also write the files of the vendor's tool into this folder.")
+        Path | None,
+        typer.Option(help="Also write CSV files in the format of the vendor's tool to this folder."),
     ] = None,
     select: Select = [],  # noqa: B006 - typer's
     ignore: Ignore = [],  # noqa: B006
     fail_on: Annotated[
-        str, typer.Option(help="Exit with 1 on findings from here on: automatic, review, manual or never.")
+        str,
+        typer.Option(
+            help="Exit with 1 on findings of this severity or above: automatic, review, manual or never."
+        ),
     ] = "manual",
-    probe: Annotated[bool, typer.Option(help="Ask PyTorch and the target which operators run where.")] = True,
+    probe: Annotated[
+        bool, typer.Option(help="Probe PyTorch and the target for unsupported operators.")
+    ] = True,
 ) -> None:
-    """Find what binds a project to CUDA, without running it."""
+    """Find the CUDA dependencies of a project without running it."""
     from isthmus._support.progress import Bar
     from isthmus.migrate.analyse import engine, report
 
@@ -50,11 +61,11 @@ def analyse(
         with Bar("files") as bar:
             found = engine.analyse(path, target, progress=bar.count, probe=probe)
     except FileNotFoundError:
-        raise fail(f"{path}: there is nothing; give a folder or a file", 2) from None
+        raise fail(f"{path}: no such file or folder", 2) from None
     try:
         failed = report.write(found, request)
     except OSError as error:
-        raise fail(f"{error.filename}: {error.strerror}; give a place that can be written") from None
+        raise fail(f"{error.filename}: {error.strerror}; give a writable path") from None
     if failed:
         raise typer.Exit(1)
 

@@ -108,7 +108,7 @@ def test_enlarging_keeps_what_it_cannot_enlarge(golden: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--operators", "aten::nosuch"], "no such operator"),
+        (["--operators", "aten::nosuch"], "unknown operator"),
         (["--driver", "nosuch"], "there is no driver named 'nosuch'"),
         (["--library", "absent.py"], "absent.py is not a file"),
     ],

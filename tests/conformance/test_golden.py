@@ -98,10 +98,10 @@ def test_files_are_not_for_everybody(tmp_path: Path) -> None:
 def test_a_case_twice_or_of_no_operator_is_refused(tmp_path: Path) -> None:
     case = Case("a", "aten::neg", "float32", "0-dim", [], [None], EXACT)
     writer = Writer(tmp_path, "opset", 0)
-    with pytest.raises(ValueError, match="not named"):
+    with pytest.raises(ValueError, match="not added"):
         writer.family("pointwise", [case])
     writer.operator("aten::neg", SCHEMA, "pointwise")
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="duplicate"):
         writer.family("pointwise", [case, case])
 
 
@@ -138,10 +138,10 @@ def _cut_manifest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "file", "what"),
     [
-        (_cut, "pointwise.safetensors", "altered or cut short"),
-        (_flip, "pointwise.safetensors", "altered or cut short"),
-        (_edit, "pointwise.json", "altered or cut short"),
-        (_remove, "pointwise.json", "missing"),
+        (_cut, "pointwise.safetensors", "modified or truncated"),
+        (_flip, "pointwise.safetensors", "modified or truncated"),
+        (_edit, "pointwise.json", "modified or truncated"),
+        (_remove, "pointwise.json", "no such file"),
         (_other_format, "manifest.json", "format 99"),
         (_cut_manifest, "manifest.json", "not a manifest"),
     ],
@@ -168,7 +168,7 @@ def test_a_folder_without_data_says_how_to_make_it(tmp_path: Path) -> None:
 def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
     file = write_golden(tmp_path / "golden") / "manifest.json"
     file.write_text(file.read_text().replace('"seed": 0', '"seed": 7'))
-    with pytest.raises(GoldenError, match=r"manifest\.json: altered"):
+    with pytest.raises(GoldenError, match=r"manifest\.json: modified"):
         Reader(file.parent)
 
 

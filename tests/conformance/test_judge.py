@@ -169,7 +169,7 @@ def test_the_worst_element_is_named() -> None:
     assert verdict.wrong == 2
     assert verdict.worst is not None
     assert verdict.worst.index == (1, 2)
-    assert "[1, 2] is 7.5 instead of 7" in verdict.problem
+    assert "[1, 2] is 7.5, expected 7" in verdict.problem
     assert sum(verdict.histogram) == 12
     assert len(verdict.histogram) == len(BINS) + 1
 

@@ -129,8 +129,8 @@ def test_operators_and_tiers_narrow_the_run(tmp_path: Path, golden: Path, right:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--operators", "aten::ad.Tensor"], ["no such operator", "aten::add.Tensor"]),
-        (["--tier", "lama"], ["no such tier", "core"]),
+        (["--operators", "aten::ad.Tensor"], ["unknown operator", "aten::add.Tensor"]),
+        (["--tier", "lama"], ["unknown tier", "core"]),
         (["--driver", "none"], ["no driver named 'none'", "host"]),
         (["--library", "/nowhere.so"], ["/nowhere.so", "no such file"]),
         (["--golden", "/nowhere"], ["/nowhere/manifest.json", "isthmus conform generate"]),
@@ -193,14 +193,14 @@ def test_entries_for_another_way_to_judge_are_left_out(tmp_path: Path, golden: P
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (known_entry(operator="aten::add.Tensor"), ["failure 1", "no reason"]),
-        (known_entry(operator="aten::add.Tensor", reason=" "), ["no reason"]),
+        (known_entry(operator="aten::add.Tensor"), ["failure 1", "the key 'reason' is missing"]),
+        (known_entry(operator="aten::add.Tensor", reason=" "), ["the key 'reason' is missing"]),
         (
             known_entry(operator="aten::ad.Tensor", reason="x"),
-            ["no operator 'aten::ad.Tensor'", "aten::add.Tensor"],
+            ["unknown operator 'aten::ad.Tensor'", "aten::add.Tensor"],
         ),
         (known_entry(reason="x"), ["'operator' is missing"]),
-        (known_entry(operator="aten::cat", dtpye="int8", reason="x"), ["no such key: dtpye"]),
+        (known_entry(operator="aten::cat", dtpye="int8", reason="x"), ["unknown key 'dtpye'"]),
         (known_entry(operator="aten::cat", through="x", reason="x"), ["kernels or pytorch"]),
         ("[[failure", ["known_failures.toml"]),
         ("failures = 1", ["[[failure]]"]),

@@ -89,7 +89,7 @@ def test_json_to_the_standard_output(project: Path):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["no-such-folder"], 2, "isthmus: no-such-folder: there is nothing; give a folder or a file\n"),
+        (["no-such-folder"], 2, "isthmus: no-such-folder: no such file or folder\n"),
         ([".", "--target", "tpu"], 2, "isthmus: --target tpu: choose from chip, npu, xpu, cuda\n"),
         (["setup.py", "-o", "no/such/folder/x"], 1, "isthmus: no/such/folder"),
     ],

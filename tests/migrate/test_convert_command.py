@@ -97,7 +97,7 @@ def test_a_second_run_changes_nothing(tree: Path) -> None:
     once = _bytes(tree)
     result = _run(tree, "--write")
     assert _bytes(tree) == once
-    assert "0 files changed, 0 changes, 1 place left as it is" in result.stderr
+    assert "0 files changed, 0 changes, 1 place left to convert by hand" in result.stderr
 
 
 def test_the_log_names_every_change_and_what_was_left(tree: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_rules_are_selected(tree: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--target", "tpu"], "--target tpu: no such target; there are chip, npu, xpu, cuda"),
+        (["--target", "tpu"], "--target tpu: unknown target; expected one of chip, npu, xpu, cuda"),
         (["--select", "IM9"], "IM9: no such rule; `isthmus migrate rules` lists them"),
     ],
 )
@@ -144,7 +144,7 @@ def test_wrong_usage_is_one_line(tree: Path, arguments: list[str], line: str) ->
 def test_nothing_there_is_one_line(tmp_path: Path) -> None:
     result = _run(tmp_path / "absent")
     assert result.exit_code == 2
-    assert result.stderr == f"isthmus: {tmp_path / 'absent'}: there is nothing; give a folder or a file\n"
+    assert result.stderr == f"isthmus: {tmp_path / 'absent'}: no such file or folder\n"
 
 
 def test_processes_give_what_one_gives(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,9 +209,9 @@ def test_outputs_are_looked_at_before_a_source_is_changed(tree: Path, tmp_path: 
     absent, same = tmp_path / "absent" / "log.json", tmp_path / "same"
     source = tree / "plain.py"
     for arguments, said in (
-        (["--log", absent], f"--log {absent}: no file can be written there"),
-        (["-o", source], f"--output {source}: is a source"),
-        (["-o", same, "--log", same], f"--log {same}: is the file of the patch too"),
+        (["--log", absent], f"--log {absent}: not a writable path"),
+        (["-o", source], f"--output {source}: would overwrite a source"),
+        (["-o", same, "--log", same], f"--log {same}: same file as --output"),
     ):
         result = _run(tree, "--write", *arguments)
         assert result.exit_code == 2
@@ -227,7 +227,7 @@ def test_a_link_is_followed_to_its_file(tmp_path: Path) -> None:
     link.symlink_to("folder/real.py")
     result = _run(link, "-o", patch_file)
     assert result.stderr.splitlines()[0] == (
-        f"isthmus: {link} is a link; its file is converted, and the patch is for {folder}"
+        f"isthmus: {link} is a symbolic link; converting its target, with a patch for {folder}"
     )
     _git(folder, "init", "-q")
     _git(folder, "apply", patch_file)
@@ -249,7 +249,7 @@ def test_a_link_in_a_circle_is_one_line(tmp_path: Path) -> None:
     result = _run(loop, "-o", tmp_path / "patch")
     assert (result.exit_code, result.stderr) == (
         2,
-        f"isthmus: {loop}: there is nothing; give a folder or a file\n",
+        f"isthmus: {loop}: no such file or folder\n",
     )
 
 
@@ -258,7 +258,7 @@ def test_read_only_files_are_refused_before_one_is_changed(tree: Path) -> None:
     file.chmod(0o444)
     result = _run(tree, "--write")
     assert (result.exit_code, _bytes(tree)) == (1, FILES)
-    line = f"isthmus: {file}: is read-only (mode 0444); `chmod u+w {file}`; no file was changed\n"
+    line = f"isthmus: {file}: read-only (mode 0444); run `chmod u+w {file}`; no file was changed\n"
     assert result.stderr == line
     assert _run(tree).exit_code == 0, "a patch can be made of it"
 
@@ -267,7 +267,7 @@ def test_the_other_name_of_a_file_keeps_its_text(tree: Path, tmp_path: Path) -> 
     file = tree / "plain.py"
     (tmp_path / "backup.py").hardlink_to(file)
     result = _run(file, "--write")
-    assert f"isthmus: {file}: the old text stays in its 1 other hard link\n" in result.stderr
+    assert f"isthmus: {file}: the old text remains in 1 other hard link\n" in result.stderr
     assert (tmp_path / "backup.py").read_text() == SOURCE != file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o755
 

@@ -162,7 +162,7 @@ def test_training_that_is_not_spread_over_ranks_is_no_proof():
     result = convert_source(source, "train.py", rules=[DataParallel], options=["ddp"])
     reason = "train.py:2: backward() is not in a loop over a DataLoader of this file"
     assert (
-        session._not_spread([result]) == f"--ddp leaves the training as it is: {reason}; verify without --ddp"
+        session._not_spread([result]) == f"--ddp did not convert the training: {reason}; verify without --ddp"
     )
 
 
@@ -298,7 +298,7 @@ def test_the_folder_of_a_script(tmp_path):
     assert scratch.root_of(script, tmp_path) == tmp_path
     with contextlib.chdir(tmp_path):
         assert scratch.root_of(script) == tmp_path
-    with pytest.raises(scratch.ScratchError, match="is not in it"):
+    with pytest.raises(scratch.ScratchError, match="does not contain"):
         scratch.root_of(script, tmp_path / "other")
 
 
@@ -356,22 +356,22 @@ def test_a_difference_under_the_shim_is_seen(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["absent.py"], 2, "isthmus: absent.py: no such script"),
-        (["train.py", "--folder", "/usr"], 2, "isthmus: --folder /usr: train.py is not in it"),
+        (["absent.py"], 2, "isthmus: absent.py: no such file"),
+        (["train.py", "--folder", "/usr"], 2, "isthmus: --folder /usr: does not contain train.py"),
         (["train.ipynb"], 2,
-         "isthmus: train.ipynb: is no Python script; give the one that trains, of a notebook an export"),
+         "isthmus: train.ipynb: not a Python script; give a training script (export a notebook first)"),
         (["train.py", "--device", "cpu:0"], 2,
-         "isthmus: --device cpu:0: no such device; give cpu, chip or another accelerator, or its index"),
+         "isthmus: --device cpu:0: unknown device; give cpu, chip or another accelerator, or its index"),
         (["train.py", "--device", "chip:1"], 2,
-         "isthmus: --device chip:1: a converted script takes the first device; leave out the index, or give --shim"),
+         "isthmus: --device chip:1: a converted script uses the first device; omit the index, or give --shim"),
         (["train.py", "--shim", "--ddp"], 2,
-         "isthmus: --ddp is for the conversion, and --shim is without; give one of them"),
+         "isthmus: --ddp and --shim exclude each other; --shim does not convert"),
         (["train.py", "--target", "chip", "--device", "cpu"], 2,
-         "isthmus: --target chip pins the device, and --device is cpu; leave out one of them"),
+         "isthmus: --target chip contradicts --device cpu; omit one of them"),
         (["train.py", "--target", "npu"], 2,
-         "isthmus: --target npu: this machine has none, but chip; leave --target out, or verify where there is one"),
+         "isthmus: --target npu: not available, this machine has chip; omit --target or use another machine"),
         (["train.py", "--shim", "--device", "xpu:1"], 2,
-         "isthmus: --device xpu: this machine has none, but chip; leave --device out, or verify where there is one"),
+         "isthmus: --device xpu: not available, this machine has chip; omit --device or use another machine"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line(tmp_path, arguments, code, message):

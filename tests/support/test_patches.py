@@ -76,7 +76,7 @@ def test_an_exception_inside_the_scope_undoes():
 
 def test_a_changed_signature_is_refused_and_named(scope):
     with pytest.raises(
-        patches.PatchError, match=r"takes \(self, first, second\).*written for \(self, other\)"
+        patches.PatchError, match=r"parameters are \(self, first, second\), expected \(self, other\)"
     ):
         scope.replace(f"{__name__}.Target.method", lambda o: o, "x", expects=("self", "other"))
     assert scope.patches == []

@@ -120,8 +120,8 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("last", "problem"),
     [
         ("print('noise')", ""),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "it was ended by SIGSEGV"),
-        ("time.sleep(600)", "it had not ended after 2 s"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+        ("time.sleep(600)", "timed out after 2 s"),
         ("sys.exit('stopped')", "status 1: stopped"),
         ("os._exit(3)", "status 3: noise"),
         ("raise OSError('no memory')", "status 1: OSError: no memory"),
@@ -207,7 +207,7 @@ def test_imports_that_fail_and_imports_that_end_the_process(
     assert sound.text.startswith("doctor_a, doctor_e (")
     assert [finding.text for finding in failed] == [
         "`import doctor_b` fails: ImportError: no libfoo <- ZeroDivisionError: division by zero",
-        "`import doctor_c` fails: it was ended by SIGSEGV",
+        "`import doctor_c` fails: killed by SIGSEGV",
         "`import doctor_d` fails: SystemExit: 4",
     ]
 
@@ -516,7 +516,7 @@ def test_plugins_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     name = "(doctor-plugins 1.0)"
     assert bad.text == f"bad {name} breaks `import torch`: RuntimeError: no such library: libmaker.so"
     assert bad.remedy == "`pip install --force-reinstall doctor-plugins` or `pip uninstall doctor-plugins`"
-    assert crash.text == f"crash {name} breaks `import torch`: it was ended by SIGSEGV"
+    assert crash.text == f"crash {name} breaks `import torch`: killed by SIGSEGV"
     assert first.text.endswith("registers the device 'first'") and second.state is State.OK
     assert isthmus.text.endswith("registers no device")  # it leaves the place to a stranger
     assert both.state is State.FAIL and both.text.startswith("first and second register a device each")
@@ -567,6 +567,6 @@ def test_a_driver_that_crashes(tmp_path: Path) -> None:
     assert compile_text(text, library).returncode == 0
     status, findings = full(ISTHMUS_DRIVER=str(library))
     found = failures(findings)
-    assert status == 1 and found["chip"] == "while looking at its import by PyTorch: it was ended by SIGABRT"
-    assert found["plugins"].endswith("breaks `import torch`: it was ended by SIGABRT")
+    assert status == 1 and found["chip"] == "while looking at its import by PyTorch: killed by SIGABRT"
+    assert found["plugins"].endswith("breaks `import torch`: killed by SIGABRT")
     assert "imports" not in found

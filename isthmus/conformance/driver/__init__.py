@@ -1,1 +1,1 @@
-"""The functions of driver.h as conformance cases, one file for each of its groups."""
+"""Conformance cases of the functions of driver.h, one file per group."""

@@ -1,4 +1,4 @@
-"""What the cases of a driver are made of: registration, memory that is given back, a gate that holds a stream."""
+"""Building blocks of driver cases: registration, scoped memory, streams and events, a gate that blocks a stream."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from isthmus.drivers.interface import CopyKind, Status
 Check = Callable[[Device], str | None]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-HELD_SECONDS = 5.0  # after which a gate opens by itself, so that a function that waits for it ends
-WAIT_SECONDS = 0.05  # how long a case holds work back that it then lets go
+HELD_SECONDS = 5.0  # time limit of a gate, so that a function that wrongly waits for it returns
+WAIT_SECONDS = 0.05  # how long a case delays work
 CANARY = 0xC5
 MIB = 1 << 20
 HOST_FUNCTIONS = "stream_host_function"  # what a gate needs
@@ -26,17 +26,17 @@ _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Violation(AssertionError):
-    """The driver does not do what driver.h says."""
+    """The driver violates driver.h."""
 
 
 class DriverCase(NamedTuple):
     """One rule of driver.h.
 
     Attributes:
-        name: unique.
-        function: of driver.h, the one that the rule is about.
+        name: unique name.
+        function: function of driver.h.
         text: the rule.
-        check: raises if the device breaks the rule; returns why it was not judged, or nothing.
+        check: raises if the device violates the rule; returns why it was not judged, or None.
     """
 
     name: str
@@ -46,7 +46,7 @@ class DriverCase(NamedTuple):
 
 
 class Cases:
-    """The cases of one file, in their order."""
+    """The cases of one file, in order."""
 
     def __init__(self) -> None:
         self.all: list[DriverCase] = []
@@ -57,9 +57,9 @@ class Cases:
         """Register a check, whose docstring is the rule.
 
         Args:
-            function: of driver.h.
-            needs: optional functions without which there is nothing to judge.
-            devices: how many the driver has to have.
+            function: function of driver.h.
+            needs: optional functions that the check needs.
+            devices: number of devices that the check needs.
         """
 
         def register(body: Callable[[Device], None]) -> Callable[[Device], None]:
@@ -81,26 +81,26 @@ class Cases:
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises Violation with the message unless the condition holds."""
+    """Raise Violation with the message unless the condition holds."""
     if not condition:
         raise Violation(message)
 
 
 def require_status(driver: Driver, expected: Status, function: str, *arguments: Any) -> None:
-    """Call a function that has to fail, and say why on this thread."""
+    """Call a function that must fail with a status and set last_error() on this thread."""
     status = driver.status(function, *arguments)
     require(status == expected, f"{function} returned {status.name}, expected {expected.name}")
     require(driver.last_error() != "", f"{function} failed without a message in last_error()")
 
 
 def pattern(nbytes: int, seed: int = 0) -> Bytes:
-    """Bytes in which no two neighbourhoods are alike."""
+    """Return random bytes."""
     return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
 
 
 @contextmanager
 def allocated(device: Device, nbytes: int) -> Iterator[int]:
-    """Address of device memory, freed at the end."""
+    """Allocate device memory for a block."""
     address = device.allocate(nbytes)
     try:
         yield address
@@ -111,7 +111,7 @@ def allocated(device: Device, nbytes: int) -> Iterator[int]:
 
 @contextmanager
 def guarded(device: Device, offset: int, nbytes: int) -> Iterator[int]:
-    """Address at an offset inside an allocation, with canaries around it that have to survive."""
+    """Allocate device memory at an offset, surrounded by canaries that must not change."""
     whole = offset + nbytes + 64
     with allocated(device, whole) as base:
         device.write(base, np.full(whole, CANARY, np.uint8))
@@ -119,12 +119,12 @@ def guarded(device: Device, offset: int, nbytes: int) -> Iterator[int]:
         device.driver.device_synchronize()
         found = np.frombuffer(device.read(base, whole), np.uint8)
         require(bool((found[:offset] == CANARY).all()), "bytes before the destination were written")
-        require(bool((found[offset + nbytes :] == CANARY).all()), "bytes behind the destination were written")
+        require(bool((found[offset + nbytes :] == CANARY).all()), "bytes after the destination were written")
 
 
 @contextmanager
 def pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
-    """Page-locked host memory as an array, freed at the end."""
+    """Allocate pinned host memory for a block, as an array."""
     address = driver.made("host_allocate", nbytes)
     try:
         yield np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
@@ -135,7 +135,7 @@ def pinned(driver: Driver, nbytes: int) -> Iterator[Bytes]:
 
 @contextmanager
 def stream_of(device: Device, priority: int = 0) -> Iterator[int]:
-    """A new stream, destroyed at the end."""
+    """Create a stream for a block."""
     stream = device.driver.made("stream_create", priority)
     try:
         yield stream
@@ -145,7 +145,7 @@ def stream_of(device: Device, priority: int = 0) -> Iterator[int]:
 
 @contextmanager
 def event_of(device: Device, flags: int = 0) -> Iterator[int]:
-    """A new event, destroyed at the end."""
+    """Create an event for a block."""
     event = device.driver.made("event_create", flags)
     try:
         yield event
@@ -154,7 +154,7 @@ def event_of(device: Device, flags: int = 0) -> Iterator[int]:
 
 
 def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Callable[[], None]:
-    """Enqueue body; the result waits until it has run, and has to be called."""
+    """Enqueue a host function; return a function that waits until it has run and must be called."""
     done = threading.Event()
 
     def run(_: Any) -> None:
@@ -173,10 +173,10 @@ def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Ca
 
 @contextmanager
 def gate(driver: Driver, stream: int, what: str = "") -> Iterator[Callable[[], None]]:
-    """Holds a stream until the function that it gives is called, or the block ends.
+    """Block a stream until the yielded function is called, or the block ends.
 
     Raises:
-        Violation: a call inside the block waited for the stream; ``what`` says which, "" allows it.
+        Violation: a call inside the block waited for the stream; ``what`` names the call, "" allows waiting.
     """
     opened = threading.Event()
     in_time: list[bool] = []
@@ -186,7 +186,7 @@ def gate(driver: Driver, stream: int, what: str = "") -> Iterator[Callable[[], N
     finally:
         opened.set()
         wait()
-    require(in_time == [True] or not what, f"{what} waited for work that was enqueued before")
+    require(in_time == [True] or not what, f"{what} waited for previously enqueued work")
 
 
 def copy_in(driver: Driver, to: int, host: Bytes, stream: int) -> None:
@@ -200,7 +200,7 @@ def copy_out(driver: Driver, host: Bytes, source: int, stream: int) -> None:
 
 
 def require_bytes(found: Bytes | bytes, expected: Bytes, what: str) -> None:
-    """Raises Violation with the first byte that differs."""
+    """Raise Violation with the first differing byte."""
     got = np.frombuffer(found, np.uint8)
     wrong = np.flatnonzero(got != expected)
     if wrong.size:
@@ -211,7 +211,7 @@ def require_bytes(found: Bytes | bytes, expected: Bytes, what: str) -> None:
 
 
 def on_thread(body: Callable[[], Any]) -> Any:
-    """Result of body on a new thread; what it raises is raised here."""
+    """Run body on a new thread; return its result or raise its exception."""
     result: list[Any] = []
     error: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Copies and fills: every direction, odd sizes and offsets, in the order of the stream."""
+"""Cases of copies and fills: all directions, odd sizes and offsets, order on a stream."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from isthmus.drivers.interface import CopyKind, Status
 
 CASES = Cases()
 SHAPES = [(offset, size) for offset in (0, 1, 3, 17) for size in (1, 2, 3, 7, 63, 64, 65, 255, 4097)]
-LARGE = MIB + 3  # beyond what a driver copies by the calling thread
+LARGE = MIB + 3  # larger than what a driver copies on the calling thread
 ROUNDS = 32
 
 
 @CASES.case("copy")
 def copy_host(device: Device) -> None:
-    """copy() from and to the host moves exactly the bytes asked for."""
+    """copy() from and to the host copies exactly the requested bytes."""
     for offset, nbytes in [*SHAPES, (5, LARGE)]:
         data = pattern(nbytes, nbytes)
         with guarded(device, offset, nbytes) as address:
@@ -44,13 +44,13 @@ def copy_host(device: Device) -> None:
             require_bytes(host[1:-1], data, f"{nbytes} bytes at offset {offset}")
             require(
                 host[0] == CANARY and host[-1] == CANARY,
-                f"{nbytes} bytes: the host's neighbours were written",
+                f"{nbytes} bytes: neighbouring bytes of the host were written",
             )
 
 
 @CASES.case("copy")
 def copy_within(device: Device) -> None:
-    """copy() within the device moves exactly the bytes asked for."""
+    """copy() within the device copies exactly the requested bytes."""
     for offset, nbytes in [*SHAPES, (5, LARGE)]:
         data = pattern(nbytes, nbytes)
         with allocated(device, nbytes + 1) as source, guarded(device, offset, nbytes) as address:
@@ -62,7 +62,7 @@ def copy_within(device: Device) -> None:
 
 @CASES.case("copy")
 def copy_nothing(device: Device) -> None:
-    """0 bytes may be copied, and nothing changes."""
+    """A copy of 0 bytes is valid and changes nothing."""
     with guarded(device, 8, 8) as address:
         device.driver.copy(address, np.zeros(8, np.uint8).ctypes.data, 0, CopyKind.HOST_TO_DEVICE)
         require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
@@ -70,7 +70,7 @@ def copy_nothing(device: Device) -> None:
 
 @CASES.case("copy")
 def copy_of_unknown_kind(device: Device) -> None:
-    """An unknown kind is ISTHMUS_INVALID_ARGUMENT, and nothing is copied."""
+    """An unknown kind returns ISTHMUS_INVALID_ARGUMENT and copies nothing."""
     host = np.zeros(8, np.uint8)
     with guarded(device, 0, 8) as address:
         require_status(device.driver, Status.INVALID_ARGUMENT, "copy", address, host.ctypes.data, 8, 9)
@@ -88,7 +88,7 @@ def copy_does_not_wait(device: Device) -> None:
 
 @CASES.case("copy_async")
 def copy_async_pinned(device: Device) -> None:
-    """Asynchronous copies from and to pinned memory move exactly the bytes asked for."""
+    """Asynchronous copies from and to pinned memory copy exactly the requested bytes."""
     driver = device.driver
     with stream_of(device) as stream:
         for offset, nbytes in [*SHAPES[::3], (5, LARGE)]:
@@ -103,7 +103,7 @@ def copy_async_pinned(device: Device) -> None:
 
 @CASES.case("copy_async")
 def copy_async_pageable(device: Device) -> None:
-    """Host memory of an asynchronous copy may be pageable."""
+    """Asynchronous copies accept pageable host memory."""
     data, back = pattern(LARGE), np.zeros(LARGE, np.uint8)
     with guarded(device, 1, LARGE) as address, stream_of(device) as stream:
         copy_in(device.driver, address, data, stream)
@@ -114,7 +114,7 @@ def copy_async_pageable(device: Device) -> None:
 
 @CASES.case("copy_async")
 def copies_in_order(device: Device) -> None:
-    """Work on one stream runs in the order of its enqueueing."""
+    """Work on one stream runs in order."""
     driver = device.driver
     with ExitStack() as stack:
         stream = stack.enter_context(stream_of(device))
@@ -132,21 +132,23 @@ def copies_in_order(device: Device) -> None:
 
 @CASES.case("copy_async", HOST_FUNCTIONS)
 def copy_async_only_enqueues(device: Device) -> None:
-    """copy_async() only enqueues, and the copy waits for its turn."""
+    """copy_async() only enqueues, and the copy runs after earlier work."""
     driver = device.driver
     with allocated(device, LARGE) as address, pinned(driver, LARGE) as host, stream_of(device) as stream:
         device.write(address, np.zeros(LARGE, np.uint8))
         host[:] = pattern(LARGE)
         with gate(driver, stream, "copy_async()"):
             copy_in(driver, address, host, stream)
-            require_bytes(device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before its turn")
+            require_bytes(
+                device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before earlier work was done"
+            )
         driver.stream_synchronize(stream)
-        require_bytes(device.read(address, LARGE), pattern(LARGE), "after its turn")
+        require_bytes(device.read(address, LARGE), pattern(LARGE), "after earlier work was done")
 
 
 @CASES.case("set_async")
 def fill(device: Device) -> None:
-    """set_async() sets exactly the bytes asked for."""
+    """set_async() sets exactly the requested bytes."""
     for value, (offset, nbytes) in zip((0, 0xA5, 255) * 20, [*SHAPES, (5, LARGE)], strict=False):
         with guarded(device, offset, nbytes) as address:
             device.fill(address, value, nbytes)
@@ -159,19 +161,21 @@ def fill(device: Device) -> None:
 
 @CASES.case("set_async", HOST_FUNCTIONS)
 def fill_only_enqueues(device: Device) -> None:
-    """set_async() only enqueues, and the fill waits for its turn."""
+    """set_async() only enqueues, and the fill runs after earlier work."""
     with allocated(device, LARGE) as address, stream_of(device) as stream:
         device.write(address, np.zeros(LARGE, np.uint8))
         with gate(device.driver, stream, "set_async()"):
             device.driver.set_async(address, 7, LARGE, stream)
-            require_bytes(device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before its turn")
+            require_bytes(
+                device.read(address, LARGE), np.zeros(LARGE, np.uint8), "before earlier work was done"
+            )
         device.driver.stream_synchronize(stream)
-        require_bytes(device.read(address, LARGE), np.full(LARGE, 7, np.uint8), "after its turn")
+        require_bytes(device.read(address, LARGE), np.full(LARGE, 7, np.uint8), "after earlier work was done")
 
 
 @CASES.case("copy_peer_async", devices=2)
 def copy_between_devices(device: Device) -> None:
-    """Copies between two devices, on a stream of either."""
+    """copy_peer_async() copies between two devices, on a stream of either."""
     driver, data = device.driver, pattern(LARGE)
     addresses, streams = [], []
     for index in (0, 1):

@@ -1,4 +1,4 @@
-"""Devices: counting, choosing, properties, errors."""
+"""Cases of devices: count, current device, properties, errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POISON = 0x5A
 
 
 def current(driver: Driver) -> int:
-    """The thread's current device."""
+    """Return the thread's current device."""
     found = ctypes.c_int32(-7)
     driver.device_get(ctypes.byref(found))
     return found.value
@@ -23,24 +23,24 @@ def current(driver: Driver) -> int:
 
 @CASES.case("device_count")
 def count_is_steady(device: Device) -> None:
-    """device_count() counts the devices of this process, and the number stays."""
+    """device_count() returns the devices of this process and does not change."""
     first, second = device.driver.count(), device.driver.count()
-    require(first == second, f"it said {first}, then {second}")
-    require(first > device.index, f"it says {first}, but device {device.index} is open")
+    require(first == second, f"it returned {first}, then {second}")
+    require(first > device.index, f"it returned {first}, but device {device.index} is open")
 
 
 @CASES.case("initialize")
 def initialize_again(device: Device) -> None:
-    """initialize() may be called again and does nothing then."""
+    """A second call of initialize() has no effect."""
     with allocated(device, 64) as address:
         device.write(address, b"kept" * 16)
         device.driver.initialize()
-        require(device.read(address, 64) == b"kept" * 16, "the memory did not survive it")
+        require(device.read(address, 64) == b"kept" * 16, "it changed memory")
 
 
 @CASES.case("device_set")
 def set_and_get(device: Device) -> None:
-    """device_get() gives what device_set() last set on the thread."""
+    """device_get() returns the device last set by device_set() on the thread."""
     for index in reversed(range(device.driver.count())):
         device.driver.device_set(index)
         found = current(device.driver)
@@ -57,7 +57,7 @@ def first_device_of_a_thread(device: Device) -> None:
 
 @CASES.case("device_set", devices=2)
 def current_device_is_per_thread(device: Device) -> None:
-    """Each thread has a current device of its own."""
+    """Each thread has its own current device."""
     device.driver.device_set(0)
     on_thread(lambda: device.driver.device_set(1))
     found = current(device.driver)
@@ -66,7 +66,7 @@ def current_device_is_per_thread(device: Device) -> None:
 
 @CASES.case("device_set")
 def set_out_of_range(device: Device) -> None:
-    """An index out of range is ISTHMUS_NO_DEVICE and changes nothing."""
+    """An index out of range returns ISTHMUS_NO_DEVICE and changes nothing."""
     for index in (device.driver.count(), 1000, -1):
         require_status(device.driver, Status.NO_DEVICE, "device_set", index)
         found = current(device.driver)
@@ -75,7 +75,7 @@ def set_out_of_range(device: Device) -> None:
 
 @CASES.case("device_properties")
 def properties(device: Device) -> None:
-    """Properties are filled in: a name, memory, an alignment that is a power of two."""
+    """Properties are set: a name, memory, an alignment that is a power of two."""
     found = device.driver.properties(device.index)
     require(found.name.decode() != "", "the name is empty")
     require(found.total_memory > 0, "total_memory is 0")
@@ -86,7 +86,7 @@ def properties(device: Device) -> None:
 
 @CASES.case("device_properties")
 def properties_out_of_range(device: Device) -> None:
-    """An index out of range is ISTHMUS_NO_DEVICE and leaves the output unchanged."""
+    """An index out of range returns ISTHMUS_NO_DEVICE and leaves the output unchanged."""
     found = interface.structure("device_properties")()
     size = ctypes.sizeof(found)
     ctypes.memset(ctypes.byref(found), POISON, size)
@@ -112,7 +112,7 @@ def message_of_a_new_thread(device: Device) -> None:
 
 @CASES.case("last_error")
 def message_is_per_thread(device: Device) -> None:
-    """last_error() is the message of the thread that it is asked on."""
+    """last_error() returns the message of the calling thread."""
     driver = device.driver
     require_status(driver, Status.NO_DEVICE, "device_set", 1000)
     mine = driver.last_error()
@@ -125,4 +125,4 @@ def message_is_per_thread(device: Device) -> None:
 
     other = on_thread(fail_otherwise)
     require(driver.last_error() == mine, f"a failure on another thread changed it to {driver.last_error()!r}")
-    require(other != mine, f"two different failures have one message: {mine!r}")
+    require(other != mine, f"two different failures have the same message: {mine!r}")

@@ -1,4 +1,4 @@
-"""Events: recording, asking, waiting, timing."""
+"""Cases of events: record, query, synchronize, elapsed time."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ UNTOUCHED = -7.0
 
 @CASES.case("event_query")
 def unrecorded(device: Device) -> None:
-    """An event that was never recorded is done."""
+    """An event that was never recorded is complete."""
     with event_of(device) as event:
         found = device.driver.status("event_query", event)
-        require(found == Status.OK, f"event_query() said {found.name}")
+        require(found == Status.OK, f"event_query() returned {found.name}")
         device.driver.event_synchronize(event)
 
 
 @CASES.case("event_query", HOST_FUNCTIONS)
 def query(device: Device) -> None:
-    """event_query() is ISTHMUS_NOT_READY until the captured work is done."""
+    """event_query() returns ISTHMUS_NOT_READY until the captured work is done."""
     driver = device.driver
     with stream_of(device) as stream, event_of(device) as event:
         with gate(driver, stream, "event_record() or event_query()"):
             driver.event_record(event, stream)
             found = driver.status("event_query", event)
-            require(found == Status.NOT_READY, f"before the work was done it said {found.name}")
+            require(found == Status.NOT_READY, f"before the work was done it returned {found.name}")
         driver.stream_synchronize(stream)
         found = driver.status("event_query", event)
-        require(found == Status.OK, f"after the work was done it said {found.name}")
+        require(found == Status.OK, f"after the work was done it returned {found.name}")
 
 
 @CASES.case("event_record", HOST_FUNCTIONS)
@@ -62,7 +62,7 @@ def captures_earlier_work_only(device: Device) -> None:
         with gate(driver, stream, "event_synchronize()"):
             driver.event_synchronize(event)
             found = driver.status("event_query", event)
-            require(found == Status.OK, f"after event_synchronize() it said {found.name}")
+            require(found == Status.OK, f"after event_synchronize() it returned {found.name}")
 
 
 @CASES.case("event_record", HOST_FUNCTIONS)
@@ -75,7 +75,7 @@ def record_again(device: Device) -> None:
         with gate(driver, stream):
             driver.event_record(event, stream)
             found = driver.status("event_query", event)
-            require(found == Status.NOT_READY, f"after a second record it said {found.name}")
+            require(found == Status.NOT_READY, f"after a second record it returned {found.name}")
         driver.event_synchronize(event)
 
 
@@ -86,7 +86,7 @@ def record_on_default_stream(device: Device) -> None:
         with gate(device.driver, 0):
             device.driver.event_record(event, 0)
             found = device.driver.status("event_query", event)
-            require(found == Status.NOT_READY, f"while the default stream had work it said {found.name}")
+            require(found == Status.NOT_READY, f"while the default stream had work it returned {found.name}")
         device.driver.event_synchronize(event)
 
 
@@ -126,17 +126,17 @@ def destroy_while_awaited(device: Device) -> None:
 
 @CASES.case("event_create")
 def many_events(device: Device) -> None:
-    """Events can be made and destroyed any number of times, and have handles of their own."""
+    """Events can be created and destroyed any number of times, and have distinct handles."""
     for _ in range(20):
         events = [device.driver.made("event_create", i % 2) for i in range(50)]
-        require(0 not in events and len(set(events)) == len(events), "a handle is null or there twice")
+        require(0 not in events and len(set(events)) == len(events), "a handle is null or not unique")
         for event in events:
             device.driver.event_destroy(event)
 
 
 @CASES.case("event_elapsed", HOST_FUNCTIONS)
 def elapsed(device: Device) -> None:
-    """event_elapsed() is in milliseconds, from start to end."""
+    """event_elapsed() returns milliseconds from start to end."""
     driver = device.driver
     with stream_of(device) as stream, event_of(device, TIMING) as start, event_of(device, TIMING) as end:
         began = time.monotonic()
@@ -155,7 +155,9 @@ def elapsed(device: Device) -> None:
         most = 1e3 * (time.monotonic() - began)
         found = driver.elapsed(start, end)
         # The clocks of the host and of the device may differ by a little.
-        require(0.95 * slept[0] <= found <= 1.05 * most, f"{found} ms; it is between {slept[0]} and {most}")
+        require(
+            0.95 * slept[0] <= found <= 1.05 * most, f"{found} ms, expected between {slept[0]} and {most}"
+        )
         back = ctypes.c_double(UNTOUCHED)
         driver.status("event_elapsed", end, start, ctypes.byref(back))  # a driver may refuse this order
         require(back.value <= 0, f"from end to start it is {back.value} ms")
@@ -163,7 +165,7 @@ def elapsed(device: Device) -> None:
 
 @CASES.case("event_elapsed", HOST_FUNCTIONS)
 def elapsed_too_early(device: Device) -> None:
-    """An event that is not done is ISTHMUS_NOT_READY, and the output is unchanged."""
+    """An incomplete event returns ISTHMUS_NOT_READY and leaves the output unchanged."""
     driver = device.driver
     with stream_of(device) as stream, event_of(device, TIMING) as start, event_of(device, TIMING) as end:
         driver.event_record(start, stream)

@@ -1,4 +1,4 @@
-"""Device memory, pinned memory, addresses."""
+"""Cases of device memory, pinned memory and addresses."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from isthmus.drivers.interface import MemoryKind, Status
 CASES = Cases()
 ODD_SIZES = (1, 3, 511, 513, 4097, MIB + 1)
 UNTOUCHED = 0x1234
-ATTEMPTS = 5  # other processes may use the device meanwhile
+ATTEMPTS = 5  # other processes may use the device at the same time
 
 
 def free_bytes(device: Device) -> int:
-    """Free memory of the device."""
+    """Return the free memory of the device."""
     return device.driver.memory()[0]
 
 
 def require_once(holds: Callable[[], bool], message: str) -> None:
-    """Raises Violation unless one of several attempts holds: other processes disturb one, a defect all."""
+    """Raise Violation unless one of several attempts holds: other processes disturb some, a defect all."""
     require(any(holds() for _ in range(ATTEMPTS)), message)
 
 
@@ -44,12 +44,12 @@ def alignment(device: Device) -> None:
     for nbytes in ODD_SIZES * 2:
         address = device.allocate(nbytes)
         device.free(address)
-        require(address % device.alignment == 0, f"{nbytes} bytes lie at {address:#x}")
+        require(address % device.alignment == 0, f"{nbytes} bytes are at {address:#x}")
 
 
 @CASES.case("memory_allocate")
 def allocations_are_disjoint(device: Device) -> None:
-    """Allocations hold all their bytes and do not overlap."""
+    """Allocations store all their bytes and do not overlap."""
     contents = {device.allocate(size): pattern(size, seed) for seed, size in enumerate(ODD_SIZES * 2)}
     for address, content in contents.items():
         device.write(address, content)
@@ -60,7 +60,7 @@ def allocations_are_disjoint(device: Device) -> None:
 
 @CASES.case("memory_allocate")
 def allocate_nothing(device: Device) -> None:
-    """0 bytes is ISTHMUS_INVALID_ARGUMENT and leaves the output unchanged."""
+    """0 bytes returns ISTHMUS_INVALID_ARGUMENT and leaves the output unchanged."""
     pointer = ctypes.c_void_p(UNTOUCHED)
     require_status(device.driver, Status.INVALID_ARGUMENT, "memory_allocate", 0, ctypes.byref(pointer))
     require(pointer.value == UNTOUCHED, "it wrote to the output")
@@ -68,7 +68,7 @@ def allocate_nothing(device: Device) -> None:
 
 @CASES.case("memory_allocate")
 def allocate_too_much(device: Device) -> None:
-    """More than there is is ISTHMUS_OUT_OF_MEMORY, and the device goes on."""
+    """A size above the total returns ISTHMUS_OUT_OF_MEMORY, and the device stays usable."""
     total = device.driver.memory()[1]
     for nbytes in (total + 1, 2 * total, 1 << 60):
         pointer = ctypes.c_void_p(UNTOUCHED)
@@ -81,7 +81,7 @@ def allocate_too_much(device: Device) -> None:
 
 @CASES.case("memory_allocate")
 def fill_the_device(device: Device) -> None:
-    """A full device is ISTHMUS_OUT_OF_MEMORY, and what is freed can be had again."""
+    """A full device returns ISTHMUS_OUT_OF_MEMORY, and freed memory can be allocated again."""
     chunk = device.driver.memory()[1] // 16
     held = []
     try:
@@ -93,7 +93,7 @@ def fill_the_device(device: Device) -> None:
     finally:
         for address in held[1:]:
             device.free(address)
-    require(len(held) > 0, "not one sixteenth of the memory could be had")
+    require(len(held) > 0, "one sixteenth of the memory could not be allocated")
     device.free(held[0])
     with allocated(device, chunk):
         pass
@@ -101,7 +101,7 @@ def fill_the_device(device: Device) -> None:
 
 @CASES.case("device_memory")
 def accounting(device: Device) -> None:
-    """Free memory falls by what is allocated, and rises again when it is freed."""
+    """Free memory falls by the allocated size, and rises when it is freed."""
     nbytes = min(32 * MIB, device.driver.memory()[1] // 8)
 
     def falls_and_rises() -> bool:
@@ -110,12 +110,12 @@ def accounting(device: Device) -> None:
             taken = before - free_bytes(device)
         return nbytes <= taken <= nbytes + 16 * MIB and free_bytes(device) == before
 
-    require_once(falls_and_rises, f"an allocation of {nbytes} bytes does not show in device_memory()")
+    require_once(falls_and_rises, f"device_memory() does not reflect an allocation of {nbytes} bytes")
 
 
 @CASES.case("memory_free")
 def no_leak(device: Device) -> None:
-    """memory_free() gives everything back."""
+    """memory_free() frees all memory of an allocation."""
 
     def returns() -> bool:
         before = free_bytes(device)
@@ -123,7 +123,7 @@ def no_leak(device: Device) -> None:
             device.free(device.allocate(nbytes))
         return free_bytes(device) >= before
 
-    require_once(returns, "after 300 allocations were freed there is less memory than before")
+    require_once(returns, "after 300 allocations were freed, less memory is free than before")
 
 
 @CASES.case("memory_free")
@@ -134,7 +134,7 @@ def free_null(device: Device) -> None:
 
 @CASES.case("memory_free")
 def free_elsewhere(device: Device) -> None:
-    """Memory may be freed on any thread, under any current device."""
+    """Memory may be freed on any thread, with any current device."""
     address = device.allocate(MIB)
 
     def free() -> None:
@@ -146,17 +146,17 @@ def free_elsewhere(device: Device) -> None:
 
 @CASES.case("host_allocate")
 def pinned_memory(device: Device) -> None:
-    """Pinned memory is aligned to 64, and the CPU reads and writes it."""
+    """Pinned memory is aligned to 64 bytes, and the CPU can read and write it."""
     for nbytes in ODD_SIZES:
         with pinned(device.driver, nbytes) as host:
-            require(host.ctypes.data % 64 == 0, f"{nbytes} bytes lie at {host.ctypes.data:#x}")
+            require(host.ctypes.data % 64 == 0, f"{nbytes} bytes are at {host.ctypes.data:#x}")
             host[:] = pattern(nbytes)
             require_bytes(host, pattern(nbytes), f"{nbytes} bytes of pinned memory")
 
 
 @CASES.case("pointer_attributes")
 def attributes_of_device_memory(device: Device) -> None:
-    """Every address inside an allocation is device memory of its device."""
+    """pointer_attributes() of every address in an allocation returns device memory and its device."""
     with allocated(device, 4097) as address:
         for offset in (0, 1, 2048, 4096):
             found = device.driver.attributes(address + offset)
@@ -166,7 +166,7 @@ def attributes_of_device_memory(device: Device) -> None:
 
 @CASES.case("pointer_attributes")
 def attributes_of_host_memory(device: Device) -> None:
-    """Pinned memory is told from ordinary host memory; both have device -1."""
+    """pointer_attributes() distinguishes pinned from other host memory; both have device -1."""
     with pinned(device.driver, 4097) as host:
         for offset in (0, 4096):
             found = device.driver.attributes(host.ctypes.data + offset)
@@ -179,7 +179,7 @@ def attributes_of_host_memory(device: Device) -> None:
 
 @CASES.case("host_window")
 def window(device: Device) -> None:
-    """Every allocation lies in the window, and the CPU reaches it there."""
+    """All allocations are inside the window, and the CPU can access them there."""
     bounds = device.driver.window(device.index)
     assert bounds is not None
     with allocated(device, MIB) as address:

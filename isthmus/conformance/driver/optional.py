@@ -1,4 +1,4 @@
-"""Virtual memory, telemetry, and the whole driver used by several threads at once."""
+"""Cases of virtual memory, telemetry, and concurrent use by several threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THREADS, ROUNDS = 4, 40
 
 
 def granularity(device: Device) -> int:
-    """Unit of virtual memory, bytes."""
+    """Return the unit of virtual memory in bytes."""
     found = ctypes.c_size_t()
     device.driver.virtual_granularity(ctypes.byref(found))
     return found.value
@@ -28,7 +28,7 @@ def granularity(device: Device) -> int:
 
 @contextmanager
 def reserved(device: Device, nbytes: int) -> Iterator[int]:
-    """Address space of the device."""
+    """Reserve address space for a block."""
     address = device.driver.made("virtual_reserve", nbytes)
     try:
         yield address
@@ -38,7 +38,7 @@ def reserved(device: Device, nbytes: int) -> Iterator[int]:
 
 @contextmanager
 def physical(device: Device, nbytes: int) -> Iterator[int]:
-    """Handle of physical memory."""
+    """Create physical memory for a block."""
     handle = device.driver.made("virtual_create", nbytes)
     try:
         yield handle
@@ -48,7 +48,7 @@ def physical(device: Device, nbytes: int) -> Iterator[int]:
 
 @contextmanager
 def mapped(device: Device, address: int, nbytes: int, handle: int) -> Iterator[None]:
-    """Physical memory at an address."""
+    """Map physical memory at an address for a block."""
     device.driver.virtual_map(address, nbytes, handle, READ_WRITE)
     try:
         yield
@@ -65,7 +65,7 @@ def granularity_is_a_power(device: Device) -> None:
 
 @CASES.case("virtual_map")
 def map_side_by_side(device: Device) -> None:
-    """Two pieces of memory mapped side by side are one range."""
+    """Two memory handles mapped side by side form one range."""
     unit = granularity(device)
     data = pattern(2 * unit)
     with (
@@ -78,7 +78,7 @@ def map_side_by_side(device: Device) -> None:
         device.write(base + unit, data)
         require_bytes(device.read(base + unit, 2 * unit), data, "across the two pieces")
         found = device.driver.attributes(base + 2 * unit - 1)
-        require(found == (MemoryKind.DEVICE, device.index), f"pointer_attributes() says {found}")
+        require(found == (MemoryKind.DEVICE, device.index), f"pointer_attributes() returned {found}")
         device.fill(base + unit, 4, 2 * unit)
         device.synchronize()
         require_bytes(
@@ -88,7 +88,7 @@ def map_side_by_side(device: Device) -> None:
 
 @CASES.case("virtual_unmap")
 def map_elsewhere(device: Device) -> None:
-    """Memory keeps its contents when it is mapped elsewhere."""
+    """Memory keeps its content when it is mapped at another address."""
     unit = granularity(device)
     with reserved(device, 2 * unit) as base, physical(device, unit) as handle:
         with mapped(device, base, unit, handle):
@@ -99,7 +99,7 @@ def map_elsewhere(device: Device) -> None:
 
 @CASES.case("virtual_create")
 def create_too_much(device: Device) -> None:
-    """More than there is is ISTHMUS_OUT_OF_MEMORY and leaves the output unchanged."""
+    """A size above the total returns ISTHMUS_OUT_OF_MEMORY and leaves the output unchanged."""
     unit = granularity(device)
     nbytes = (2 * device.driver.memory()[1] // unit + 1) * unit
     handle = ctypes.c_void_p(0x1234)
@@ -109,7 +109,7 @@ def create_too_much(device: Device) -> None:
 
 @CASES.case("telemetry")
 def telemetry(device: Device) -> None:
-    """Values are in their ranges or ISTHMUS_TELEMETRY_UNKNOWN."""
+    """All values are in range or ISTHMUS_TELEMETRY_UNKNOWN."""
     kind = interface.structure("telemetry")
     found = kind(struct_size=ctypes.sizeof(kind), health=99)
     device.driver.telemetry(device.index, ctypes.byref(found))
@@ -124,16 +124,16 @@ def telemetry(device: Device) -> None:
 
 @CASES.case("telemetry")
 def telemetry_of_an_older_caller(device: Device) -> None:
-    """Nothing is written beyond the caller's struct_size."""
+    """telemetry() does not write beyond the caller's struct_size."""
     kind = interface.structure("telemetry")
     found = kind(struct_size=kind.clock_mhz.offset, clock_mhz=123.0, health=99)
     device.driver.telemetry(device.index, ctypes.byref(found))
-    require((found.clock_mhz, found.health) == (123.0, 99), "members behind it were written")
+    require((found.clock_mhz, found.health) == (123.0, 99), "members beyond it were written")
 
 
 @CASES.case("telemetry")
 def telemetry_out_of_range(device: Device) -> None:
-    """An index out of range is ISTHMUS_NO_DEVICE."""
+    """An index out of range returns ISTHMUS_NO_DEVICE."""
     kind = interface.structure("telemetry")
     found = kind(struct_size=ctypes.sizeof(kind), health=99)
     require_status(device.driver, Status.NO_DEVICE, "telemetry", device.driver.count(), ctypes.byref(found))
@@ -142,7 +142,7 @@ def telemetry_out_of_range(device: Device) -> None:
 
 @CASES.case("host_window")
 def window_out_of_range(device: Device) -> None:
-    """An index out of range is ISTHMUS_NO_DEVICE and leaves the output unchanged."""
+    """An index out of range returns ISTHMUS_NO_DEVICE and leaves the output unchanged."""
     found = interface.structure("host_window")(bytes=77)
     require_status(device.driver, Status.NO_DEVICE, "host_window", device.driver.count(), ctypes.byref(found))
     require(found.bytes == 77, "it wrote to the output")
@@ -150,7 +150,7 @@ def window_out_of_range(device: Device) -> None:
 
 @CASES.case("memory_allocate")
 def concurrent_use(device: Device) -> None:
-    """Every function may be called from any thread at any time."""
+    """All functions may be called from any thread at any time."""
     with ThreadPoolExecutor(THREADS) as pool:
         for result in [pool.submit(_work, device, seed) for seed in range(THREADS)]:
             result.result()

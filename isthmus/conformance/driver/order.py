@@ -1,4 +1,4 @@
-"""Order and waiting, judged by what work leaves behind: for drivers that have no host functions to hold a stream."""
+"""Cases of order and waiting, judged by the results of work: for drivers without host functions."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from isthmus.drivers.interface import Status
 
 CASES = Cases()
 NBYTES = (4 << 20) + 1
-FILLS = 24  # enough that work is outstanding when the next call is made
+FILLS = 24  # enough that work is outstanding at the next call
 TIMING = 1  # ISTHMUS_EVENT_TIMING
 
 
 def enqueue_fills(device: Device, address: int, value: int, stream: int) -> None:
-    """Work that leaves value in every byte, and another one while it is not done."""
+    """Enqueue fills of which the last sets every byte to value."""
     for i in range(FILLS):
         device.driver.set_async(address, value ^ ((FILLS - 1 - i) & 0xFF), NBYTES, stream)
 
 
 def require_filled(device: Device, address: int, value: int, what: str) -> None:
-    """Raises Violation unless the work is done."""
+    """Raise Violation unless the work is done."""
     require_bytes(device.read(address, NBYTES), np.full(NBYTES, value, np.uint8), what)
 
 
 def wait_until_done(device: Device, function: str, handle: int) -> None:
-    """Ask until the answer is ISTHMUS_OK."""
+    """Call a query function until it returns ISTHMUS_OK."""
     end = time.monotonic() + HELD_SECONDS
     while (found := device.driver.status(function, handle)) != Status.OK:
         require(found == Status.NOT_READY, f"it returned {found.name}")
-        require(time.monotonic() < end, "it never became ISTHMUS_OK")
+        require(time.monotonic() < end, "it never returned ISTHMUS_OK")
 
 
 def check_waiting(device: Device, wait: Callable[[int], object], what: str) -> None:
-    """Whether the work of a stream, or of the default stream, is done after wait(stream)."""
+    """Check that the work of a stream, and of the default stream, is done after wait(stream)."""
     with stream_of(device) as stream, allocated(device, NBYTES) as address:
         for i, used in enumerate((stream, 0, stream, 0)):
             enqueue_fills(device, address, 64 + i, used)
@@ -70,9 +70,9 @@ def device_synchronize(device: Device) -> None:
 
 @CASES.case("stream_query")
 def stream_query(device: Device) -> None:
-    """When stream_query() is ISTHMUS_OK the stream's work is done."""
+    """When stream_query() returns ISTHMUS_OK, the stream's work is done."""
     check_waiting(
-        device, lambda used: wait_until_done(device, "stream_query", used), "when it was ISTHMUS_OK"
+        device, lambda used: wait_until_done(device, "stream_query", used), "when it returned ISTHMUS_OK"
     )
 
 
@@ -90,19 +90,19 @@ def event_synchronize(device: Device) -> None:
 
 @CASES.case("event_query")
 def event_query(device: Device) -> None:
-    """When event_query() is ISTHMUS_OK the captured work is done."""
+    """When event_query() returns ISTHMUS_OK, the captured work is done."""
 
     def wait(used: int) -> None:
         with event_of(device) as event:
             device.driver.event_record(event, used)
             wait_until_done(device, "event_query", event)
 
-    check_waiting(device, wait, "when it was ISTHMUS_OK")
+    check_waiting(device, wait, "when it returned ISTHMUS_OK")
 
 
 @CASES.case("stream_wait_event")
 def stream_wait_event(device: Device) -> None:
-    """A stream that waits for an event sees the work that the event captured."""
+    """A stream that waits for an event sees the results of the captured work."""
     driver = device.driver
     with (
         stream_of(device) as maker,
@@ -123,7 +123,7 @@ def stream_wait_event(device: Device) -> None:
 
 @CASES.case("stream_wait_event")
 def unrecorded_event(device: Device) -> None:
-    """An event that was never recorded does not hold a stream up."""
+    """A wait for an event that was never recorded does not block a stream."""
     with stream_of(device) as stream, event_of(device) as event, allocated(device, NBYTES) as address:
         device.driver.stream_wait_event(stream, event)
         enqueue_fills(device, address, 65, stream)
@@ -144,7 +144,7 @@ def stream_destroy(device: Device) -> None:
 
 @CASES.case("event_elapsed")
 def event_elapsed(device: Device) -> None:
-    """event_elapsed() is in milliseconds: positive, and no more than the host saw."""
+    """event_elapsed() returns milliseconds: positive, and at most the time on the host."""
     driver = device.driver
     with (
         stream_of(device) as stream,
@@ -160,7 +160,8 @@ def event_elapsed(device: Device) -> None:
         most = 1e3 * (time.monotonic() - began)
         found = driver.elapsed(start, end)
         require(
-            0 < found <= 1.05 * most, f"{FILLS} fills of {NBYTES} bytes took {found} ms; the host saw {most}"
+            0 < found <= 1.05 * most,
+            f"{FILLS} fills of {NBYTES} bytes took {found} ms, expected at most {most}",
         )
         back = ctypes.c_double(0)
         driver.status("event_elapsed", end, start, ctypes.byref(back))  # a driver may refuse this order

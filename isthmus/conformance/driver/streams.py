@@ -1,4 +1,4 @@
-"""Streams: order within one, independence of each other, waiting."""
+"""Cases of streams: order within a stream, independence, waiting."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ CASES = Cases()
 
 @CASES.case("stream_create")
 def handles(device: Device) -> None:
-    """Streams have handles of their own."""
+    """Streams have distinct handles."""
     with ExitStack() as stack:
         found = [stack.enter_context(stream_of(device)) for _ in range(32)]
         require(0 not in found, "a handle is null")
-        require(len(set(found)) == len(found), "two streams have one handle")
+        require(len(set(found)) == len(found), "two streams have the same handle")
 
 
 @CASES.case("stream_create")
 def many_streams(device: Device) -> None:
-    """A stream can be made and destroyed any number of times."""
+    """Streams can be created and destroyed any number of times."""
     with allocated(device, 64) as address:
         for i in range(300):
             with stream_of(device) as stream:
@@ -55,13 +55,13 @@ def many_streams(device: Device) -> None:
 
 @CASES.case("stream_query", HOST_FUNCTIONS)
 def query(device: Device) -> None:
-    """stream_query() is ISTHMUS_NOT_READY exactly while there is work."""
+    """stream_query() returns ISTHMUS_NOT_READY exactly while work is outstanding."""
     with stream_of(device) as stream:
         for held in (stream, 0):
             require(device.driver.status("stream_query", held) == Status.OK, "an idle stream is not ready")
             with gate(device.driver, held, "stream_query()"):
                 found = device.driver.status("stream_query", held)
-                require(found == Status.NOT_READY, f"with work outstanding it said {found.name}")
+                require(found == Status.NOT_READY, f"with work outstanding it returned {found.name}")
             device.driver.stream_synchronize(held)
             require(device.driver.status("stream_query", held) == Status.OK, "after its work it is not ready")
 
@@ -98,7 +98,7 @@ def synchronize_device(device: Device) -> None:
 
 @CASES.case("stream_create", HOST_FUNCTIONS)
 def independence(device: Device) -> None:
-    """A stream does not wait for another, the default stream included."""
+    """Streams, the default stream included, do not wait for each other."""
     with ExitStack() as stack:
         first, second = (stack.enter_context(stream_of(device)) for _ in range(2))
         address = stack.enter_context(allocated(device, MIB))
@@ -113,7 +113,7 @@ def independence(device: Device) -> None:
 
 @CASES.case("stream_wait_event", HOST_FUNCTIONS)
 def wait_event(device: Device) -> None:
-    """Later work waits for what the event captured on another stream."""
+    """Later work waits for the work that the event captured on another stream."""
     driver = device.driver
     with ExitStack() as stack:
         maker, user = (stack.enter_context(stream_of(device)) for _ in range(2))
@@ -137,7 +137,7 @@ def wait_event(device: Device) -> None:
 
 @CASES.case("stream_wait_event", HOST_FUNCTIONS)
 def wait_unrecorded_event(device: Device) -> None:
-    """An event that was never recorded does not hold a stream up."""
+    """A wait for an event that was never recorded does not block a stream."""
     with stream_of(device) as stream, event_of(device) as event:
         device.driver.stream_wait_event(stream, event)
         host_function(device.driver, stream, lambda: None)()
@@ -145,7 +145,7 @@ def wait_unrecorded_event(device: Device) -> None:
 
 @CASES.case("stream_wait_event", HOST_FUNCTIONS)
 def wait_before_another_record(device: Device) -> None:
-    """A wait is for the last record before it, not for a later one."""
+    """A wait refers to the last record before it, not to a later one."""
     driver = device.driver
     with stream_of(device) as maker, stream_of(device) as user, event_of(device) as event:
         driver.event_record(event, maker)
@@ -161,7 +161,7 @@ def wait_before_another_record(device: Device) -> None:
 
 @CASES.case("stream_wait_event", HOST_FUNCTIONS, devices=2)
 def wait_for_another_device(device: Device) -> None:
-    """The event may be of another device."""
+    """The event may belong to another device."""
     driver = device.driver
     driver.device_set(1)
     maker, event = driver.made("stream_create", 0), driver.made("event_create", 0)
@@ -196,7 +196,7 @@ def destroy_with_work(device: Device) -> None:
 
 @CASES.case("stream_default", HOST_FUNCTIONS)
 def default_handle(device: Device) -> None:
-    """Its handle is the stream that null stands for."""
+    """stream_default() returns the handle of the stream that null denotes."""
     stream = device.driver.made("stream_default")
     require(stream != 0, "the handle is null")
     with gate(device.driver, 0, "stream_query()"):
@@ -206,7 +206,7 @@ def default_handle(device: Device) -> None:
 
 @CASES.case("stream_priority_range")
 def priorities(device: Device) -> None:
-    """Highest <= lowest, and streams of both priorities work."""
+    """The highest priority is <= the lowest, and streams of both priorities work."""
     lowest, highest = ctypes.c_int32(99), ctypes.c_int32(99)
     device.driver.stream_priority_range(ctypes.byref(lowest), ctypes.byref(highest))
     require(highest.value <= lowest.value, f"highest is {highest.value}, lowest {lowest.value}")
@@ -216,7 +216,7 @@ def priorities(device: Device) -> None:
             with stream_of(device, priority) as stream:
                 device.driver.set_async(address, 5, 64, stream)
                 device.driver.stream_synchronize(stream)
-                require(device.read(address, 64) == b"\5" * 64, f"no work was done at priority {priority}")
+                require(device.read(address, 64) == b"\5" * 64, f"work at priority {priority} did not run")
 
 
 @CASES.case("stream_host_function")

@@ -31,7 +31,7 @@ class Reason(NamedTuple):
 
 
 def judge(project: Project) -> Iterator[Finding]:
-    """One finding for every function that reaches another one with a finding that only a person can mend."""
+    """One finding for every function that reaches another one with a finding that needs manual work."""
     symbols = Symbols(project.facts)
     reasons = _reasons(project, symbols)
     step = _propagate(reasons, _callers(project.facts, symbols))

@@ -52,7 +52,7 @@ def dotted(name: str, package: str = "") -> str:
 
 def _broken(path: str, error: SyntaxError) -> Finding:
     return problem(
-        "IM001", path, f"does not parse: {error.msg}", "mend it, then analyse again", error.lineno or 0
+        "IM001", path, f"does not parse: {error.msg}", "fix the syntax, then analyse again", error.lineno or 0
     )
 
 

@@ -1,4 +1,4 @@
-"""A report on a terminal, or as lines for other programs."""
+"""Printed report: tables on a terminal, one line per finding when piped."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 _MOST_PLACES = 3
 _SECTIONS = {
-    Severity.MANUAL: ("to be done by hand", "red"),
-    Severity.REVIEW: ("to be looked at", "yellow"),
-    Severity.AUTOMATIC: ("done by `isthmus migrate convert`", "green"),
-    Severity.ADVICE: ("what would be faster or more precise", "cyan"),
+    Severity.MANUAL: ("convert by hand", "red"),
+    Severity.REVIEW: ("review", "yellow"),
+    Severity.AUTOMATIC: ("converted by `isthmus migrate convert`", "green"),
+    Severity.ADVICE: ("optional, for speed or precision", "cyan"),
 }
 
 
 def print_report(report: Report) -> None:
-    """On a terminal, a table for each severity, equal findings in one row; else one line per finding."""
+    """Print a table per severity on a terminal, with equal findings in one row; else one line per finding."""
     if sys.stdout.isatty():
         for severity, (words, colour) in _SECTIONS.items():
             if found := [finding for finding in report.findings if finding.severity is severity]:
@@ -36,7 +36,7 @@ def print_report(report: Report) -> None:
 
 
 def summary(report: Report) -> str:
-    """One line with the counts."""
+    """Return the counts in one line."""
     counts = Counter(finding.severity for finding in report.findings)
     parts = [f"{counts[severity]} {severity.value}" for severity in _SECTIONS]
     looked = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
@@ -44,7 +44,7 @@ def summary(report: Report) -> str:
 
 
 def line(finding: Finding) -> str:
-    """``path:line:column: code severity: subject message; advice``."""
+    """Format a finding: ``path:line:column: code severity: subject message; advice``."""
     place = f"{finding.path}:{finding.line}:{finding.column}" if finding.line else finding.path
     said = f"{finding.subject} {finding.message}; {finding.advice}"
     return f"{place}: {finding.code} {finding.severity.value}: {said}"

@@ -25,7 +25,7 @@ TARGETS = ("chip", "npu", "xpu", "cuda")
 
 def convert(
     path: Annotated[Path, typer.Argument(help="Folder, file or notebook.", show_default=False)],
-    target: Annotated[str, typer.Option(help="chip, npu, xpu or cuda; without it, any accelerator.")] = "",
+    target: Annotated[str, typer.Option(help="chip, npu, xpu or cuda; by default any accelerator.")] = "",
     write: Annotated[
         bool, typer.Option("--write", help="Change the files instead of printing a patch.")
     ] = False,
@@ -34,19 +34,21 @@ def convert(
     ] = None,
     select: Annotated[
         list[str],
-        typer.Option(help="Only these rules: codes, names, or the start of codes, such as IM101,IM2."),
+        typer.Option(help="Only these rules: codes, names, or prefixes of codes, such as IM101,IM2."),
     ] = [],  # noqa: B006 - typer's
-    ignore: Annotated[list[str], typer.Option(help="Not these rules.")] = [],  # noqa: B006
+    ignore: Annotated[list[str], typer.Option(help="Skip these rules.")] = [],  # noqa: B006
     ddp: Annotated[
-        bool, typer.Option("--ddp", help="Also make DistributedDataParallel of one process.")
+        bool, typer.Option("--ddp", help="Also convert single-process training to DistributedDataParallel.")
     ] = False,
-    log: Annotated[Path | None, typer.Option(help="Write every change and what was left, as JSON.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Write changes and unconverted places to this JSON file.")
+    ] = None,
 ) -> None:
-    """Convert CUDA sources to device-neutral PyTorch: a patch for `git apply`, or in place with --write."""
+    """Convert CUDA sources to device-neutral PyTorch: print a patch for `git apply`, or change files with --write."""
     from isthmus.migrate.convert.project import Request
 
     if target and target not in TARGETS:
-        raise fail(f"--target {target}: no such target; there are {', '.join(TARGETS)}", 2)
+        raise fail(f"--target {target}: unknown target; expected one of {', '.join(TARGETS)}", 2)
     if said := _mistake(path, output, log):
         raise fail(said, 2)
     path = _followed(path)
@@ -62,33 +64,33 @@ def convert(
         if log is not None:
             _write_log(log, target, converted)
     except OSError as error:
-        raise fail(f"{error.filename}: {error.strerror}; give a place that can be written") from None
+        raise fail(f"{error.filename}: {error.strerror}; give a writable path") from None
     _print_log(converted, "changed" if write else "to change")
 
 
 def _mistake(path: Path, output: Path | None, log: Path | None) -> str:
-    """What is wrong with the source or the files to write, in one line; "" if nothing is."""
+    """Return the error in the paths in one line, or ""."""
     if not path.exists():
-        return f"{path}: there is nothing; give a folder or a file"
+        return f"{path}: no such file or folder"
     if output is not None and log is not None and output.resolve() == log.resolve():
-        return f"--log {log}: is the file of the patch too; give another"
+        return f"--log {log}: same file as --output; give another file"
     for option, file in (("--output", output), ("--log", log)):
         if file is None:
             continue
         if file.is_dir() or not file.parent.is_dir():
-            return f"{option} {file}: no file can be written there; give a file in a folder that exists"
+            return f"{option} {file}: not a writable path; give a file in an existing folder"
         if file.resolve() == path.resolve() or (file.suffix in (".py", ".ipynb", ".sh") and file.exists()):
-            return f"{option} {file}: is a source; give another file"
+            return f"{option} {file}: would overwrite a source; give another file"
     return ""
 
 
 def _followed(path: Path) -> Path:
-    """The file that a link leads to: git knows a link as the path that it holds, which is not to be changed."""
+    """Return the target of a link to a file: git stores a link as its path, which must not change."""
     if not (path.is_symlink() and path.is_file()):
         return path
     target = path.resolve()
     print(
-        f"isthmus: {path} is a link; its file is converted, and the patch is for {target.parent}",
+        f"isthmus: {path} is a symbolic link; converting its target, with a patch for {target.parent}",
         file=sys.stderr,
     )
     return target
@@ -126,18 +128,18 @@ def _print_patch(root: Path, converted: Sequence[Converted], output: Path | None
 
 
 def _cannot_be_written(converted: Sequence[Converted]) -> str:
-    """Why the files are not changed, in one line, before the first is; "" if they can be."""
+    """Return why a file cannot be written, in one line, or ""; checked before any is changed."""
     for path in (each.path for each in converted if each.changes):
         mode = stat.S_IMODE(path.stat().st_mode)
-        if not mode & 0o222:  # for root too, whom the system would let write
-            return f"{path}: is read-only (mode {mode:04o}); `chmod u+w {path}`; no file was changed"
+        if not mode & 0o222:  # also for root, who could write it
+            return f"{path}: read-only (mode {mode:04o}); run `chmod u+w {path}`; no file was changed"
         if not os.access(path.parent, os.W_OK | os.X_OK):
-            return f"{path.parent}: cannot be written; mend its permissions; no file was changed"
+            return f"{path.parent}: not writable; fix its permissions; no file was changed"
     return ""
 
 
 def _write_files(converted: Sequence[Converted]) -> None:
-    """Each file is made anew, as git does: its other names (hard links) keep what they had, such as a backup's."""
+    """Replace the files, as git does: other hard links, such as those of a backup, keep the old text."""
     from isthmus._support.files import write_file
 
     for each in converted:
@@ -146,7 +148,7 @@ def _write_files(converted: Sequence[Converted]) -> None:
             write_file(each.path, each.after, stat.S_IMODE(status.st_mode))
             if status.st_nlink > 1:
                 others = count(status.st_nlink - 1, "other hard link")
-                print(f"isthmus: {each.path}: the old text stays in its {others}", file=sys.stderr)
+                print(f"isthmus: {each.path}: the old text remains in {others}", file=sys.stderr)
 
 
 def _write_log(path: Path, target: str, converted: Sequence[Converted]) -> None:
@@ -170,23 +172,23 @@ def _print_log(converted: Sequence[Converted], verb: str) -> None:
     print_table(["place", "rule", "what"], rows, error=True, piped_head=False)
     files = sum(bool(each.changes) for each in converted)
     left = sum(each.severity is Severity.MANUAL for each in findings)
-    look = f", {len(findings) - left} to look at" if left < len(findings) else ""
+    look = f", {len(findings) - left} to review" if left < len(findings) else ""
     print(
         f"isthmus: {count(files, 'file')} {verb}, {count(len(changes), 'change')}, "
-        f"{count(left, 'place')} left as {'it is' if left == 1 else 'they are'}{look}",
+        f"{count(left, 'place')} left to convert by hand{look}",
         file=sys.stderr,
     )
 
 
 def _said(finding: Finding) -> str:
-    verb = "left" if finding.severity is Severity.MANUAL else "look at"
+    verb = "not converted" if finding.severity is Severity.MANUAL else "review"
     return f"{verb} {finding.subject}: {finding.message}; {finding.advice}"
 
 
 def rules(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the rules of convert: code, name, who looks at the result, and what each does."""
+    """List the conversion rules: code, name, severity and effect."""
     from isthmus.migrate.convert.registry import RegistryError, all_rules
 
     try:

@@ -171,6 +171,6 @@ def _optional_torch(change: Change) -> Finding:
 
 
 def _left(text: str, path: str, line: int, why: str) -> Result:
-    advice = "mend the source, or leave it out"
+    advice = "fix the source, or exclude it"
     finding = Finding(SYNTAX_ERROR, Severity.MANUAL, path, line, line, path, why, advice)
     return Result(text, [], [finding])

@@ -139,7 +139,11 @@ def _values(text: str, start: int, end: str) -> list[_Span]:
 def _broken(path: str, number: int, error: SyntaxError) -> Finding:
     place = f"{path}#cell{number}"
     return problem(
-        "IM001", place, f"does not parse: {error.msg}", "mend it, then convert again", error.lineno or 0
+        "IM001",
+        place,
+        f"does not parse: {error.msg}",
+        "fix the syntax, then convert again",
+        error.lineno or 0,
     )
 
 

@@ -1,1 +1,1 @@
-"""The source of a project as analysis and conversion see it: files, notebooks, names of CUDA, findings."""
+"""Sources of a project, for analysis and conversion: files, notebooks, names of CUDA, findings."""

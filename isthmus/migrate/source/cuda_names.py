@@ -1,7 +1,7 @@
-"""The names of CUDA in PyTorch, as data: which rule each belongs to, who has to act, and what it becomes.
+"""The names of CUDA in PyTorch as data: the rule, severity and replacement of each.
 
-Analysis and conversion both read this table, so they cannot disagree. In a replacement, ``{module}`` is the module
-of the device in use, ``torch.get_device_module(DEVICE)``, ``{device}`` the device and ``{type}`` its type.
+Analysis and conversion both read this table. In a replacement, ``{module}`` is the module of the current device,
+``torch.get_device_module(DEVICE)``, ``{device}`` the device and ``{type}`` its type.
 """
 
 from __future__ import annotations

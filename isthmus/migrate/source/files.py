@@ -1,4 +1,4 @@
-"""The files of a project: found, read and decoded; what cannot be is a finding, never a crash."""
+"""The files of a project, read and decoded; unreadable files become findings."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def read(file: File) -> Source | Finding:
     try:
         status = file.path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return problem("IM005", file.name, "is no regular file", "leave it out")
+            return problem("IM005", file.name, "is not a regular file", "leave it out")
         if status.st_size > LARGEST:
             size = f"{status.st_size / (1 << 20):.0f} MiB"
             return problem(
@@ -156,7 +156,7 @@ def problem(code: str, name: str, message: str, advice: str, line: int = 0) -> F
     Args:
         code: which of them.
         name: of the file, from the folder on that was asked for.
-        message: what is wrong, a predicate: ``"is no regular file"``.
+        message: what is wrong, a predicate: ``"is not a regular file"``.
         advice: what to do about it.
         line: where, from 1 on; 0 is the file as a whole.
     """
@@ -203,7 +203,7 @@ def _encoding(kind: Kind, data: bytes) -> str:
 
 
 def _unreadable(name: str, error: OSError) -> Finding:
-    return problem("IM005", name, f"cannot be read: {error.strerror or error}", "mend its permissions")
+    return problem("IM005", name, f"cannot be read: {error.strerror or error}", "fix its permissions")
 
 
 def _line(error: Exception) -> str:

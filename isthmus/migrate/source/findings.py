@@ -1,4 +1,4 @@
-"""What the migration tools find in a source: a rule's code, a place, how grave it is, and what to do."""
+"""Findings of the migration tools: code of the rule, place, severity, advice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The code cells of a notebook as Python: what IPython alone understands is hidden in comments, line for line.
+"""The code cells of a notebook as Python; IPython syntax is hidden in comments, line by line.
 
-Analysis and conversion both read cells here, so that they look at the same code.
+Analysis and conversion both read cells here, so that they see the same code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Methods ``cuda`` of a project's own classes, which ``x.cuda()`` may call; analysis and conversion ask here."""
+"""Methods ``cuda`` of a project's own classes, which ``x.cuda()`` may call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a string such as ``"cuda"`` is a word, a key or a name and no device; analysis and conversion read it."""
+"""Contexts in which a string such as ``"cuda"`` is a word, key or name, not a device."""
 
 from __future__ import annotations
 

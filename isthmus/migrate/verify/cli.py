@@ -23,48 +23,48 @@ _DEVICE = re.compile(rf"cpu|(?:{'|'.join(TARGETS)})(?::\d+)?|\d+")
 def verify(
     script: Annotated[Path, typer.Argument(help="Training script written for CUDA.", show_default=False)],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="Its own arguments, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)
     ] = None,
     steps: Annotated[
-        int, typer.Option(min=0, help="Optimizer steps after which a process ends; 0 is to its end.")
+        int, typer.Option(min=0, help="Optimizer steps after which a process exits; 0 means no limit.")
     ] = 10,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder of the program, if it is not the current one.", show_default=False),
+        typer.Option(help="Folder of the program; by default the current one.", show_default=False),
     ] = None,
     shim: Annotated[
-        bool, typer.Option("--shim", help="Compare with the script as it is under isthmus run.")
+        bool, typer.Option("--shim", help="Compare with the unchanged script under `isthmus run`.")
     ] = False,
     device: Annotated[
-        str, typer.Option(help="Device of the second run; cpu is a machine without an accelerator.")
+        str, typer.Option(help="Device of the second run; cpu stands for a machine without an accelerator.")
     ] = "",
     target: Annotated[str, typer.Option(help="Device type that the conversion pins.")] = "",
     ddp: Annotated[
         bool,
         typer.Option(
-            "--ddp", help="Convert to DistributedDataParallel, and compare its ranks with one process."
+            "--ddp", help="Convert to DistributedDataParallel and compare its ranks with one process."
         ),
     ] = False,
     nproc: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Ranks, started by torchrun: on each side, 1; with --ddp of the second, 2.",
+            help="Ranks started by torchrun: of both runs (default 1), with --ddp of the second run (default 2).",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of every random generator.")] = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one run.")] = 600,
+    seed: Annotated[int, typer.Option(help="Seed of all random generators.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit of a run, in seconds.")] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a script on the CPU and, converted, on the accelerator, and compare what they compute."""
+    """Run a script on the CPU and, converted, on the accelerator, and compare the results."""
     from isthmus.migrate.verify import report, session
     from isthmus.migrate.verify.scratch import ScratchError
 
     if not script.is_file():
-        raise fail(f"{script}: no such script", 2)
+        raise fail(f"{script}: no such file", 2)
     if kind_of(script.name) not in (Kind.PYTHON, None):
-        raise fail(f"{script}: is no Python script; give the one that trains, of a notebook an export", 2)
+        raise fail(f"{script}: not a Python script; give a training script (export a notebook first)", 2)
     if said := _mistake(shim, device, target, ddp) or _not_here(target, device):
         raise fail(said, 2)
     ranks = nproc or (2 if ddp else 1)
@@ -88,28 +88,28 @@ def verify(
 
 
 def _mistake(shim: bool, device: str, target: str, ddp: bool) -> str:
-    """What is wrong with the options, in one line; "" if nothing is."""
+    """Return the error in the options in one line, or ""."""
     if target and target not in TARGETS:
-        return f"--target {target}: no such target; there are {', '.join(TARGETS)}"
+        return f"--target {target}: unknown target; expected one of {', '.join(TARGETS)}"
     if device and not _DEVICE.fullmatch(device):
-        return f"--device {device}: no such device; give cpu, chip or another accelerator, or its index"
+        return f"--device {device}: unknown device; give cpu, chip or another accelerator, or its index"
     if shim and (target or ddp):
-        return f"{'--target' if target else '--ddp'} is for the conversion, and --shim is without; give one of them"
+        return f"{'--target' if target else '--ddp'} and --shim exclude each other; --shim does not convert"
     if not shim and device[-1:].isdecimal():
-        return f"--device {device}: a converted script takes the first device; leave out the index, or give --shim"
+        return f"--device {device}: a converted script uses the first device; omit the index, or give --shim"
     if target and device not in ("", target):
-        return f"--target {target} pins the device, and --device is {device}; leave out one of them"
+        return f"--target {target} contradicts --device {device}; omit one of them"
     return ""
 
 
 def _not_here(target: str, device: str) -> str:
-    """That an accelerator which is asked for is not here, in one line; "" if it is."""
+    """Return an error if the requested accelerator is not available, else ""."""
     from isthmus.migrate.verify.run import accelerator
 
     option, kind = ("--target", target) if target else ("--device", device.partition(":")[0])
     if kind not in TARGETS or kind == (here := accelerator()):
         return ""
-    return f"{option} {kind}: this machine has none, but {here}; leave {option} out, or verify where there is one"
+    return f"{option} {kind}: not available, this machine has {here}; omit {option} or use another machine"
 
 
 def _say(text: str) -> None:

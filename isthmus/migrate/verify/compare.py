@@ -1,4 +1,4 @@
-"""Compares what two runs did: losses, parameters, random numbers and printed numbers."""
+"""Comparison of two runs: losses, parameters, random numbers and printed numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.migrate.verify.run import Run
 
 EXACT = 1e-6  # relative, in float32
 ROUGH = 2e-2  # relative, with float16 or bfloat16 in the computation
-SPREAD = 2e-5  # relative, in float32, where ranks add up in another order what one process added
+SPREAD = 2e-5  # relative, in float32, if ranks sum in another order than one process
 _NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![\w]*:\d)|\b[-+]?(?:nan|inf)\b"
 )
@@ -32,9 +32,9 @@ class Comparison(NamedTuple):
     Attributes:
         subject: what was compared.
         same: whether they agree.
-        compared: how many values.
-        difference: the largest relative one.
-        tolerance: of the relative difference.
+        compared: number of values.
+        difference: largest relative difference.
+        tolerance: limit of the relative difference.
         detail: where they differ, or what was left out.
     """
 
@@ -47,13 +47,12 @@ class Comparison(NamedTuple):
 
 
 def compare(original: Run, other: Run, again: Run | None = None) -> list[Comparison]:
-    """All comparisons, over all ranks.
+    """Compare two runs over all ranks.
 
     Args:
         original: run.
         other: run.
-        again: a second run of the original, if there was one: what differs between these two is left out of the
-            printed numbers.
+        again: a second run of the original; printed numbers that differ between the two are not compared.
     """
     tolerance = _tolerance(original, other, EXACT)
     ranks = list(itertools.zip_longest(original.records, other.records, fillvalue=Record()))
@@ -66,15 +65,15 @@ def compare(original: Run, other: Run, again: Run | None = None) -> list[Compari
 
 
 def compare_spread(original: Run, other: Run, again: Run | None = None) -> list[Comparison]:
-    """Comparisons of one process with ranks that share its batches, so of means over the ranks.
+    """Compare one process with the means of ranks that share its batches.
 
-    Random numbers are not compared, as each rank draws its own, nor parameters: an optimizer such as Adam makes a
-    step of full length of a gradient that is rounding alone.
+    Random numbers are not compared, because each rank draws its own. Parameters are not compared, because an
+    optimizer such as Adam makes a full step even for a gradient of pure rounding error.
 
     Args:
         original: run, of one process.
         other: run, of several.
-        again: as of :func:`compare`.
+        again: as in :func:`compare`.
     """
     tolerance = _tolerance(original, other, SPREAD)
     alone = original.records[0] if original.records else Record()
@@ -92,7 +91,7 @@ def _tolerance(original: Run, other: Run, of_float32: float) -> float:
 
 
 def relative(first: float, second: float) -> float:
-    """Relative difference of two numbers; 0 for equal ones, also if both are not a number."""
+    """Return the relative difference of two numbers; 0 if both are NaN."""
     if first == second or (math.isnan(first) and math.isnan(second)):
         return 0.0
     if not (math.isfinite(first) and math.isfinite(second)):
@@ -118,7 +117,7 @@ def _losses(ranks: Ranks, tolerance: float) -> Comparison:
 
 
 def _parameters(ranks: Ranks, tolerance: float) -> Comparison:
-    """The difference of a parameter is its largest one, relative to its largest value."""
+    """Compare parameters by their largest difference, relative to their largest value."""
     compared, worst, detail = 0, 0.0, ""
     for mine, theirs in ranks:
         for name in mine.parameters.keys() | theirs.parameters.keys():
@@ -157,7 +156,7 @@ def _on(record: Record, ranks: Ranks) -> str:
     return f", rank {record.rank}" if len(ranks) > 1 else ""
 
 
-# ---- what is printed -----------------------------------------------------------------------------------------
+# ---- printed numbers -----------------------------------------------------------------------------------------
 Place = tuple[int, int]  # line, position in it
 Slot = tuple[str, int]  # a line without its numbers, position in it
 
@@ -188,7 +187,7 @@ def _printed(original: Run, other: Run, again: Run | None, tolerance: float) -> 
 
 
 def _printed_difference(first: str, second: str) -> float:
-    """Relative difference of two printed numbers; one in the last of their decimals is rounding."""
+    """Return the relative difference of two printed numbers; one unit in the last decimal counts as rounding."""
     if first == second:
         return 0.0
     if not (first and second):
@@ -199,7 +198,7 @@ def _printed_difference(first: str, second: str) -> float:
 
 
 def _changing(first: list[str], second: list[str]) -> set[Slot]:
-    """Where two runs of the original print different numbers: in all lines of that form, equal by chance or not."""
+    """Return the slots whose numbers differ between two runs of the original."""
     return {_slot(first, place) for place, mine, theirs in _pairs(first, second) if mine != theirs}
 
 
@@ -209,7 +208,7 @@ def _slot(lines: list[str], place: Place) -> Slot:
 
 
 def _with_numbers(lines: list[str]) -> list[tuple[int, list[str]]]:
-    """Lines that have numbers, with them; times are the machine's, and so are lines that speak of memory."""
+    """Return the lines with numbers; times and lines about memory depend on the machine and are skipped."""
     found = (
         (index, _NUMBER.findall(_CLOCK.sub("", _DEVICE.sub("", line))))
         for index, line in enumerate(lines)

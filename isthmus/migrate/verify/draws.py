@@ -1,4 +1,4 @@
-"""Both sides of a verified run draw the same random numbers: from one generator, the CPU's, for all devices."""
+"""Equal random numbers on all devices: both runs draw from the CPU's generator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_DRAWN = ("cpu", "meta")
 
 
 def share_generator() -> None:
-    """Let this process draw every random number from the CPU's generator; for the rest of its life."""
+    """Draw all random numbers of this process from the CPU's generator, permanently."""
     device = torch.accelerator.current_accelerator(check_available=False)
     if device is None:
         return
@@ -29,9 +29,9 @@ def share_generator() -> None:
 
 
 def shuffle_nothing() -> None:
-    """Let this process load samples in the order of their data set, for the rest of its life.
+    """Load samples in the order of their data set in this process, permanently.
 
-    One process and ranks shuffle by different generators, so that no batch would be the same.
+    One process and several ranks shuffle with different generators, so no batch would be the same.
     """
 
     def in_order(sampler: RandomSampler) -> Iterator[int]:
@@ -42,14 +42,14 @@ def shuffle_nothing() -> None:
 
 
 class DrawOnCpu(TorchDispatchMode):
-    """Operators that draw from the default generator of a device run on the CPU, on copies of their arguments."""
+    """A dispatch mode that runs random operators on the CPU, on copies of their arguments."""
 
     def __init__(self) -> None:
         super().__init__()
         self._draws: dict[Any, bool] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operator."""
+        """Run one operator, on the CPU if it draws from a device's default generator."""
         kwargs = kwargs or {}
         draws = self._draws.get(func)
         if draws is None:
@@ -60,7 +60,7 @@ class DrawOnCpu(TorchDispatchMode):
 
 
 def _place(args: Any, kwargs: dict[str, Any]) -> torch.device | None:
-    """The device that the operator would draw on; None if that is the CPU, or a generator of the user's own is."""
+    """Return the device that the operator would draw on; None for the CPU or an explicit generator."""
     if kwargs.get("generator") is not None:
         return None
     device = kwargs.get("device")
@@ -72,7 +72,7 @@ def _place(args: Any, kwargs: dict[str, Any]) -> torch.device | None:
 
 
 def _drawn(func: Any, args: Any, kwargs: dict[str, Any], place: torch.device) -> Any:
-    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # of a copy: itself and what it is of
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id of a copy -> copy, original
 
     def on_cpu(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

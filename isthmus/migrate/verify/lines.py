@@ -1,4 +1,4 @@
-"""Which of the watched lines of a program are executed, by the interpreter's own trace."""
+"""Trace of the watched lines that a program executes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Lines:
-    """Traces the files that have watched lines, until all of these have been executed.
+    """A tracer of files with watched lines, active until all these lines have been executed.
 
     Args:
         watched: file -> lines.
@@ -22,7 +22,7 @@ class Lines:
         self._waiting = {path: set(lines) for path, lines in watched.items() if lines}
 
     def start(self) -> None:
-        """Trace from now on, also the functions that are being executed."""
+        """Start tracing, including the functions on the stack."""
         if not self._waiting:
             return
         threading.settrace(self._function)

@@ -1,4 +1,4 @@
-"""What a process of a verified run leaves behind: figures as JSON, parameters beside them as arrays."""
+"""Records of the processes of a verified run: figures as JSON, parameters as arrays."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _REQUEST = "request.json"
 
 
 class Request(NamedTuple):
-    """What a recorder is told.
+    """The request to a recorder.
 
     Attributes:
-        steps: of optimizers after which the process ends; 0 lets it run to its end.
-        seed: of every generator at the start.
-        in_order: whether samples are loaded in the order of their data set, also where the program shuffles them.
+        steps: optimizer steps after which the process exits; 0 means no limit.
+        seed: seed of all generators.
+        in_order: load samples in the order of their data set, even if the program shuffles them.
         root: folder of the program.
-        watched: file -> its lines that refer to CUDA, of which those that are executed are recorded.
+        watched: file -> lines that refer to CUDA; executed ones are recorded.
     """
 
     steps: int
@@ -37,33 +37,33 @@ class Request(NamedTuple):
     watched: Mapping[str, list[int]] = MappingProxyType({})
 
     def write(self, folder: Path) -> None:
-        """Leave it in the folder of the records."""
+        """Write the request to the folder of the records."""
         write_file(folder / _REQUEST, json.dumps({**self._asdict(), "watched": dict(self.watched)}).encode())
 
     @classmethod
     def read(cls, folder: Path) -> Request:
-        """What :meth:`write` left."""
+        """Read a request."""
         return cls(**json.loads((folder / _REQUEST).read_text()))
 
 
 @dataclass
 class Record:
-    """What one process did.
+    """The record of one process.
 
     Attributes:
-        rank: in the job.
-        steps: of optimizers.
-        ended: whether it was ended after the steps that were asked for.
-        losses: values of what ``backward`` was called on; the norm of what is no scalar.
+        rank: rank in the job.
+        steps: optimizer steps.
+        ended: whether it was stopped after the requested steps.
+        losses: values that ``backward`` was called on; norms of non-scalars.
         low_precision: whether it computed in float16 or bfloat16.
-        random: state of each generator at the end, as a digest.
-        files: of the program that it imported or ran.
-        executed: file -> lines of those that are watched.
-        fallbacks: operator -> calls that went by way of the CPU; None where the device does not count them.
-        step_seconds: between two steps, the median.
-        host_peak: bytes of memory of the process at most.
-        device_peak: bytes of memory of the device at most; None on the CPU.
-        parameters: name -> values, of every optimizer that stepped, in their order.
+        random: digest of the final state of each generator.
+        files: files of the program that it imported or ran.
+        executed: file -> executed watched lines.
+        fallbacks: operator -> calls that fell back to the CPU; None if the device does not count them.
+        step_seconds: median time between two steps.
+        host_peak: peak memory of the process in bytes.
+        device_peak: peak memory of the device in bytes; None on the CPU.
+        parameters: name -> values of the parameters of every optimizer that stepped.
     """
 
     rank: int = 0
@@ -86,7 +86,7 @@ class Record:
         return bool(self.steps or self.losses)
 
     def write(self, folder: Path) -> None:
-        """Leave it in a folder."""
+        """Write the record to a folder."""
         path = folder / f"{self.rank}-{os.getpid()}.json"
         make_file(arrays := path.with_suffix(".npz"))
         np.savez(arrays, allow_pickle=False, **self.parameters)
@@ -95,7 +95,7 @@ class Record:
 
 
 def read(folder: Path) -> Sequence[Record]:
-    """The records of a run's processes, by rank."""
+    """Read the records of a run's processes, sorted by rank."""
     found = []
     for path in sorted(folder.glob("*-*.json"), key=lambda each: int(each.stem.partition("-")[2])):
         with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:

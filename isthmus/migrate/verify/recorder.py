@@ -1,6 +1,6 @@
-"""Inside a process of a verified run: records what it trains, and ends it after some steps.
+"""Recorder inside a process of a verified run; it stops the process after the requested steps.
 
-Nothing is patched before PyTorch is imported, and that at once, ahead of the shim.
+It patches PyTorch right after its import, before the shim.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 from isthmus._support.after_import import when_imported
 from isthmus.migrate.verify.record import VARIABLE, Record, Request
 
-# Seconds. A thread of a process group that is the last to hold a tensor of Python's frees it under Python's lock; it
-# aborts the process if Python has ended by then.
+# Seconds. A process group's thread that frees the last reference to a Python tensor needs the interpreter's lock; it
+# aborts the process if the interpreter has already finalized.
 _LET_GO = 0.2
 _LOW_PRECISION = ("torch.float16", "torch.bfloat16")
 
 
 def start() -> None:
-    """Record this process, once it imports PyTorch, if a verified run asks for it."""
+    """Record this process once it imports PyTorch, if it belongs to a verified run."""
     folder = os.environ.get(VARIABLE, "")
     if folder:
         random.seed(Request.read(Path(folder)).seed)
@@ -43,8 +43,8 @@ class Recorder:
     """Records one process.
 
     Args:
-        folder: where the record goes.
-        request: what to record.
+        folder: destination of the record.
+        request: the request.
     """
 
     def __init__(self, folder: Path, request: Request) -> None:
@@ -59,7 +59,7 @@ class Recorder:
         self._process = os.getpid()
 
     def start(self) -> None:
-        """Seed every generator and put the hooks in place."""
+        """Seed all generators and install the hooks."""
         import numpy as np
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -112,7 +112,7 @@ class Recorder:
             raise SystemExit(0)  # through the program's own clean-up
 
     def _leave(self) -> None:
-        """At the end of the process; one that was ended early has not come to destroying its process group."""
+        """Finish at exit; a process that was stopped early has not destroyed its process group."""
         torch = sys.modules.get("torch")
         if torch is None:  # its import failed
             return
@@ -123,7 +123,7 @@ class Recorder:
             time.sleep(_LET_GO)
 
     def _finish(self) -> None:
-        """Write the record, once, and in this process only, if there is something in it."""
+        """Write the record once, only in this process, and only if it is not empty."""
         if self._process != os.getpid():
             return
         self._process = 0
@@ -165,7 +165,7 @@ def _array(parameter: Any) -> Any:
 
 
 def _files(root: str) -> list[str]:
-    """What was imported or run of a folder."""
+    """Return the imported or run files of a folder."""
     found = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return sorted(file for file in found if isinstance(file, str) and file.startswith(root + os.sep))
 
@@ -183,7 +183,7 @@ def _generators() -> dict[str, str]:
 
 
 def _device_facts() -> tuple[int | None, dict[str, int] | None]:
-    """Peak memory of the device, and the operators that fell back."""
+    """Return the peak memory of the device, and the operators that fell back."""
     import torch
 
     device = torch.accelerator.current_accelerator(check_available=True)

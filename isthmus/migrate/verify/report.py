@@ -1,4 +1,4 @@
-"""What ``isthmus migrate verify`` tells: a table, or JSON."""
+"""Reports of ``isthmus migrate verify``: tables or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GIB = 1 << 30
 
 
 def as_json(task: Task, verdict: Verdict) -> str:
-    """Everything, as one object."""
+    """Return the verdict as JSON."""
     return json.dumps(
         {
             "script": str(task.script),
@@ -62,7 +62,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _fallbacks(run: Run) -> dict[str, int] | None:
-    """Operator -> calls, over all ranks; None where the device does not count them."""
+    """Return operator -> calls over all ranks; None if the device does not count them."""
     counted = [record.fallbacks for record in run.records if record.fallbacks is not None]
     if not counted:
         return None
@@ -73,23 +73,23 @@ def _fallbacks(run: Run) -> dict[str, int] | None:
 
 
 def print_table(verdict: Verdict, console: Console) -> None:
-    """The comparisons, what each side took, and what remains of CUDA."""
+    """Print the comparisons, time and memory of each run, and the remaining CUDA references."""
     if verdict.conversion:
         files, changes, left = verdict.conversion
-        counts = f"{count(changes, 'change')} in {count(files, 'file')} of those that were run"
+        counts = f"{count(changes, 'change')} in {count(files, 'executed file')}"
         console.print(f"converted: {counts}", *_left(left), sep="\n")
     if verdict.comparisons:
         console.print(_comparisons(verdict))
     if verdict.other:
         console.print(_runs([verdict.original, verdict.other]))
     if verdict.residuals:
-        console.print("references to CUDA that were executed:")
+        console.print("executed references to CUDA:")
         for path, line, subject in verdict.residuals[:_SHOWN]:
             console.print(f"  {path}:{line}: {subject}")
         if len(verdict.residuals) > _SHOWN:
-            console.print(f"  and {len(verdict.residuals) - _SHOWN} more; --json has all")
+            console.print(f"  and {len(verdict.residuals) - _SHOWN} more; --json lists all")
     if verdict.repeats is False:
-        console.print("two runs of the original differ too: it is not deterministic, so this proves nothing")
+        console.print("inconclusive: two runs of the original differ too, so it is not deterministic")
 
 
 def _left(left: Iterable[str]) -> list[str]:

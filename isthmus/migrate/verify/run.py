@@ -1,4 +1,4 @@
-"""Runs one side of a comparison in processes of its own, under a limit."""
+"""Runs one side of a comparison in separate processes with a time limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isthmus.migrate.verify import record
 from isthmus.migrate.verify.record import Record, Request
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_KEPT = 40  # lines of what a side wrote to standard error
+_KEPT = 40  # last lines of standard error
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
 _OF_RANKS = re.compile(
     r"\b(?:LOCAL_RANK|RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b|--local[-_]rank"
@@ -30,17 +30,17 @@ _FRAME = 4  # lines of a traceback that show where the exception was raised, and
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two programs that are compared.
+    """One of the two compared programs.
 
     Attributes:
-        name: for people.
-        script: its path.
-        arguments: of the script.
-        root: its copy of the program's folder.
-        folder: in which it runs.
-        shim: whether it runs under the shim, so as it is.
-        device: that it runs on; "" is the accelerator of this machine, ``cpu`` none.
-        ranks: number of processes; 1 is the script alone.
+        name: name in messages.
+        script: path of the script.
+        arguments: arguments of the script.
+        root: copy of the program's folder.
+        folder: working directory.
+        shim: run unchanged under the shim.
+        device: device to run on; "" is the accelerator of this machine, ``cpu`` none.
+        ranks: number of processes; 1 runs the script without torchrun.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Side:
     ranks: int = 1
 
     def command(self, logs: Path) -> list[str]:
-        """Command line of the first process; ranks write what they print into a folder of logs."""
+        """Return the command line of the first process; the output of ranks goes to a folder of logs."""
         program = [str(self.script), *self.arguments]
         if self.ranks > 1:
             torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
@@ -61,12 +61,12 @@ class Side:
         return Job(program).command() if self.shim else [sys.executable, *program]
 
     def environment(self, records: Path, seed: int) -> dict[str, str]:
-        """Environment of its processes."""
+        """Return the environment of its processes."""
         path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH", ""))))
         changes = {
             "PYTHONPATH": path,
             "PYTHONHASHSEED": str(seed),
-            "TORCHDYNAMO_DISABLE": "1",  # compiled code rounds otherwise
+            "TORCHDYNAMO_DISABLE": "1",  # compiled code rounds differently
             record.VARIABLE: str(records),
         }
         environment = {**os.environ, **changes}
@@ -78,15 +78,15 @@ class Side:
 
 
 class Run(NamedTuple):
-    """What a side did.
+    """The run of a side.
 
     Attributes:
-        side: which.
-        status: of its first process; None if it was ended at the limit.
-        seconds: that it took.
-        output: what each rank printed, in lines.
-        errors: the last lines that it wrote to standard error, of the rank that failed.
-        processes: what was recorded of each process, by rank.
+        side: the side.
+        status: exit status of its first process; None if it timed out.
+        seconds: duration.
+        output: printed lines of each rank.
+        errors: last lines of standard error of the failed rank.
+        processes: records of the processes, by rank.
     """
 
     side: Side
@@ -98,34 +98,34 @@ class Run(NamedTuple):
 
     @property
     def records(self) -> Sequence[Record]:
-        """Of the processes that trained; of all if none did."""
+        """Records of the processes that trained, or of all if none did."""
         return [each for each in self.processes if each.trained] or self.processes
 
     @property
     def files(self) -> set[str]:
-        """The program's files that were imported or run; its script at least."""
+        """Files of the program that were imported or run, including the script."""
         return {str(self.side.script)}.union(*(each.files for each in self.processes))
 
     @property
     def needs_ranks(self) -> bool:
-        """Whether it failed because it was started alone and asks a launcher's variables which rank it is."""
+        """Whether it failed because it needs the environment variables of a launcher."""
         alone = self.side.ranks == 1 and bool(self.status)
         return alone and any(_OF_RANKS.search(line) for line in self.errors[-_FRAME:])
 
     def failure(self) -> str:
-        """Why it cannot be compared, in a line; "" if it can."""
+        """Return why the run cannot be compared in one line, or ""."""
         if self.status is None:
-            return f"{self.side.name}: not done after {self.seconds:.0f} s; raise --timeout or lower --steps"
+            return f"{self.side.name}: timed out after {self.seconds:.0f} s; raise --timeout or lower --steps"
         if self.status:
             said = f"{self.side.name}: ended with status {self.status}: {self.cause()}"
             return f"{said}; a script that a launcher starts needs --nproc 2" if self.needs_ranks else said
         return ""
 
     def cause(self) -> str:
-        """The last exception, or the last line that says something."""
+        """Return the last exception, or the last line that is not empty."""
         said = [line for line in self.errors if line.strip() and not line.startswith((" ", "isthmus:"))]
         exceptions = [line for line in said if _EXCEPTION.match(line)]
-        return (exceptions or said or self.errors or ["it said nothing"])[-1]
+        return (exceptions or said or self.errors or ["no error output"])[-1]
 
 
 @dataclass
@@ -134,8 +134,8 @@ class Runner:
 
     Args:
         scratch: folder for records and logs.
-        request: what is recorded; the folder and the watched lines are those of each side.
-        timeout: seconds for one side.
+        request: the request; folder and watched lines are set for each side.
+        timeout: time limit of a side, in seconds.
     """
 
     scratch: Path
@@ -144,7 +144,7 @@ class Runner:
     _number: int = field(default=0, init=False)
 
     def run(self, side: Side, watched: dict[str, list[int]] | None = None) -> Run:
-        """Run a side to its end, or to the limit."""
+        """Run a side until it exits or times out."""
         self._number += 1
         folder = self.scratch / f"run-{self._number}"
         records, logs = folder / "records", folder / "logs"
@@ -170,13 +170,13 @@ class Runner:
 
 
 def accelerator() -> str:
-    """Type of the accelerator that programs find here; ``cpu`` where there is none or PyTorch does not say."""
+    """Return the type of this machine's accelerator, or ``cpu``."""
     records = children.run(f"{__name__}:found_in_child").records
     return str(records[0]["type"]) if records else "cpu"
 
 
 def found_in_child() -> Iterator[dict[str, str]]:
-    """In a child process: the type of PyTorch's accelerator."""
+    """Yield the type of PyTorch's accelerator, in a child process."""
     import torch
 
     device = torch.accelerator.current_accelerator(check_available=True)
@@ -184,7 +184,7 @@ def found_in_child() -> Iterator[dict[str, str]]:
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
-    """Its status; None if it had to be ended."""
+    """Wait for a process; return its status, or None after killing it at the time limit."""
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired:
@@ -196,7 +196,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int | None:
 
 
 def _of_ranks(logs: Path, ranks: int) -> tuple[list[list[str]], list[str]]:
-    """What each rank printed, and the errors of the first that has any to show."""
+    """Return the output of each rank, and the errors of the first rank that has any."""
     output: list[list[str]] = []
     errors: list[str] = []
     for rank in range(ranks):

@@ -1,4 +1,4 @@
-"""Copies of a program's folder in which it runs, so that neither side meets what the other writes."""
+"""Copies of a program's folder, so that the two runs do not see each other's files."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class ScratchError(ValueError):
 
 
 class Converted(NamedTuple):
-    """What became of those of a program's sources that were used.
+    """The conversion of the executed sources of a program.
 
     Attributes:
-        files: that were changed.
-        changes: in all of them.
-        left: what could not be converted, in a line each.
+        files: number of changed files.
+        changes: number of changes.
+        left: places that could not be converted, one line each.
     """
 
     files: int
@@ -42,40 +42,40 @@ class Converted(NamedTuple):
 
     @classmethod
     def of(cls, results: Collection[project.Converted]) -> Converted:
-        """The sum of what became of each source."""
+        """Sum up the conversions of sources."""
         changes = [len(result.changes) for result in results if result.changes]
         left = [f"{each.path}:{each.line}: {each.message}" for result in results for each in result.findings]
         return cls(len(changes), sum(changes), left)
 
 
 def root_of(script: Path, folder: Path | None = None) -> Path:
-    """The folder that is copied: the one that was given, or the current one if the script is in it, or the script's.
+    """Return the folder to copy: the given one, else the current one if it contains the script, else the script's.
 
     Raises:
-        ScratchError: the script is not in the folder that was given.
+        ScratchError: the script is not in the given folder.
     """
     place = script.resolve()
     if folder is None:
         here = Path.cwd()
         return here if place.is_relative_to(here) else place.parent
     if not place.is_relative_to(folder.resolve()):
-        raise ScratchError(f"--folder {folder}: {script} is not in it")
+        raise ScratchError(f"--folder {folder}: does not contain {script}")
     return folder.resolve()
 
 
 def copy(root: Path, to: Path) -> None:
-    """Copy a program's folder; large files become links, hidden folders and environments are left out.
+    """Copy a program's folder; large files are linked, hidden folders and virtual environments are skipped.
 
     Raises:
-        ScratchError: there are too many files.
+        ScratchError: too many files.
     """
     for number, (path, kept) in enumerate(_files(root)):
         if number == _MOST:
             raise ScratchError(
-                f"{root} has more than {_MOST} files; verify from the folder of the program alone"
+                f"{root}: contains more than {_MOST} files; give the folder of the program with --folder"
             )
         target = to / kept
-        if path.is_dir():  # also an empty one, for what the program writes
+        if path.is_dir():  # empty ones too: the program may write there
             make_folder(target)
         elif path.stat().st_size > _COPIED:
             target.symlink_to(path.resolve())
@@ -85,7 +85,7 @@ def copy(root: Path, to: Path) -> None:
 
 
 def _files(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Every folder, then its files: the path, and the path within the root."""
+    """Yield every folder, then its files: the path, and the path within the root."""
     for folder, names, files in os.walk(root):
         here = Path(folder)
         names[:] = sorted(name for name in names if not _is_left_out(here / name))
@@ -98,15 +98,15 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str, project.Converted]:
-    """Convert every source of a copy in its place.
+    """Convert all sources of a copy in place.
 
     Args:
-        root: of the copy.
-        target: device type to pin; "" for whatever accelerator is there.
-        options: of the conversion, ``"ddp"``.
+        root: folder of the copy.
+        target: device type to pin; "" for any accelerator.
+        options: options of the conversion: ``"ddp"``.
 
     Returns:
-        File -> what became of it, of those with a change or something that was left.
+        File -> result, for files with changes or findings.
     """
     from isthmus.migrate.convert import project
 
@@ -119,7 +119,7 @@ def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str,
 
 
 def references(root: Path) -> dict[str, dict[int, str]]:
-    """File -> line -> the names from CUDA that are used there, by the analysis of the sources."""
+    """Return file -> line -> names of CUDA used there, found by analysis."""
     from isthmus.migrate.analyse.engine import examine
     from isthmus.migrate.analyse.parse import parse
 

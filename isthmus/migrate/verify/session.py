@@ -1,4 +1,4 @@
-"""Runs the original and the other program, and compares them."""
+"""Runs the original and the converted program and compares them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from isthmus.migrate.verify.scratch import Converted
 
 
 class Task(NamedTuple):
-    """What to verify.
+    """A script to verify, with options.
 
     Attributes:
-        script: to run.
-        arguments: of it.
-        root: folder that is copied; None is the current one if the script is in it, or else the script's.
-        steps: of optimizers after which a process ends; 0 is to its end.
-        shim: compare with the script as it is under `isthmus run`, not with the converted one.
+        script: path of the script.
+        arguments: arguments of the script.
+        root: folder to copy; None is the current one if it contains the script, else the script's.
+        steps: optimizer steps after which a process exits; 0 means no limit.
+        shim: compare with the unchanged script under `isthmus run` instead of the converted one.
         target: device type that the conversion pins; "" for none.
-        ddp: also make DistributedDataParallel of one process; then the original is one, and its batches are spread.
-        ranks: number of processes on each side.
-        seed: of every generator.
-        timeout: seconds for a run.
+        ddp: convert to DistributedDataParallel; the original is one process, and ranks share its batches.
+        ranks: number of processes of each run.
+        seed: seed of all generators.
+        timeout: time limit of a run, in seconds.
     """
 
     script: Path
@@ -44,12 +44,12 @@ class Task(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A line that refers to CUDA and was executed.
+    """An executed line that refers to CUDA.
 
     Attributes:
-        path: from the program's folder on.
-        line: in the source as it ran.
-        subject: the name that it uses.
+        path: path within the program's folder.
+        line: line in the executed source.
+        subject: the name of CUDA.
     """
 
     path: str
@@ -58,16 +58,16 @@ class Residual(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came out.
+    """The result of a verification.
 
     Attributes:
-        original: run.
-        other: run; None if the original failed.
-        comparisons: of the two; none if one failed.
-        conversion: what was converted; None under the shim.
-        residuals: executed by the other side.
-        repeats: whether a second run of the original gave the same; None if none was needed.
-        problem: why there is nothing to compare, in a line.
+        original: run of the original.
+        other: the other run; None if the original failed.
+        comparisons: comparisons of the two; empty if one failed.
+        conversion: the conversion; None under the shim.
+        residuals: CUDA references executed by the other run.
+        repeats: whether a second run of the original agreed with the first; None if not needed.
+        problem: why the runs cannot be compared, in one line, or "".
     """
 
     original: Run
@@ -80,20 +80,20 @@ class Verdict(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether everything agrees."""
+        """Whether all comparisons agree."""
         return not self.problem and all(each.same for each in self.comparisons)
 
 
 class Session:
-    """Runs of one script; the original's is made once, however many devices it is compared with.
+    """Runs of one script; the original runs once for all devices.
 
     Args:
-        task: what to verify.
-        folder: an empty one, for the copies.
-        say: is told what is being done.
+        task: the task.
+        folder: an empty folder for the copies.
+        say: called with each step.
 
     Raises:
-        isthmus.migrate.verify.scratch.ScratchError: the script is not in the folder that is to be copied.
+        isthmus.migrate.verify.scratch.ScratchError: the script is not in the folder to copy.
     """
 
     def __init__(self, task: Task, folder: Path, say: Callable[[str], None] = lambda text: None) -> None:
@@ -107,9 +107,9 @@ class Session:
         self._originals: dict[bool, Run] = {}
 
     def verify(self, device: str = "") -> Verdict:
-        """Compare the original's results with those on a device.
+        """Compare the results of the original with those on a device.
 
-        The original runs with the CPU in CUDA's place; for ``cpu`` it runs as it is where it does without CUDA.
+        The original runs under the shim on the CPU; for ``cpu`` it runs unchanged if it does not need CUDA.
 
         Raises:
             isthmus.migrate.verify.scratch.ScratchError: the program's folder cannot be copied.
@@ -131,7 +131,7 @@ class Session:
         comparisons = self._compare(first, second)
         if all(each.same for each in comparisons):
             return Verdict(first, second, comparisons, conversion, residuals, None, "")
-        name = "the original once more, as it may differ from itself"
+        name = "the original again, to test whether it is deterministic"
         third = self._runner.run(self._side(name, first.side.shim, ranks=first.side.ranks))
         repeats = not third.failure() and all(each.same for each in compare(first, third, third))
         return Verdict(first, second, self._compare(first, second, third), conversion, residuals, repeats, "")
@@ -150,7 +150,7 @@ class Session:
         return self._originals[shim]
 
     def _side(self, name: str, shim: bool = True, device: str = "cpu", ranks: int = 1) -> Side:
-        """A side with a copy of the program's folder of its own."""
+        """Make a side with its own copy of the program's folder."""
         self._say(name)
         self._copies += 1
         copy = self._folder / f"copy-{self._copies}"
@@ -172,16 +172,16 @@ def _residuals(run: Run, names: dict[str, dict[int, str]], root: Path) -> list[R
 
 
 def _not_spread(used: Sequence[project.Converted]) -> str:
-    """Why the ranks would train each for itself, which no comparison shows; "" if they share the work."""
+    """Return why the ranks would train independently, which no comparison shows; "" if they share the work."""
     if any(change.code == DataParallel.code for result in used for change in result.changes):
         return ""
     reasons = [each for result in used for each in result.findings if each.code == DataParallel.code]
     why = f": {reasons[0].path}:{reasons[0].line}: {reasons[0].message}" if reasons else ""
-    return f"--ddp leaves the training as it is{why}; verify without --ddp"
+    return f"--ddp did not convert the training{why}; verify without --ddp"
 
 
 def _nothing_to_compare(run: Run) -> str:
     trained = any(record.losses or record.steps for record in run.records)
     if trained or any(run.output):
         return ""
-    return f"{run.side.name}: no optimizer stepped and nothing was printed; raise --timeout or check the arguments"
+    return f"{run.side.name}: no optimizer step and no output; raise --timeout or check the arguments"
