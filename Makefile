@@ -3,7 +3,7 @@
 #   make test     lint, types and tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check clean
+.PHONY: help setup build train test test-all conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize docs site site-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,6 +25,7 @@ help:
 	@echo "make lint     ruff, mypy, clang-format"
 	@echo "make format   let them rewrite the files"
 	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
+	@echo "make docs     every generated page, header and table again"
 	@echo "make site     the documentation site, in English and Chinese, into build/site"
 	@echo "make site-check  look at it in a browser: errors, search, links, a phone's width (needs chromium, chromedriver)"
 	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
@@ -92,6 +93,9 @@ format: $(STAMPS)/packages
 
 opinfo: setup
 	@$(BIN)/python -m tools.opinfo
+
+docs: setup
+	@$(BIN)/python -m tools.docs
 
 # Sphinx and what drives a browser are only needed here.
 $(STAMPS)/site: $(STAMPS)/packages
