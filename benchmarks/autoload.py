@@ -1,4 +1,4 @@
-"""What loading the chip adds to `import torch`, in fresh processes. Goal: at most 50 ms.
+"""Time that loading the chip adds to `import torch`, in fresh processes. Goal: at most 50 ms.
 
 Peers: with and without the autoload of backends. The limit beside is what PyTorch's own search for backends costs
 when there is none to load.

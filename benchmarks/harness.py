@@ -1,6 +1,6 @@
-"""Interleaved timing: every round measures each peer once, and the result is the ratio of what one round saw.
+"""Interleaved timing: every round measures each peer once, and the result is a ratio within rounds.
 
-Absolute times on a shared machine move by tens of percent within minutes; a ratio taken inside a round does not.
+Absolute times on a shared machine change by tens of percent within minutes; a ratio within a round does not.
 """
 
 import json
@@ -40,9 +40,9 @@ def interleave(peers: dict[str, Callable[[], float]], *, rounds: int, warm_up: i
     """Measure every peer once a round, in turn.
 
     Args:
-        peers: name -> function that does the work and returns the seconds that it took.
+        peers: name -> function that does the work and returns its time in seconds.
         rounds: measured rounds.
-        warm_up: rounds thrown away first.
+        warm_up: discarded rounds at the start.
     """
     seconds: dict[str, list[float]] = {name: [] for name in peers}
     for index in range(warm_up + rounds):
@@ -64,7 +64,7 @@ def difference(ours: Timing, theirs: Timing) -> float:
 
 
 def per_call(function: Callable[[], object], calls: int) -> Callable[[], float]:
-    """A peer that calls function `calls` times and returns seconds per call."""
+    """Make a peer that calls function `calls` times and returns seconds per call."""
 
     def measure() -> float:
         repeat = range(calls)
@@ -77,7 +77,7 @@ def per_call(function: Callable[[], object], calls: int) -> Callable[[], float]:
 
 
 def machine() -> dict[str, Any]:
-    """What a result row needs to be comparable: processor, threads, versions, commit."""
+    """Return the facts that make results comparable: processor, threads, versions, commit."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "commit": _commit(),
@@ -95,9 +95,9 @@ def save(
     """Write benchmarks/results/<name>.json (the newest run) and return its path.
 
     Args:
-        name: of the benchmark.
+        name: name of the benchmark.
         rows: one dictionary per line of the result table.
-        unfair: what would make the comparison unfair, and what was done about it.
+        unfair: what could make the comparison unfair, and the countermeasure.
         settings: sizes and repetitions.
     """
     RESULTS.mkdir(mode=0o750, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the kernel route costs: an empty operator with preallocated outputs, in C++ and in Python.
+"""Cost of the kernel route: an empty operator with preallocated outputs, in C++ and in Python.
 
 Goal: at most 1.1 times an empty TORCH_LIBRARY operator in C++, and at most 1.7 times one of Library.define + impl in
 Python. Each of the four does nothing with three tensors of one element and is called from Python.

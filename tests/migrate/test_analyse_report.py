@@ -268,7 +268,7 @@ def test_selection(tmp_path: Path):
         (report.Request(fail_on="advice"), "--fail-on advice: choose from automatic, review, manual, never"),
         (
             report.Request(select=("IM999",)),
-            "IM999: no such group; there are IM0, IM1, IM2, IM3, IM4, IM5, IM6, IM7, IM8",
+            "IM999: unknown group; expected one of IM0, IM1, IM2, IM3, IM4, IM5, IM6, IM7, IM8",
         ),
         (report.Request(ignore=("E5",)), "E5: no code; they look like IM101, or IM1 for a group"),
     ],

@@ -133,7 +133,7 @@ def test_rules_are_selected(tree: Path, name: str) -> None:
     ("arguments", "line"),
     [
         (["--target", "tpu"], "--target tpu: unknown target; expected one of chip, npu, xpu, cuda"),
-        (["--select", "IM9"], "IM9: no such rule; `isthmus migrate rules` lists them"),
+        (["--select", "IM9"], "IM9: unknown rule; `isthmus migrate rules` lists all"),
     ],
 )
 def test_wrong_usage_is_one_line(tree: Path, arguments: list[str], line: str) -> None:

@@ -200,4 +200,4 @@ def test_wrong_input_ends_in_one_line(samples: Reader) -> None:
     for option, value in (("--operators", "aten::none"), ("--family", "none")):
         result = CliRunner().invoke(app, ["mutate", "--golden", str(samples.folder), option, value])
         assert result.exit_code == 2
-        assert f"{option} {value}: no such" in result.output
+        assert f"{option} {value}: unknown" in result.output

@@ -1,4 +1,4 @@
-"""Mutation testing of the conformance suite: does it notice a kernel that is wrong?
+"""Mutation testing of the conformance suite: whether it detects wrong kernels.
 
     python -m tools.mutation --output mutation.json
 

@@ -1,4 +1,4 @@
-"""Right kernels for operators that the NumPy library has not: PyTorch's own on the CPU, in float64, rounded once."""
+"""Correct kernels for operators missing in the NumPy library: PyTorch's on the CPU in float64, rounded once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes between calls: results remembered, streams not waited for, random seeds."""
+"""Mutations across calls: cached results, missing waits for streams, random seeds."""
 
 from __future__ import annotations
 

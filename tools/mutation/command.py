@@ -1,4 +1,4 @@
-"""Trying mutants as a command does: what people see, the JSON file, the exit code."""
+"""The mutation command: console output, JSON file, exit status."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _print(row: dict[str, Any]) -> None:
     for line in row["unused_proofs"]:
         print(f"unused proof of equivalence: {line}")
     for line in row["untried"]:
-        print(f"not tried: {line} (complex tensors cannot be handed to functions in Python)")
+        print(f"not tried: {line} (Python kernels do not support complex tensors)")
     for line in row["false_alarms"]:
         print(f"false alarm: {line}")
     print(aligned([["all", *_FIELDS, "score"], _cells("", row)], figures=True))

@@ -1,4 +1,4 @@
-"""Mutants that no input can tell from the right kernel: ``equivalent.toml`` lists them, each with the proof."""
+"""Equivalent mutants, which no input distinguishes from the correct kernel; ``equivalent.toml`` has the proofs."""
 
 from __future__ import annotations
 

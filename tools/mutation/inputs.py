@@ -1,4 +1,4 @@
-"""Mistakes in what a kernel reads: strides, broadcasting, operands, optional arguments, numbers, precision."""
+"""Mutations of inputs: strides, broadcasting, operands, optional arguments, numbers, precision."""
 
 from __future__ import annotations
 

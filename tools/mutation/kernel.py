@@ -1,4 +1,4 @@
-"""Kernels as functions that can be exchanged while the suite calls them."""
+"""Kernels as functions that can be replaced while the suite calls them."""
 
 from __future__ import annotations
 
@@ -121,11 +121,6 @@ class Target:
     def dtypes(self) -> set[str]:
         """The dtypes tested."""
         return {case.dtype for case in self.cases}
-
-    @property
-    def has_floats(self) -> bool:
-        """Whether any tested dtype is a floating one."""
-        return any(dt.DTYPES[name].kind == "float" for name in self.dtypes)
 
     @property
     def reads_floats(self) -> bool:

@@ -1,4 +1,4 @@
-"""Mistakes in what a kernel writes: tails, rounding, special values, order, places that are not its own."""
+"""Mutations of results: tails, rounding, special values, order, out-of-bounds writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All mutants of some operators, in processes that may crash or hang, and what came of them."""
+"""Runs the mutants of some operators in processes, which may crash or hang."""
 
 from __future__ import annotations
 
@@ -61,14 +61,16 @@ class Selection:
         self.families: dict[str, str] = {}
         self.cases: dict[str, list[Case]] = defaultdict(list)
         if family and family not in golden.families:
-            raise ValueError(f"--family {family}: no such family; there are {', '.join(golden.families)}")
+            raise ValueError(
+                f"--family {family}: unknown family; expected one of {', '.join(golden.families)}"
+            )
         for each in families:
             for case in golden.cases(each):
                 if fnmatch.fnmatchcase(case.operator, pattern):
                     self.cases[case.operator].append(case)
                     self.families[case.operator] = each
         if not self.cases:
-            raise ValueError(f"--operators {pattern}: no such operator")
+            raise ValueError(f"--operators {pattern}: unknown operator")
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
         for name in self.untried:
             del self.cases[name], self.families[name]

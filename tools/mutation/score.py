@@ -1,4 +1,4 @@
-"""What came of mutants: results, the score, its summary as JSON."""
+"""Results of mutants, the mutation score, and its summary as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of single operators: read from the TOML files beside this one."""
+"""Facts about single operators, read from the TOML files in this folder."""
 
 from __future__ import annotations
 

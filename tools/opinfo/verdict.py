@@ -1,4 +1,4 @@
-"""What judging one operator with one dtype showed."""
+"""The verdict on one operator with one dtype."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""``isthmus migrate analyse``: what in a project is bound to CUDA, without running it."""
+"""``isthmus migrate analyse``: the CUDA dependencies of a project, found without running it."""

@@ -1,4 +1,4 @@
-"""Which branches of a source are for the CPU."""
+"""Branches of a source that run only on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module defines, holds and calls: the facts that the call graph of the project is made of."""
+"""Definitions, attributes and calls of a module: the facts for the call graph of the project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codes of findings mean: one line each; those of conversion rules are the rules' own."""
+"""Titles of the codes of findings; those of conversion rules come from the rules."""
 
 from __future__ import annotations
 

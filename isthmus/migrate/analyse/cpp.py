@@ -1,4 +1,4 @@
-"""What a C++ or CUDA source holds: its functions and kernels, and the operators that it gives to Python."""
+"""Functions, kernels and registered operators of a C++ or CUDA source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of PyTorch's CUDA API, from the table that the conversion reads too."""
+"""Uses of PyTorch's CUDA API, by the table shared with the conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method ``cuda``: called, named, or asked for (IM101, IM108)."""
+"""Uses of the method ``cuda`` (IM101, IM108)."""
 
 from __future__ import annotations
 

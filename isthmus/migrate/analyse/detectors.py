@@ -1,4 +1,4 @@
-"""Every detector, by what it looks at. A new one is a file in this folder and a line here."""
+"""The registry of detectors. A new detector is a file in this folder and a line here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data parallelism and collectives that are bound to CUDA (IM2xx)."""
+"""Data parallelism and collectives that depend on CUDA (IM2xx)."""
 
 from __future__ import annotations
 

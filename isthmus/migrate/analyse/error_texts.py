@@ -1,4 +1,4 @@
-"""Scripts that know the error of full memory by CUDA's words (IM132)."""
+"""Scripts that match the text of CUDA's out-of-memory error (IM132)."""
 
 from __future__ import annotations
 

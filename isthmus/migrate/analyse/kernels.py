@@ -1,4 +1,4 @@
-"""Kernels and extensions that Python code holds or builds: Triton, CuPy, Numba, cpp_extension, torch.library."""
+"""Kernels and extensions in Python code: Triton, CuPy, Numba, cpp_extension, torch.library."""
 
 from __future__ import annotations
 

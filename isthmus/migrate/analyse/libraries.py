@@ -1,4 +1,4 @@
-"""Imports of third-party libraries that have no path to another accelerator (IM301 to IM303)."""
+"""Imports of third-party libraries that do not support other accelerators (IM301 to IM303)."""
 
 from __future__ import annotations
 

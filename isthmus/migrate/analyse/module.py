@@ -1,4 +1,4 @@
-"""What detectors look at: one module, and the project as a whole.
+"""The inputs of detectors: one module, and the project as a whole.
 
 A detector of a module is a function ``(module: Module) -> Iterator[Finding]``; it runs in a worker process, and no
 tree outlives it. A detector that needs the whole project has two steps: ``gather(module)`` runs in the worker and

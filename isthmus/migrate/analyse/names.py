@@ -1,4 +1,4 @@
-"""Which dotted name an expression stands for, from the imports and simple assignments of its module."""
+"""Dotted names of expressions, resolved by the imports and simple assignments of the module."""
 
 from __future__ import annotations
 

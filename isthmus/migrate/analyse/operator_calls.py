@@ -1,4 +1,4 @@
-"""The operators and kernels that the project brings itself, and where Python calls them."""
+"""The project's own operators and kernels, and their calls from Python."""
 
 from __future__ import annotations
 

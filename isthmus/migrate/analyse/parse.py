@@ -1,4 +1,4 @@
-"""From a source to a module that detectors look at; what does not parse is a finding (IM001)."""
+"""Parser from sources to modules; a source that does not parse is a finding (IM001)."""
 
 from __future__ import annotations
 

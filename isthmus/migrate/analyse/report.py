@@ -1,4 +1,4 @@
-"""What an analysis prints and writes, and whether it fails."""
+"""Output and exit status of an analysis."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Request(NamedTuple):
             if not code.startswith("IM"):
                 return f"{code}: no code; they look like IM101, or IM1 for a group"
             if code[:3] not in ("IM", *GROUPS):
-                return f"{code}: no such group; there are {', '.join(GROUPS)}"
+                return f"{code}: unknown group; expected one of {', '.join(GROUPS)}"
         return ""
 
 

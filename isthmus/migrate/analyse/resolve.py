@@ -1,4 +1,4 @@
-"""Which function of a project a name means."""
+"""Resolution of names to functions of the project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in for a kernel of the project's own, judged by its name."""
+"""Suggested replacements of the project's own kernels, by their names."""
 
 from __future__ import annotations
 

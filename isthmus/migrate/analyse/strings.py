@@ -1,4 +1,4 @@
-"""What a string, or a choice between two, names: a device, a backend, or a word for people."""
+"""Classification of strings and choices between strings: a device, a backend, or text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that several detectors ask about calls and loops."""
+"""Queries about calls and loops, shared by detectors."""
 
 from __future__ import annotations
 

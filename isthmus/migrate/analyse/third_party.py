@@ -1,4 +1,4 @@
-"""Third-party libraries that are bound to CUDA, as data: who has to act and what to do instead."""
+"""Third-party libraries that depend on CUDA, as data: severity and replacement of each."""
 
 from __future__ import annotations
 

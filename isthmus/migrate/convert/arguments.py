@@ -1,4 +1,4 @@
-"""Arguments of calls: found by position or keyword, and made."""
+"""Lookup and construction of call arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constant that is the device, and imports: found in a module, or added after its imports."""
+"""The DEVICE constant and imports of a module: found, or added after its imports."""
 
 from __future__ import annotations
 

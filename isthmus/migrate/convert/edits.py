@@ -1,4 +1,4 @@
-"""Edits of a source text at places of its syntax tree."""
+"""Edits of a source text at nodes of its syntax tree."""
 
 from __future__ import annotations
 

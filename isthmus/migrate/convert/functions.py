@@ -1,4 +1,4 @@
-"""What the rules share that replace functions of ``torch.cuda``: the replacements are data, in cuda_names."""
+"""Base of the rules that replace functions of ``torch.cuda``; the replacements are data in cuda_names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that have a meaning on some devices only, put under an ``if``."""
+"""Guards: an ``if`` around statements that apply only to some devices."""
 
 from __future__ import annotations
 

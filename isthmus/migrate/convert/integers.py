@@ -1,4 +1,4 @@
-"""Whether an expression of a source is an integer, as far as the source says."""
+"""Inference whether an expression is an integer."""
 
 from __future__ import annotations
 

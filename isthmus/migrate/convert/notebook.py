@@ -1,4 +1,4 @@
-"""The code cells of a notebook, as one source and back."""
+"""Conversion of the code cells of a notebook to one source and back."""
 
 from __future__ import annotations
 

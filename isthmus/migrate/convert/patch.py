@@ -1,4 +1,4 @@
-"""Unified patches that ``git apply`` takes, and ``git apply -R`` takes back to the byte."""
+"""Unified patches for ``git apply``, reversible by ``git apply -R``."""
 
 from __future__ import annotations
 

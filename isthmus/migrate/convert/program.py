@@ -1,4 +1,4 @@
-"""What the names of one script stand for: followed backwards through assignments, arguments and attributes."""
+"""Values of names in a script, followed backwards through assignments, arguments and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules there are: the modules of isthmus.migrate.convert.rules, and entry points of other packages."""
+"""The registry of rules: the modules of isthmus.migrate.convert.rules, and entry points of other packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP = "isthmus.migrate.rules"
 
 
 class RegistryError(Exception):
-    """A rule that cannot be used; the message says which and why."""
+    """A rule is unknown or invalid; the message is one line."""
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def select(names: Sequence[str] = (), ignore: Sequence[str] = ()) -> Sequence[ty
     """
     for name in (*names, *ignore):
         if not any(_matches(rule, name) for rule in all_rules()):
-            raise RegistryError(f"{name}: no such rule; `isthmus migrate rules` lists them")
+            raise RegistryError(f"{name}: unknown rule; `isthmus migrate rules` lists all")
     return [
         rule
         for rule in all_rules()

@@ -1,4 +1,4 @@
-"""What a rule of ``isthmus migrate convert`` is: a transformer of the source's concrete syntax tree."""
+"""The base class of rules of ``isthmus migrate convert``: a transformer of the concrete syntax tree."""
 
 from __future__ import annotations
 

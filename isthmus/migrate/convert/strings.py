@@ -1,4 +1,4 @@
-"""Strings of a source that name a CUDA device, and what they become."""
+"""Strings that name a CUDA device, and their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of ``CUDA_VISIBLE_DEVICES`` that come after the constant of the device has asked for devices."""
+"""Settings of ``CUDA_VISIBLE_DEVICES`` after the DEVICE constant has queried the devices."""
 
 from __future__ import annotations
 

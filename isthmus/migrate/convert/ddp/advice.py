@@ -1,4 +1,4 @@
-"""What a person should look at in a script that was changed."""
+"""Advice for the review of a converted script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the names in a training loop hold: this rank's data, or the same on every rank."""
+"""Data flow of a training loop: values of this rank's data, or equal on all ranks."""
 
 from __future__ import annotations
 

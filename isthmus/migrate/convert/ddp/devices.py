@@ -1,4 +1,4 @@
-"""Each rank has its own device: what names a certain one names the current one, which start_process_group sets."""
+"""Devices of ranks: a fixed device becomes the current one, which start_process_group sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a sampler is told the epoch, so that each has its own order."""
+"""Calls of ``set_epoch`` on samplers, so that each epoch has its own order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain lines that a converted script is given: who this rank is, and what it does with the others."""
+"""Helper functions inserted into a converted script: process group, rank, reductions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model: DataParallel taken off, DistributedDataParallel put on, and what asks the module within it."""
+"""The model: DataParallel is replaced by DistributedDataParallel, and accesses to the inner module are adapted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole change of one script."""
+"""The complete conversion of one script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank does for all: messages, checkpoints, folders, downloads."""
+"""Side effects of one rank for all: messages, checkpoints, folders, downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script trains, and how: its loop, loader, model and epochs."""
+"""Recognition of the training in a script: loop, loader, model and epochs."""
 
 from __future__ import annotations
 
