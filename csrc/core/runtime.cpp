@@ -120,7 +120,7 @@ void check_device(c10::DeviceIndex device) {
   if (C10_UNLIKELY(in_bad_fork())) driver();  // says why there are none
   const int count = device_count();
   TORCH_CHECK(device >= 0 && device < count, "chip:", static_cast<int>(device), " does not exist: ", count,
-              count == 1 ? " device is" : " devices are", " there (numbered from 0).");
+              count == 1 ? " device available, chip:0" : " devices available, from chip:0");
 }
 
 void set_current_device(c10::DeviceIndex device) {

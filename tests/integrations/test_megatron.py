@@ -147,6 +147,6 @@ def test_a_batch_that_does_not_divide_is_refused():
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "pretrain_gpt_core.py: --global-batch-size 7 is no multiple of --micro-batch-size 2 times "
-        "1 data-parallel ranks; change one of them"
+        "pretrain_gpt_core.py: --global-batch-size 7 must be a multiple of --micro-batch-size 2 times "
+        "1 data-parallel ranks"
     )
