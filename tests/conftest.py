@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests beside tests: the capacity of a
     _account = tempfile.TemporaryDirectory(prefix="isthmus-tests-")
     os.environ["XDG_RUNTIME_DIR"] = _account.name
     os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that spin would hold up the other worker
+
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # a job in the background of a shell; children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A worker runs the tests of a file together; these files start first, so that none of them is left at the end.
 LONG_FILES = (

@@ -1,6 +1,7 @@
 """Destroys all process groups and makes others under the same names, several times; run by torchrun on two ranks."""
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -16,4 +17,4 @@ for turn in range(4):
         expected = 3.0 if dist.get_world_size(group) == 2 else rank + 1.0
         assert (value == expected).all(), (turn, value[0], expected)
     dist.destroy_process_group()
-print(f"rank {rank}: done")
+sys.stdout.write(f"rank {rank}: done\n")  # in one piece, unlike print, as the other rank writes there too

@@ -1,0 +1,49 @@
+"""The tests' own helpers: children that are forked, and the sample of parametrized cases."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+from tests.helpers import children
+from tests.helpers.sampling import pairwise
+
+
+def test_a_child_ends_as_an_interpreter_does():
+    done = children.run("import atexit, sys\natexit.register(print, 'last')\nprint('first')\nsys.exit(7)")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "first\nlast\n", "")
+    done = children.run("import sys; sys.exit('a message')")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "a message\n")
+    done = children.run("def fail():\n    1 / 0\nfail()")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[:2] == [
+        "Traceback (most recent call last):",
+        '  File "<string>", line 3, in <module>',
+    ]
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    done = children.run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert done.returncode == -signal.SIGSEGV
+
+
+def test_a_child_has_its_own_environment_and_chip():
+    code = "import os, sys, torch; print(os.getcwd(), sys.argv, torch.chip.device_count())"
+    assert children.output(code, ISTHMUS_HOST_DEVICES="3") == "/ ['-c'] 3"
+    assert children.output(code, ISTHMUS_HOST_DEVICES="1") == "/ ['-c'] 1"
+    code = "import torch; torch.ones(1, device='chip'); print(torch.chip.is_initialized())"
+    assert children.output(code) == children.output_fresh(code) == "True"
+
+
+def test_a_variable_read_by_the_import_of_pytorch_has_a_fresh_interpreter():
+    code = "import torch; print(torch.get_num_threads())"
+    assert [children.output(code, OMP_NUM_THREADS=each) for each in "12"] == ["1", "2"]
+
+
+def test_every_pair_of_values_is_sampled():
+    cases = [dict(zip("abc", case, strict=True)) for case in itertools.product(range(4), range(3), range(2))]
+    chosen = [cases[index] for index in pairwise(cases)]
+    assert len(chosen) < len(cases)
+    for one, other in itertools.combinations("abc", 2):
+        assert {(case[one], case[other]) for case in chosen} == {(case[one], case[other]) for case in cases}
+    alone = [{"a": value} for value in range(5)]
+    assert pairwise(alone) == [0, 1, 2, 3, 4]
+    assert pairwise([{}]) == [0]
