@@ -131,6 +131,13 @@ typedef struct isthmus_comm_options {
   const char* name;     /* for messages and traces; may be null */
 } isthmus_comm_options;
 
+typedef struct isthmus_comm_failure {
+  uint32_t struct_size; /* sizeof(isthmus_comm_failure) of the caller */
+  int32_t rank;         /* of the communicator, that is lost; -1 if none is or if that is unknown */
+  int64_t process;      /* its process id; 0 if unknown */
+  uint64_t operation;   /* number of the collective that failed, counted from 1 on each communicator; 0 if unknown */
+} isthmus_comm_failure;
+
 /* ---- Optional groups: types ------------------------------------------------------------------------- */
 
 #define ISTHMUS_IPC_HANDLE_BYTES 128
@@ -417,6 +424,9 @@ typedef struct isthmus_driver {
    * calls comm_create(), so that none waits there for a rank that cannot come. Without it: comm_create() tells.
    * Hccl and nccl: none; they connect whatever has a network in between. */
   isthmus_status (*comm_reachable)(const isthmus_unique_id* id);
+  /* [O] Details of the failure that comm_error() returns. Without it: the core reports comm_error()'s message only,
+   * and cannot tell which rank is lost. Hccl and nccl: none. */
+  isthmus_status (*comm_failure)(isthmus_comm comm, isthmus_comm_failure* failure);
 } isthmus_driver;
 
 /* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that cannot serve

@@ -146,6 +146,8 @@ OPTIONS = (
            "operations that the flight recorder keeps; 0: none", least=0),
     Option("flight_recorder_folder", "text", "", "torch.distributed",
            "where each rank writes its flight record when an operation fails or is late"),
+    Option("failure_file", "text", "", "torch.distributed",
+           "set by isthmus run: file for the record of the first collective that fails"),
     Option("flight_recorder_stacks", "switch", False, "torch.distributed",
            "the flight recorder also keeps the Python stack of each operation"),
     Option("build_debug", "switch", False, "setup.py", "build the C++ core with -O0 -g"),

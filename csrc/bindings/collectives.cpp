@@ -19,12 +19,12 @@ void bind_collectives(py::module_& m) {
            [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
   py::class_<ChipBackend, c10d::Backend, c10::intrusive_ptr<ChipBackend>>(m, "ChipBackend")
       .def(py::init([](const ChipBackend::StorePtr& store, int rank, int size,
-                       ChipBackend::OptionsPtr options, ChipBackend::MakeTransport make_transport) {
+                       ChipBackend::OptionsPtr options, ChipBackend::MakeGloo make_gloo) {
              const py::gil_scoped_release release;
              return c10::make_intrusive<ChipBackend>(store, rank, size, std::move(options),
-                                                     std::move(make_transport));
+                                                     std::move(make_gloo));
            }),
-           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), py::arg("make_transport"))
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), py::arg("make_gloo"))
       .def_property_readonly("options", &ChipBackend::getBackendOptions)
       // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
       .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));

@@ -38,6 +38,7 @@ const Member kOptional[] = {
     ISTHMUS_OPTIONAL(activity_start),
     ISTHMUS_OPTIONAL(telemetry),
     ISTHMUS_OPTIONAL(comm_reachable),
+    ISTHMUS_OPTIONAL(comm_failure),
 };
 #undef ISTHMUS_OPTIONAL
 

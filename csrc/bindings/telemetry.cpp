@@ -1,3 +1,5 @@
+#include <pybind11/pybind11.h>
+
 #include "bindings/bindings.h"
 #include "core/runtime.h"
 

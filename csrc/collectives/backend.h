@@ -1,9 +1,8 @@
 // The c10d backend of the chip: torch.distributed's "chip".
 //
-// Operations on chip tensors go through the driver's communicators, where it has them and can connect the
-// ranks; otherwise through gloo over the chip's bytes, as those on CPU tensors do. Gloo's headers are not in
-// the torch wheel, so its groups come from a function that the caller passes in, and are used through
-// c10d::Backend.
+// Operations on chip tensors go through the driver's communicators, where the driver has them and can connect
+// the ranks. Otherwise they go through gloo, over the chip's bytes. Operations on CPU tensors go through
+// gloo.
 #pragma once
 
 #include <functional>
@@ -11,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "collectives/driver/transport.h"
-#include "collectives/gloo/host_views.h"
+#include "collectives/gloo/transport.h"
 
 namespace isthmus {
 
@@ -20,15 +19,16 @@ class ChipBackend final : public c10d::Backend {
   struct Options final : c10d::Backend::Options {
     Options() : c10d::Backend::Options("chip") {}
   };
-  using Tensors = std::vector<at::Tensor>;
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = Transport::Tensors;
+  using Lists = Transport::Lists;
+  using WorkPtr = Transport::WorkPtr;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
-  // Makes the transport of a group: store, rank, size, options.
-  using MakeTransport =
+  // Makes gloo's backend of a group: store, rank, size, options.
+  using MakeGloo =
       std::function<c10::intrusive_ptr<c10d::Backend>(const StorePtr&, int, int, const OptionsPtr&)>;
 
-  ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr options, MakeTransport make_transport);
+  ChipBackend(const StorePtr& store, int rank, int size, OptionsPtr options, MakeGloo make_gloo);
   ~ChipBackend() override;
 
   const std::string getBackendName() const override { return "chip"; }
@@ -38,8 +38,7 @@ class ChipBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store, const std::vector<int>& ranks,
                                           const OptionsPtr& options) override;
 
-  // Work started in between is awaited as one. The transport sends each at once; the driver starts all
-  // together.
+  // Operations in between become one work. Gloo sends each at once; the driver starts all together.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -48,19 +47,16 @@ class ChipBackend final : public c10d::Backend {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                    const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                  const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -74,34 +70,29 @@ class ChipBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  void setSequenceNumberForGroup() override { transport().setSequenceNumberForGroup(); }
+  void setSequenceNumberForGroup() override { gloo_.gloo().setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override;
-  void enableCollectivesTiming() override { transport().enableCollectivesTiming(); }
+  void enableCollectivesTiming() override { gloo_.gloo().enableCollectivesTiming(); }
   void abort() override;
-  // Ends the transport's threads, which would otherwise meet the end of the interpreter with tensors in hand.
   void shutdown() override;
 
  private:
-  WorkPtr reduce_scatter_part(c10d::OpType type, const char* collective, const at::Tensor& output,
-                              const Tensors& inputs, int64_t start,
-                              const c10d::ReduceScatterOptions& options);
-  WorkPtr all_gather_unequal(const Tensors& outputs, const at::Tensor& input,
-                             const c10d::AllgatherOptions& options);
-  WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
-  WorkPtr by_transport(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
-  WorkPtr later(c10d::OpType type, const at::Tensor& tensor, int peer);
-  WorkPtr wrap(c10d::OpType type, WorkPtr inner, HostViews&& views);
-  WorkPtr follow(c10d::OpType type, WorkPtr inner, HostViews&& views);
-  WorkPtr keep(WorkPtr work);
-  c10d::Backend& transport() const;  // throws after shutdown()
-  void end_transport();
+  // The transport of an operation: the driver where it serves the tensors, otherwise gloo. These functions
+  // are the only place that decides.
+  Transport& choose_if(bool driver_serves);
+  Transport& choose();                          // of the group, before any operation
+  Transport& choose(const at::Tensor& tensor);  // for an operation of all ranks
+  Transport& choose(const at::Tensor& tensor, int peer, int tag);
+  Transport& choose_for_barrier();
+  // A message to a rank that is not connected yet: a thread waits for that rank and sends it then.
+  WorkPtr deferred(c10d::OpType type, const at::Tensor& tensor, int peer);
 
-  StorePtr store_;
-  OptionsPtr options_;
-  std::shared_ptr<Group> group_;
-  DriverCollectives driver_;
-  MakeTransport make_transport_;
-  c10::intrusive_ptr<c10d::Backend> transport_;
+  const StorePtr store_;
+  const OptionsPtr options_;
+  const std::shared_ptr<Group> group_;
+  const MakeGloo make_gloo_;
+  DriverTransport driver_;
+  GlooTransport gloo_;
   struct Split {
     StorePtr store;
     std::vector<int> ranks;
@@ -109,8 +100,7 @@ class ChipBackend final : public c10d::Backend {
   };
   std::optional<Split> last_split_;
   int splits_ = 0;
-  bool coalescing_ = false;
-  std::vector<WorkPtr> coalesced_;
+  bool is_coalescing_ = false;
 };
 
 }  // namespace isthmus

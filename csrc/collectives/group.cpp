@@ -10,13 +10,12 @@
 #include "collectives/diagnostics/flight_recorder.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
-#include "options/read.h"
 
 namespace isthmus {
 
 namespace {
 
-// Set by a rank that will meet the other of the pair.
+// Set by a rank that will connect to the other of the pair.
 std::string asked_key(const std::string& pair) { return "chip/pair/" + pair + "/asked"; }
 
 }  // namespace
@@ -28,14 +27,8 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
       title_("group '" + identity_.name + "'"),
       board_(std::make_shared<Board>(store, identity_.rank, identity_.size, timeout)),
       timeout_(timeout) {
-  recorder::know(*this);
+  recorder::add_group(*this);
   if (recorder::writes()) board_->answer_requests();
-}
-
-bool Group::driver_serves() {
-  static const bool is_wanted = options::read(options::kCollectives) == "driver";
-  const isthmus_driver* table = driver_table();
-  return is_wanted && table != nullptr && ISTHMUS_HAS(*table, comm_unique_id);
 }
 
 std::shared_ptr<Communicator> Group::find(const Key& key, bool* is_known) const {
@@ -49,27 +42,29 @@ std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& nam
                                           Communicator::Place place) {
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    met_.wait(lock, [&] { return meeting_.count(key) == 0; });
+    connected_.wait(lock, [&] { return connecting_.count(key) == 0; });
     if (const auto found = communicators_.find(key); found != communicators_.end()) return found->second;
     TORCH_CHECK_WITH(DistBackendError, failure_.empty(), failure_);
-    meeting_.insert(key);
+    connecting_.insert(key);
   }
   const auto leave = c10::make_scope_exit([&] {
     const std::lock_guard<std::mutex> lock(mutex_);
-    meeting_.erase(key);
-    met_.notify_all();
+    connecting_.erase(key);
+    connected_.notify_all();
   });
   driver();  // initialises it
   std::string refusal;
   std::shared_ptr<Communicator> made;
+  std::optional<Failure> failed;
   try {
-    made = connect(*store_, "chip/" + name + "/", place, timeout(), &refusal);
+    made = connect(*store_, "chip/" + name + "/", place, timeout(), &refusal, &failed);
   } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());
-    throw;
+    if (!failed) failed = Failure{Failure::Kind::kError, "connect", error.what_without_backtrace()};
+    fail(*failed);
   }
+  require_alive();
   if (made == nullptr && !warned_.exchange(true))
-    TORCH_WARN("isthmus: ", place.name, " goes through gloo: ", refusal);
+    TORCH_WARN("isthmus: ", place.name, " uses gloo instead of the driver: ", refusal);
   const std::lock_guard<std::mutex> lock(mutex_);
   communicators_[key] = made;
   return made;
@@ -79,12 +74,12 @@ std::shared_ptr<Communicator> Group::all(c10::DeviceIndex device) {
   const Key key{device, kEverybody};
   bool is_known = false;
   if (auto communicator = find(key, &is_known); is_known) return communicator;
-  // Ranks number their devices as they like: the first device of each meets the first of the others.
+  // Ranks number their devices independently: the first device of each connects to the first of the others.
   size_t number = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    number = met_on_.size();
-    met_on_.push_back(device);
+    number = connected_devices_.size();
+    connected_devices_.push_back(device);
   }
   return make(key, "all/" + std::to_string(number), {identity_.rank, identity_.size, device, title_});
 }
@@ -94,13 +89,13 @@ std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
                     identity_.size, ".");
   bool is_known = false;
   if (auto communicator = find({device, peer}, &is_known); is_known) return communicator;
-  const c10::DeviceIndex settled = settle(device, peer);
-  auto communicator = find({settled, peer}, &is_known);
-  if (is_known && (settled == device || communicator == nullptr))
-    return communicator;  // gloo takes any device
-  TORCH_CHECK_VALUE(settled == device, title_, ": messages of rank ", identity_.rank, " with rank ", peer,
-                    " are on chip:", static_cast<int>(settled), ", not on chip:", static_cast<int>(device),
-                    "; copy the tensor to chip:", static_cast<int>(settled), ", or use another group.");
+  const c10::DeviceIndex chosen = choose_device(device, peer);
+  auto communicator = find({chosen, peer}, &is_known);
+  if (is_known && (chosen == device || communicator == nullptr))
+    return communicator;  // gloo serves any device
+  TORCH_CHECK_VALUE(chosen == device, title_, ": messages of rank ", identity_.rank, " with rank ", peer,
+                    " are on chip:", static_cast<int>(chosen), ", not on chip:", static_cast<int>(device),
+                    "; copy the tensor to chip:", static_cast<int>(chosen), ", or use another group.");
   if (!is_pair(peer)) {
     communicator = all(device);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -112,29 +107,30 @@ std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
               {identity_.rank < peer ? 0 : 1, 2, device, title_ + ", ranks " + pair});
 }
 
-bool Group::is_to_meet(c10::DeviceIndex device, int peer) {
+bool Group::must_connect(c10::DeviceIndex device, int peer) {
   if (peer < 0 || peer >= identity_.size || !is_pair(peer)) return false;
   bool is_known = false;
   if (find({device, peer}, &is_known); is_known) return false;
-  if (settle(device, peer) != device) return false;  // with() tells
+  if (choose_device(device, peer) != device) return false;  // with() throws
   if (find({device, peer}, &is_known); is_known) return false;
-  // Where all have met, the peer has come before, if it asked at all.
-  if (meeting_place()) return false;
+  // Once all ranks are connected, a peer that asked for a communicator of the two is already waiting.
+  if (connected_device()) return false;
   store_->set(asked_key(pair_with(peer)), "");
   return true;
 }
 
-// The device of this rank's messages with the peer: one for all of them, for neither rank knows on which
-// device the other's next message is, and each device has a communicator of its own.
-c10::DeviceIndex Group::settle(c10::DeviceIndex device, int peer) {
+// The device of this rank's messages with the peer. All of them use one device: each device has its own
+// communicator, and neither rank can tell on which device the other's next message is.
+c10::DeviceIndex Group::choose_device(c10::DeviceIndex device, int peer) {
   std::optional<c10::DeviceIndex> met;
   std::shared_ptr<Communicator> everybody;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (const auto found = message_devices_.find(peer); found != message_devices_.end()) return found->second;
-    const auto found = met_on_.empty() ? communicators_.end() : communicators_.find({met_on_[0], kEverybody});
+    const auto found = connected_devices_.empty() ? communicators_.end()
+                                                  : communicators_.find({connected_devices_[0], kEverybody});
     if (found != communicators_.end()) {
-      met = met_on_[0];
+      met = connected_devices_[0];
       everybody = found->second;
     }
   }
@@ -152,12 +148,12 @@ std::string Group::pair_with(int peer) const {
          std::to_string(std::max(peer, identity_.rank));
 }
 
-// Messages go by the communicator of all ranks once there is one, unless a rank of the two sent or received
-// before that: it asked before it met all, so the other sees that now.
+// Messages use the communicator of all ranks once it exists, unless a rank of the two sent or received before
+// that: its request was in the store before it connected to all, so the other rank sees it now.
 bool Group::is_pair_agreed(int peer) { return store_->check({asked_key(pair_with(peer))}); }
 
 void Group::split(Group* part, const std::vector<int>& ranks) {
-  const auto device = meeting_place();
+  const auto device = connected_device();
   if (!device || !ISTHMUS_HAS(driver(), comm_split)) return;
   require_alive();
   const std::shared_ptr<Communicator> parent = all(*device);
@@ -168,13 +164,13 @@ void Group::split(Group* part, const std::vector<int>& ranks) {
   try {
     made = isthmus::split(*parent, part == nullptr ? -1 : ranks.at(0), place.rank, place, timeout());
   } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());
-    throw;
+    fail({Failure::Kind::kError, "split_group", error.what_without_backtrace()});
+    require_alive();
   }
   if (part == nullptr) return;
   const std::lock_guard<std::mutex> lock(part->mutex_);
   part->communicators_[{*device, kEverybody}] = std::move(made);
-  part->met_on_.push_back(*device);
+  part->connected_devices_.push_back(*device);
 }
 
 int Group::rank_in(isthmus_comm communicator, int rank) const {
@@ -188,17 +184,17 @@ int Group::rank_in(isthmus_comm communicator, int rank) const {
   TORCH_CHECK(false, title_, " was destroyed.");
 }
 
-std::optional<c10::DeviceIndex> Group::meeting_place() const {
+std::optional<c10::DeviceIndex> Group::connected_device() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (met_on_.empty()) return std::nullopt;
-  const auto found = communicators_.find({met_on_[0], kEverybody});
+  if (connected_devices_.empty()) return std::nullopt;
+  const auto found = communicators_.find({connected_devices_[0], kEverybody});
   if (found == communicators_.end() || found->second == nullptr) return std::nullopt;
-  return met_on_[0];
+  return connected_devices_[0];
 }
 
-c10::Stream Group::stream(c10::DeviceIndex device, Lane lane, int peer) {
+c10::Stream Group::stream(c10::DeviceIndex device, StreamUse use, int peer) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto key = std::make_tuple(device, lane, peer);
+  const auto key = std::make_tuple(device, use, peer);
   if (const auto found = streams_.find(key); found != streams_.end()) return found->second;
   const c10::Stream made = stream_from_pool(device, /*high_priority=*/true);
   memory::device_memory(device).mark_communication(made.id());
@@ -216,7 +212,7 @@ void Group::require_alive() const {
   TORCH_CHECK_WITH(DistBackendError, failure_.empty(), failure_);
 }
 
-void Group::fail(const std::string& message) noexcept {
+void Group::end(const std::string& message) noexcept {
   std::vector<std::shared_ptr<Communicator>> communicators;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -227,13 +223,25 @@ void Group::fail(const std::string& message) noexcept {
   for (const auto& communicator : communicators) communicator->fail(message);
 }
 
-void Group::report(const std::string& operation, const std::string& what) noexcept {
+void Group::abort(const std::string& what) noexcept {
+  const std::string message = title_ + what;
+  const Failure failure{Failure::Kind::kAborted, "abort", what};
+  write_failure_record(failure_json(failure, message, identity_.name, identity_.rank, identity_.global_ranks),
+                       "", true);
+  end(message);
+}
+
+void Group::fail(const Failure& failure) noexcept {
+  const int rank = identity_.rank;
   std::string message =
-      title_ + ", rank " + std::to_string(identity_.rank) + ": " + operation + " failed: " + what;
-  message += board_->first(message);
+      title_ + ", rank " + std::to_string(rank) + ": " + failure.operation + " " + failure.what;
+  const std::string json = failure_json(failure, message, identity_.name, rank, identity_.global_ranks);
+  const PublishedFailure first = board_->first_failure({message, json});
+  write_failure_record(json, first.json);
+  message += first.message;
   LOG(ERROR) << "isthmus: " << message;
   if (recorder::writes()) write_records();
-  fail(message + ". The group is of no more use: end the job, or start it again from a checkpoint.");
+  end(message + ". The group cannot be used any more: end the job, or restart it from a checkpoint.");
 }
 
 void Group::finish(std::chrono::milliseconds patience) noexcept {

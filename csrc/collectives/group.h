@@ -1,5 +1,5 @@
-// What the operations of one rank of a process group share: communicators, streams, sequence numbers, and the
-// failure after which there are no more operations.
+// The state that the operations of one rank of a process group share: communicators, streams, sequence
+// numbers, and the failure that ended the group.
 #pragma once
 
 #include <chrono>
@@ -26,13 +26,11 @@ class Group {
     int rank, size;
     std::vector<uint64_t> global_ranks;
   };
-  // Streams of a group on one device: of its collectives, of batches of messages, and for each peer.
-  enum class Lane { kCollective, kBatch, kSend, kReceive };
+  // Uses of the streams of a group on one device: its collectives, batches of messages, messages with each
+  // peer.
+  enum class StreamUse { kCollective, kBatch, kSend, kReceive };
 
   Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity, std::chrono::milliseconds timeout);
-
-  // Whether the driver has collectives, and ISTHMUS_COLLECTIVES does not ask for gloo.
-  static bool driver_serves();
 
   const Identity& identity() const { return identity_; }
   // "group 'tp'".
@@ -43,25 +41,26 @@ class Group {
     board_->set_timeout(timeout);
   }
 
-  // All ranks, each on a device; made at the first call, which waits for the other ranks. Null if the driver
-  // cannot connect them.
+  // The communicator of all ranks, each on a device. The first call creates it and waits for the other ranks.
+  // Null if the driver cannot connect them.
   std::shared_ptr<Communicator> all(c10::DeviceIndex device);
-  // At least this rank and the peer: all, or the two, which both ranks know alike. Where the two are still to
-  // meet, waits for the peer. Throws for a device other than that of this rank's messages with the peer.
+  // A communicator of this rank and the peer: that of all ranks, or one of the two; both ranks choose the
+  // same. Waits for the peer if the two have yet to connect. Throws for a device other than that of this
+  // rank's messages with the peer.
   std::shared_ptr<Communicator> with(c10::DeviceIndex device, int peer);
-  // Whether with() would wait; then says to the peer that this rank will come.
-  bool is_to_meet(c10::DeviceIndex device, int peer);
-  // Messages that such a wait holds up.
-  MessageQueue& held_messages() { return held_messages_; }
-  // The rank, in that communicator of the group, of a rank of the group.
+  // Whether with() would wait; if so, tells the peer that this rank will connect.
+  bool must_connect(c10::DeviceIndex device, int peer);
+  // Messages that wait for their peer to connect.
+  MessageQueue& deferred_messages() { return deferred_messages_; }
+  // The rank, in a communicator of the group, of a rank of the group.
   int rank_in(isthmus_comm communicator, int rank) const;
-  // All ranks of this group call it, also those that are in no part. Where they have met and the driver
-  // splits, the ranks of a part need not meet again.
+  // Splits the group; all ranks of this group call it, also those that are in no part. If the ranks are
+  // connected and the driver can split communicators, the ranks of a part need not connect again.
   void split(Group* part, const std::vector<int>& ranks);
-  // The first device on which all ranks have met; all of them know it alike.
-  std::optional<c10::DeviceIndex> meeting_place() const;
+  // The first device on which all ranks have connected; the same choice on all ranks.
+  std::optional<c10::DeviceIndex> connected_device() const;
 
-  c10::Stream stream(c10::DeviceIndex device, Lane lane, int peer = 0);
+  c10::Stream stream(c10::DeviceIndex device, StreamUse use, int peer = 0);
 
   uint64_t next_collective() { return ++collectives_; }
   uint64_t next_message() { return ++messages_; }
@@ -70,26 +69,29 @@ class Group {
   uint64_t messages() const { return messages_; }
   Board& board() { return *board_; }
 
-  // Throws what the group failed with.
+  // Throws the failure of the group, if it has failed.
   void require_alive() const;
-  // Ends outstanding operations; the first message stays, and later operations throw it.
-  void fail(const std::string& message) noexcept;
+  // Ends the group because an operation failed: logs the failure, writes the records, and ends outstanding
+  // operations. Later operations throw the first failure.
+  void fail(const Failure& failure) noexcept;
+  // Ends the group because this rank asked for it; what ends with "was aborted".
+  void abort(const std::string& what) noexcept;
+  // The message of the failure; empty for a group that has not failed.
   std::string failure() const;
-  // Fails, with what an operation failed with; who is missing, where that is known, is part of it.
-  void report(const std::string& operation, const std::string& what) noexcept;
-  // Waits for outstanding work, at most so long, and parts from the other ranks.
+  // Waits for outstanding work, at most for this long, and destroys the communicators.
   void finish(std::chrono::milliseconds patience) noexcept;
 
  private:
   using Key = std::pair<c10::DeviceIndex, int>;  // device and peer; kEverybody for all ranks
   static constexpr int kEverybody = -1;
 
+  void end(const std::string& message) noexcept;
   std::shared_ptr<Communicator> find(const Key& key, bool* is_known) const;
   std::shared_ptr<Communicator> make(const Key& key, const std::string& name, Communicator::Place place);
   bool is_pair(int peer) const;
   std::string pair_with(int peer) const;
   bool is_pair_agreed(int peer);
-  c10::DeviceIndex settle(c10::DeviceIndex device, int peer);
+  c10::DeviceIndex choose_device(c10::DeviceIndex device, int peer);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const Identity identity_;
@@ -97,15 +99,15 @@ class Group {
   const std::shared_ptr<Board> board_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> collectives_{0}, messages_{0}, operations_{0};
-  std::atomic<bool> warned_{false};  // that gloo takes the driver's place
-  MessageQueue held_messages_;
+  std::atomic<bool> warned_{false};  // that gloo replaces the driver
+  MessageQueue deferred_messages_;
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable met_;
-  std::set<Key> meeting_;
+  std::condition_variable connected_;
+  std::set<Key> connecting_;
   std::map<Key, std::shared_ptr<Communicator>> communicators_;  // null: gloo
-  std::map<std::tuple<c10::DeviceIndex, Lane, int>, c10::Stream> streams_;
+  std::map<std::tuple<c10::DeviceIndex, StreamUse, int>, c10::Stream> streams_;
   std::map<int, c10::DeviceIndex> message_devices_;  // of this rank, by peer
-  std::vector<c10::DeviceIndex> met_on_;             // devices on which all ranks have met, in that order
+  std::vector<c10::DeviceIndex> connected_devices_;  // of all ranks, in the order of their first use
   std::string failure_;
 };
 

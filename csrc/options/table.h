@@ -44,6 +44,7 @@ constexpr Choice kCollectives{"ISTHMUS_COLLECTIVES", "driver", 2, {"driver", "gl
 constexpr Switch kBlockingWait{"ISTHMUS_BLOCKING_WAIT", false};
 constexpr Integer kFlightRecorder{"ISTHMUS_FLIGHT_RECORDER", 2000, 0, INT64_MAX};
 constexpr Text kFlightRecorderFolder{"ISTHMUS_FLIGHT_RECORDER_FOLDER", ""};
+constexpr Text kFailureFile{"ISTHMUS_FAILURE_FILE", ""};
 constexpr Switch kFlightRecorderStacks{"ISTHMUS_FLIGHT_RECORDER_STACKS", false};
 constexpr Switch kBuildDebug{"ISTHMUS_BUILD_DEBUG", false};
 

@@ -1,6 +1,6 @@
 """``python -m isthmus.launch.agent``: starts the ranks of a node by torchrun's agent and watches over them.
 
-It keeps what they write in files, shows on the terminal what is asked for, and says which rank failed first.
+It writes their output to files, shows the requested part of it on the terminal, and names the rank that failed first.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus._support.files import make_file
-from isthmus.launch.failures import Failure, summary
+from isthmus.launch.failures import Failure
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import check_shown, threads
+from isthmus.launch.root_cause import summary
 from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Watch
 
@@ -28,7 +29,7 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 def main(arguments: list[str]) -> int:
-    """Run a job's ranks on this node; returns the exit status, or ends by the signal that ended the job."""
+    """Run a job's ranks on this node; return the exit status, or end by the signal that ended the job."""
     options, torchrun, program = _parse(arguments)
     try:
         ranks = _ranks(options.nproc)
@@ -57,7 +58,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str], list[st
 
 
 def _ranks(nproc: str) -> int:
-    """Ranks on this node; imports torch, with its devices only if these are to be counted."""
+    """Number of ranks on this node; imports torch, with its devices only if they have to be counted."""
     if nproc != "auto":
         loads = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -71,7 +72,7 @@ def _ranks(nproc: str) -> int:
 
     count = torch.accelerator.device_count()
     if not count:
-        raise ValueError("--nproc auto: there is no device; `isthmus doctor` says why, or give a number")
+        raise ValueError("--nproc auto: no device available; `isthmus doctor` says why, or give a number")
     os.environ.setdefault("OMP_NUM_THREADS", threads(count))
     return count
 
@@ -90,11 +91,11 @@ class Node:
         self.began = time.time()
 
     def run(self, torchrun: list[str]) -> int:
-        """Run them with these options of torchrun; the status is the first guilty rank's, 128 + its signal, or 0."""
+        """Run them with these options of torchrun; return the status of the root-cause rank, or 128 + its signal."""
         from isthmus.launch import elastic
 
         os.environ["ISTHMUS_SHIM"] = "1"
-        os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that crashes says where
+        os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that crashes writes its stack
         self._log_to_file()
         if not self.quiet and "--nnodes=1" not in torchrun:
             self.terminal.tell("waiting for the other nodes")
@@ -121,7 +122,7 @@ class Node:
         return self.status
 
     def _log_to_file(self) -> None:
-        """What torchrun has to say goes to a file: the terminal is for the job."""
+        """Write torchrun's log to a file, to keep the terminal for the job."""
         path = self.folder / "launcher.log"
         make_file(path)
         handler = logging.FileHandler(path)
@@ -141,7 +142,7 @@ class Node:
             self.terminal.tell(f"{numbers} of {ranks[0].world_size}{again}: output in {self.folder}")
 
     def _failed(self, failures: dict[int, Any], restarts: int) -> str:
-        """Called with torchrun's failures, by local rank, when an attempt has failed."""
+        """Report a failed attempt, given torchrun's failures by local rank; return the first line of the report."""
         self.watch.drain()
         found = [
             Failure.read(
@@ -153,22 +154,20 @@ class Node:
         text, self.status = summary(found, self.watch.iteration(), time.time() - self.began)
         self.terminal.block(text)
         if restarts:
-            self.terminal.tell(f"all ranks start again; {restarts} restart{'s' * (restarts > 1)} left")
+            self.terminal.tell(f"restarting all ranks; {restarts} restart{'s' * (restarts > 1)} left")
         return text.splitlines()[0]
 
     def _failed_elsewhere(self, said: str, again: bool) -> None:
-        """Called with what another node says of the failure of the attempt, and whether all ranks start again."""
+        """Report an attempt that failed on another node, with that node's report and whether all ranks restart."""
         self.watch.drain()
         self.status = 1
-        what = said or "another node has come, gone or started again"
-        self.terminal.block(
-            f"{what}; {'all ranks start again' if again else 'the ranks of this node are ended'}"
-        )
+        what = said or "another node joined, left or restarted"
+        self.terminal.block(f"{what}; {'restarting all ranks' if again else 'ending the ranks of this node'}")
 
 
 @contextlib.contextmanager
 def _ignored_signals() -> Iterator[None]:
-    """The last ranks are ended whatever is typed meanwhile."""
+    """Ignore signals while the last ranks are ended."""
     former = {each: signal.signal(getattr(signal, each), signal.SIG_IGN) for each in _SIGNALS}
     try:
         yield
@@ -178,7 +177,7 @@ def _ignored_signals() -> Iterator[None]:
 
 
 def _end_by(number: int) -> int:
-    """End this process by a signal, as if it had never been caught."""
+    """End this process by a signal with its default action."""
     sys.stdout.flush()
     sys.stderr.flush()
     signal.signal(number, signal.SIG_DFL)

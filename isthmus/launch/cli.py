@@ -16,7 +16,7 @@ EPILOG = (
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
 )
 METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--quiet] [--explain]"
-# What --nproc runs is less than what else there is to run.
+# --nproc runs scripts and modules only.
 PROGRAM = (
     "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
     "[arguments]"
@@ -49,16 +49,14 @@ def run(
     ] = "",
     provide: Annotated[
         str,
-        typer.Option(
-            help="Modules that Isthmus provides where the real ones are absent, by comma: flash_attn, apex."
-        ),
+        typer.Option(help="Modules to provide if the real ones are absent, by comma: flash_attn, apex."),
     ] = "",
     megatron: Annotated[
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No start line and no end line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Print every patch and every rewriting rule, and run nothing.")
+        bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
     ] = False,
     nproc: Annotated[
         str,
@@ -74,11 +72,9 @@ def run(
     ] = "1",
     rdzv_endpoint: Annotated[
         str,
-        typer.Option(
-            metavar="HOST:PORT", help="Where the nodes meet and are numbered; HOST is one of the nodes."
-        ),
+        typer.Option(metavar="HOST:PORT", help="Rendezvous, which numbers the nodes; HOST is one of them."),
     ] = "",
-    rdzv_id: Annotated[str, typer.Option(help="Name of the job, if several meet there.")] = "",
+    rdzv_id: Annotated[str, typer.Option(help="Name of the job, if several use that rendezvous.")] = "",
     node_rank: Annotated[
         int | None, typer.Option(help="Instead of --rdzv-endpoint: number of this node, from 0.")
     ] = None,
@@ -87,28 +83,28 @@ def run(
         int | None, typer.Option(help="With --node-rank: a free port of node 0; 29500 if not given.")
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option(help="How often all ranks start again after one has failed.")
+        int, typer.Option(help="How often all ranks are restarted after one has failed.")
     ] = 0,
     log_dir: Annotated[
         str,
         typer.Option(
-            help="Folder in which each job makes one, with two files for each rank and attempt: .out and .err."
+            help="Folder in which each job creates one, with two files for each rank and attempt: .out and .err."
         ),
     ] = LOG_FOLDER,
     local_ranks_filter: Annotated[
         str,
         typer.Option(
             metavar="0,1,...|all",
-            help="Ranks of this node whose output the terminal shows, each line with its rank. Not given: rank 0's, "
-            "and the iterations of whichever rank reports them.",
+            help="Ranks of this node whose output the terminal shows, each line with its rank. Default: rank 0, and "
+            "the iterations of any rank.",
         ),
     ] = "",
     progress: Annotated[
         bool,
         typer.Option(
             "--progress",
-            help="Where the output is no terminal: a progress line in place of each iteration line. (On a terminal "
-            "it stands below the output.)",
+            help="If the output is not a terminal: print a progress line in place of each iteration line. (On a "
+            "terminal it stands below the output.)",
         ),
     ] = False,
     peak_tflops: Annotated[
@@ -118,10 +114,10 @@ def run(
         ),
     ] = 0.0,
 ) -> None:
-    """Run a program written for CUDA on the accelerator that is here, without changing it.
+    """Run a program written for CUDA on the accelerator of this machine, without changing it.
 
-    With --nproc it is run as several ranks. What each of them writes is kept in a file; if the job fails, the rank
-    that failed first is named, with its traceback, and its exit status is that of the job.
+    With --nproc it runs as several ranks, with the output of each in a file. If the job fails, the rank that failed
+    first is named, with its traceback, and its exit status is that of the job.
     """
     ranks = Ranks(
         nproc, nnodes, node_rank, master_addr, master_port, rdzv_endpoint, rdzv_id,
@@ -129,7 +125,7 @@ def run(
     )  # fmt: skip
     try:
         if not nproc and ranks != Ranks(""):
-            raise JobError("the options of ranks need --nproc N: how many there are on each node")
+            raise JobError("the options of ranks need --nproc N, the number of ranks on each node")
         job = Job(
             program or [],
             device=device,

@@ -1,4 +1,4 @@
-"""torchrun's agent, with files of our own names for what ranks write, and told of by two callbacks."""
+"""torchrun's agent, with our names for the files of the ranks, and callbacks at start and failure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["Agent", "SignalException"]
 
 _FAILED, _AGAIN = "isthmus/failed", "isthmus/again"  # keys of the attempt's store
 _LOOK = 1.0  # seconds
-_PATIENCE = 30  # seconds that ranks have to end by themselves, torchrun's
-_RESOLUTION = 15.0  # seconds; the name of a node that is about to start may come late
+_PATIENCE = 30  # seconds that ranks have to end after SIGTERM; torchrun's
+_RESOLUTION = 15.0  # seconds; the name of a node that is starting may appear late
 
 Started = Callable[[list[Rank], int], None]
 Failed = Callable[[dict[int, Any], int], str]
@@ -57,6 +57,7 @@ class RankLogs(LogsSpecs):
         self.ranks = [self._rank(local, envs[local]) for local in sorted(envs)]
         for rank in self.ranks:
             envs[rank.local_rank]["TORCHELASTIC_ERROR_FILE"] = str(rank.error)
+            envs[rank.local_rank]["ISTHMUS_FAILURE_FILE"] = str(rank.failure)
         return LogsDest(
             stdouts={rank.local_rank: str(rank.stdout) for rank in self.ranks},
             stderrs={rank.local_rank: str(rank.stderr) for rank in self.ranks},
@@ -73,7 +74,7 @@ class RankLogs(LogsSpecs):
 
 
 class Agent(LocalElasticAgent):
-    """Starts and restarts the ranks of this node, and says so."""
+    """Starts and restarts the ranks of this node, and reports it by callbacks."""
 
     def __init__(
         self,
@@ -92,17 +93,17 @@ class Agent(LocalElasticAgent):
             started: called with the ranks and the number of the attempt.
             before_end: called when a rank has failed, before the others are ended.
             failed: called with torchrun's failures by local rank, and the number of restarts that are left;
-                returns one line, which the other nodes are told.
-            failed_elsewhere: called with such a line of another node, "" if it said none, and whether all ranks start
-                again, before the ranks of this one are ended.
+                returns one line for the other nodes.
+            failed_elsewhere: called with such a line of another node, or "", and whether all ranks restart, before
+                the ranks of this node are ended.
 
         Raises:
-            RuntimeError: the place where the nodes are to meet is not reached.
+            RuntimeError: the rendezvous of the nodes cannot be reached.
         """
         config, entrypoint, program = config_from_args(parse_args(arguments))
         self._logs = RankLogs(folder)
-        self._told_of_start, self._told_before_end = started, before_end
-        self._told_of_failure, self._told_of_failure_elsewhere = failed, failed_elsewhere
+        self._on_start, self._before_end = started, before_end
+        self._on_failure, self._on_failure_elsewhere = failed, failed_elsewhere
         self._looks_at = 0.0
         self._is_ending = False
         self._meeting = config.rdzv_endpoint
@@ -120,30 +121,30 @@ class Agent(LocalElasticAgent):
         )
 
     def run_ranks(self) -> bool:
-        """Run until the ranks have ended, for good; whether all of this node ended well.
+        """Run until the ranks have ended; return whether all of this node succeeded.
 
         Raises:
-            SignalException: this process has got a signal that ends the job; the ranks have ended.
-            RuntimeError: the nodes do not meet, or have lost each other.
+            SignalException: this process received a signal that ends the job; the ranks have ended.
+            RuntimeError: the nodes cannot connect, or have lost the connection.
         """
         meets_again = False
         try:
             return not self.run().is_failed()
         except SignalException:
-            meets_again = True  # the nodes that are left, as with torchrun
+            meets_again = True  # with the remaining nodes, as with torchrun
             raise
         except (RendezvousError, DistError, OSError) as error:
             if self._logs.attempt < 0:
                 raise _cannot_meet(self._meeting, error) from error
             raise RuntimeError(
-                f"the connection to the other nodes is lost ({_first_line(error)}); see what they say"
+                f"the connection to the other nodes is lost ({_first_line(error)}); see their output"
             ) from error
         finally:
             if not meets_again:
                 self._worker_group.spec.rdzv_handler.shutdown()
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = _PATIENCE) -> None:
-        if self._is_ending:  # a second signal came while ranks took their time
+        if self._is_ending:  # a second signal, while ranks are still ending
             death_sig = signal.SIGKILL
         self._is_ending = True
         super()._shutdown(death_sig, timeout)
@@ -153,54 +154,54 @@ class Agent(LocalElasticAgent):
         processes: dict[int, Any] = super()._start_workers(worker_group)
         for rank in self._logs.ranks:
             rank.pid = processes[rank.local_rank]
-        self._told_of_start(self._logs.ranks, self._logs.attempt)
+        self._on_start(self._logs.ranks, self._logs.attempt)
         return processes
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        if any(map(_has_failed, self._logs.ranks)):  # the others are ended by what follows
-            self._told_before_end()
+        if any(map(_has_failed, self._logs.ranks)):  # the base class ends the others
+            self._before_end()
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state == WorkerState.FAILED:
             by_local_rank = {failure.local_rank: failure for failure in result.failures.values()}
-            said = self._told_of_failure(by_local_rank, self._remaining_restarts)
+            said = self._on_failure(by_local_rank, self._remaining_restarts)
             self._tell_nodes(worker_group, said)
         elif result.state == WorkerState.HEALTHY and self._has_failed_elsewhere(worker_group):
             return RunResult(WorkerState.FAILED)
         return result
 
     def _has_failed_elsewhere(self, worker_group: WorkerGroup) -> bool:
-        """Whether another node has said that this attempt has failed; what follows is told of."""
+        """Whether another node has published that this attempt failed; calls the callbacks if so."""
         now = time.monotonic()
         if now < self._looks_at:
             return False
         self._looks_at = now + _LOOK
         if said := _heard(worker_group, _FAILED):
-            self._told_before_end()
-            self._told_of_failure_elsewhere(said, False)
+            self._before_end()
+            self._on_failure_elsewhere(said, False)
             self._remaining_restarts = 0
-        # Nodes that number themselves notice by themselves that one of them meets anew.
+        # Nodes that number themselves detect by themselves that one of them joins again.
         elif self._is_static and (said := _heard(worker_group, _AGAIN)):
-            self._told_of_failure_elsewhere(said, self._remaining_restarts > 0)
+            self._on_failure_elsewhere(said, self._remaining_restarts > 0)
         return bool(said)
 
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
-        if worker_group.state == WorkerState.HEALTHY:  # nothing was said: it is another node that meets anew
-            self._told_of_failure_elsewhere(_heard(worker_group, _AGAIN), True)
+        if worker_group.state == WorkerState.HEALTHY:  # another node joins again
+            self._on_failure_elsewhere(_heard(worker_group, _AGAIN), True)
         super()._restart_workers(worker_group)
 
     def _tell_nodes(self, worker_group: WorkerGroup, said: str) -> None:
-        """Tell the other nodes that this attempt has failed, where they would else wait for this one's ranks."""
+        """Publish to the other nodes that this attempt failed, so that they do not wait for the ranks of this one."""
         if (worker_group.group_world_size or 1) > 1 and worker_group.store is not None:
-            with contextlib.suppress(DistError):  # the store was another node's, which has ended
+            with contextlib.suppress(DistError):  # the node that served the store has ended
                 if self._remaining_restarts:
                     worker_group.store.set(_AGAIN, said)
                     return
                 worker_group.store.set(_FAILED, said)
-                time.sleep(2 * _LOOK)  # the store is perhaps this process's
+                time.sleep(2 * _LOOK)  # this process may serve the store
 
 
 def _heard(worker_group: WorkerGroup, key: str) -> str:
-    """What another node has said of the failure of this attempt, or ""."""
+    """The line that another node published for the failure of this attempt, or ""."""
     if (worker_group.group_world_size or 1) > 1 and worker_group.store is not None:
         with contextlib.suppress(DistError):
             if worker_group.store.check([key]):
@@ -209,7 +210,7 @@ def _heard(worker_group: WorkerGroup, key: str) -> str:
 
 
 def _resolve(endpoint: str) -> None:
-    """Wait until the name of the node where the nodes meet is known: PyTorch would try for minutes."""
+    """Wait until the name of the rendezvous node can be resolved; PyTorch would try for minutes."""
     host, _ = parse_rendezvous_endpoint(endpoint, default_port=0)
     end = time.monotonic() + _RESOLUTION
     while True:
@@ -217,7 +218,7 @@ def _resolve(endpoint: str) -> None:
             socket.getaddrinfo(host, None)
         except (OSError, UnicodeError) as error:
             if time.monotonic() > end:
-                why = getattr(error, "strerror", None) or "no name of a host"
+                why = getattr(error, "strerror", None) or "not a host name"
                 raise OSError(f"{host} cannot be resolved ({why})") from error
             time.sleep(_LOOK)
         else:
@@ -226,8 +227,8 @@ def _resolve(endpoint: str) -> None:
 
 def _cannot_meet(where: str, error: Exception) -> RuntimeError:
     return RuntimeError(
-        f"the nodes do not meet at {where}: {_first_line(error)}; start the same command on each of them, and see "
-        "that they reach that address and port"
+        f"the nodes cannot connect at {where}: {_first_line(error)}; start the same command on each of them, and "
+        "check that they can reach that address and port"
     )
 
 
@@ -236,7 +237,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _has_failed(rank: Rank) -> bool:
-    """Whether it has ended, not well, and torchrun does not yet know."""
+    """Whether it has failed and torchrun has not collected it yet."""
     try:
         found = os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""The two lines that ``isthmus run`` writes to standard error: what ``cuda`` is, and what was done."""
+"""The two lines that ``isthmus run`` writes to standard error: the device at the start, the operators at the end."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _started: Accelerator | None = None
 
 
 class DeviceError(ValueError):
-    """The device that was asked for cannot be had; the message is one line."""
+    """The requested device is not available; the message is one line."""
 
 
 def expect() -> None:
-    """This process runs the job's program: it prints the lines, if it is rank 0 and no parent has printed them."""
+    """Let this process, which runs the job's program, print the lines, if it is rank 0 and no parent has."""
     global _is_main
     first = os.environ.get("RANK", "0") == "0" and not options.switch("announced")
     _is_main = first and not options.switch("quiet")
@@ -48,24 +48,23 @@ def set_default_device(accelerator: Accelerator) -> None:
     """Make the device that ISTHMUS_DEVICE names current.
 
     Raises:
-        DeviceError: it is no device's name, of another type, or there is no such device.
+        DeviceError: the name is not a device, or that device is not available.
     """
     asked = options.text("device")
     if not asked:
         return
-    # isthmus run hands its option on in the variable, so which of the two was used is not known here.
+    # isthmus run passes its option on in the variable, so the two cannot be told apart.
     given, match = f"--device {asked} (or ISTHMUS_DEVICE)", _DEVICE.fullmatch(asked)
     if match is None:
         raise DeviceError(f"{given}: not a device; give its number or, for example, {accelerator.type}:0")
     kind, index = match[1], match[2] or match[3]
     if kind not in (None, "cuda", accelerator.type):
-        raise DeviceError(f"{given}: the accelerator here is {accelerator.type}")
+        raise DeviceError(f"{given}: the accelerator of this machine is {accelerator.type}")
     import torch
 
     count = torch.accelerator.device_count()
     if index and int(index) >= count:
-        are = "is 1 device" if count == 1 else f"are {count} devices"
-        raise DeviceError(f"{given}: there {are}, numbered from 0")
+        raise DeviceError(f"{given}: {text.count(count, 'device')} available, numbered from 0")
     if index:
         torch.accelerator.set_device_index(int(index))
 
@@ -90,13 +89,13 @@ def print_start(accelerator: Accelerator) -> None:
 
 
 def print_patched(library: str, count: int) -> None:
-    """``isthmus: transformers: 38 of its functions by isthmus.ops``; nothing if this process prints no lines."""
+    """``isthmus: transformers: 38 of its functions by isthmus.ops``, if this process prints lines."""
     if _is_main:
         _print(f"{library}: {count} of its functions by isthmus.ops")
 
 
 def print_end() -> None:
-    """Operators by route, peak memory, changes of device; nothing if there was no start line."""
+    """Print operators by route, peak memory and changes of device, if there was a start line."""
     if _started is None:
         return
     import torch
@@ -108,7 +107,7 @@ def print_end() -> None:
         parts.append(_operators(found["operators"]))
     peak = max(torch.accelerator.max_memory_allocated(i) for i in range(torch.accelerator.device_count()))
     total = _size(_total_bytes())
-    parts.append(f"peak {_size(peak).removesuffix(total[-4:])} of {total}")  # a unit that both have, once
+    parts.append(f"peak {_size(peak).removesuffix(total[-4:])} of {total}")  # a common unit is printed once
     if found:
         parts.append(f"set_device {found['set_device']}")
     _print(" · ".join(parts))

@@ -1,6 +1,6 @@
 """``python -m isthmus.launch.main script.py ...``: runs a program as plain Python would, with the shim.
 
-What the program can see is plain Python's: ``__main__``, ``sys.argv``, ``sys.path[0]``, exit codes, signals, and
+The program sees what plain Python shows it: ``__main__``, ``sys.argv``, ``sys.path[0]``, exit codes, signals, and
 tracebacks that begin in its own first line.
 """
 
@@ -96,7 +96,7 @@ def _set_first_path(entry: str) -> None:
 
 
 def _with_users_traceback(run: Callable[[str], None], target: str) -> None:
-    """Run; an exception is reported with the frames of the user's code only, then ends the process as usual."""
+    """Run; report an exception with the frames of the user's code only, then let it end the process as usual."""
     try:
         run(target)
     except SystemExit:
@@ -109,9 +109,9 @@ def _with_users_traceback(run: Callable[[str], None], target: str) -> None:
 
 
 def _users_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the launcher, the compiler of rewritten source and what such source calls."""
+    """The traceback without the frames of the launcher and of rewritten source."""
     frames = list(_frames(error.__traceback__))
-    if isinstance(error, SyntaxError):  # what follows the compiler is Python's own parser
+    if isinstance(error, SyntaxError):  # the frames below the compiler are Python's parser
         compiling = [index for index, frame in enumerate(frames) if _file(frame) == rewrite.__file__]
         frames = frames[: min(compiling, default=len(frames))]
     trace: TracebackType | None = None

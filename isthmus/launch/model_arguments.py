@@ -1,4 +1,4 @@
-"""What the arguments of a training program say of its model, by the names of Megatron-LM and ModelLink."""
+"""Sizes of a model, from the arguments of its training program, named as by Megatron-LM and ModelLink."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PADDED = re.compile(r"padded vocab \(size: \d+\).*\(new size: (\d+)\)")
 
 @dataclass
 class ModelArguments:
-    """Sizes that are known; None is unknown."""
+    """Sizes of the model and its batch; None for unknown."""
 
     hidden_size: int | None = None
     num_layers: int | None = None
@@ -28,7 +28,7 @@ class ModelArguments:
 
     @classmethod
     def read(cls, program: list[str]) -> ModelArguments:
-        """From a command line: ``--hidden-size 1024``, ``--hidden-size=1024`` or ``--hidden_size 1024``."""
+        """Read them from a command line: ``--hidden-size 1024``, ``--hidden-size=1024`` or ``--hidden_size 1024``."""
         values: dict[str, str] = {}
         for option, following in zip(program, [*program[1:], ""], strict=True):
             if option.startswith("--"):
@@ -53,7 +53,7 @@ class ModelArguments:
         )
 
     def read_line(self, line: str) -> None:
-        """From a line that Megatron prints before it trains: one of its arguments, or the padded vocabulary."""
+        """Read a size from a line that Megatron prints at its start: an argument, or the padded vocabulary."""
         if match := _PADDED.search(line):
             self.vocab_size = int(match[1])
         elif match := _ARGUMENT.fullmatch(line):

@@ -1,4 +1,4 @@
-"""What happens inside each Python process of a job: the shim is entered as soon as torch is imported."""
+"""Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def prepare() -> None:
-    """Called by sitecustomize, before the program of this process runs. Imports no torch.
+    """Prepare this process; sitecustomize calls it before the program runs. Does not import torch.
 
-    ``python script.py``, with the user's own script, starts over as ``python -m isthmus.launch.main script.py``:
-    the interpreter compiles its main program itself, so there is no other way to have it rewritten.
+    ``python script.py``, with the user's own script, is replaced by ``python -m isthmus.launch.main script.py``: the
+    interpreter compiles its main program itself, so it cannot be rewritten otherwise.
     """
     before = _options_before_script()
     if before is not None:
@@ -33,7 +33,7 @@ def prepare() -> None:
 
 
 def _options_before_script() -> list[str] | None:
-    """Interpreter options of ``python [options] script.py ...``; None if this is not the user's own script."""
+    """Interpreter options of ``python [options] script.py ...``; None for any other program."""
     script = sys.argv[0] if sys.argv else ""
     if script in ("", "-", "-c", "-m") or not Path(script).is_file() or not import_hook.is_users(script):
         return None
@@ -50,7 +50,7 @@ def install() -> None:
 
 
 def _prepare_rank() -> None:
-    """If this process is a rank, let it say where it is when it is asked, and end when its launcher is killed."""
+    """If this process is a rank, let it write its stack on request, and end when its launcher is killed."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.getsid(0) != os.getpid():  # a rank leads its session
         return
     stacks.listen()
@@ -71,7 +71,7 @@ def _enter() -> None:
         lines.set_default_device(current)
         if not current.is_cuda:
             proxies.enter(_scope, current)
-    except lines.DeviceError as error:  # wrong usage, of which isthmus run says so by its status
+    except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
     except (accelerator.NoAccelerator, PatchError) as error:
@@ -85,7 +85,7 @@ def _enter() -> None:
 
 
 def _patch(library: str) -> None:
-    """Put the operators under a library that is imported: its own modules come later, and are imported here."""
+    """Put the operators under a library that is being imported; imports the modules of it that are patched."""
     import torch  # noqa: F401 -- first: its own patch would find isthmus.ops half imported
 
     from isthmus import ops

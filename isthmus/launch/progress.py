@@ -1,4 +1,4 @@
-"""The progress of a job, from the lines that its ranks print: one line, and which ranks are late.
+"""The progress line of a job, from the lines that its ranks print, and the ranks that are late.
 
 Nothing here imports torch.
 """
@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from isthmus.launch import metrics
-from isthmus.launch.iteration_lines import IterationRecord, parse_line
+from isthmus.launch.iteration_lines import IterationRecord, parse_bar, parse_line, parse_trainer
 from isthmus.launch.model_arguments import ModelArguments
-from isthmus.launch.trainer_lines import parse_bar, parse_trainer
 
-_SHORTEST_SILENCE = 5.0  # seconds that no rank is late before
+_SHORTEST_SILENCE = 5.0  # seconds without an iteration before a rank counts as late
 
 
 class Report(NamedTuple):
-    """Whether a line reports an iteration, and whether no other rank has reported it before."""
+    """Whether a line reports an iteration, and whether it is the first report of it."""
 
     is_iteration: bool
     is_new: bool
@@ -34,7 +33,7 @@ class Throughput(NamedTuple):
 
 @dataclass
 class _Cadence:
-    """When a rank reported its last iteration, and its longest pause between two so far, in seconds."""
+    """The last iteration of a rank, its time, and the longest pause between two so far, in seconds."""
 
     iteration: int
     at: float
@@ -48,11 +47,11 @@ class _Cadence:
 
 @dataclass
 class Progress:
-    """What is known of the progress of a job.
+    """The progress of a job.
 
     Attributes:
-        model: what the program's arguments say of the model.
-        peak_tflops: peak of a device, in 10^12 operations per second; None is unknown.
+        model: sizes of the model, from the program's arguments.
+        peak_tflops: peak of a device, in 10^12 operations per second; None for unknown.
     """
 
     model: ModelArguments
@@ -68,24 +67,24 @@ class Progress:
     _before: tuple[IterationRecord, float] | None = None
 
     def start(self, world_size: int, ranks: list[int]) -> None:
-        """These ranks of so many start, or start again."""
+        """Begin anew with these ranks, of world_size."""
         self.world_size, self.ranks = world_size, ranks
         self.newest = self._reporter = self._steps = self._before = None
         self._cadences, self._bar = {}, ""
 
     @property
     def iteration(self) -> int | None:
-        """The last iteration that was reported."""
+        """The last reported iteration, if any."""
         return self.newest.iteration or None if self.newest else None
 
     def bar(self, rank: int, text: str, now: float) -> None:
-        """Rank 0 has redrawn a progress bar, or written the beginning of a line."""
+        """Note that a rank has redrawn a progress bar, or written the beginning of a line."""
         if rank == min(self.ranks):
             self._bar = text.strip()
             self._steps = parse_bar(text) or self._steps
 
     def line(self, rank: int, text: str, now: float) -> Report:
-        """A rank has written a line; `now` is in seconds since the epoch."""
+        """Note a line that a rank has written at `now`, in seconds since the epoch."""
         self.model.read_line(text)
         if steps := parse_bar(text):
             self._steps = steps
@@ -94,7 +93,7 @@ class Progress:
             return Report(False, False)
         cadence = self._cadences.setdefault(rank, _Cadence(record.iteration, now))
         cadence.update(record.iteration, now)
-        # If all ranks report, one is listened to: of the first and lower ones, the lowest.
+        # If several ranks report, the lowest one counts.
         if self._reporter is None or rank < self._reporter:
             self._reporter = rank
         if rank != self._reporter:
@@ -134,7 +133,7 @@ class Progress:
         return metrics.mfu(tflops, self.peak_tflops)
 
     def late(self, now: float) -> dict[int, str]:
-        """Ranks that have reported iterations, but not the last, for much longer than they used to take."""
+        """Ranks that are behind the newest iteration, for much longer than an iteration used to take, with a text."""
         newest = max((each.iteration for each in self._cadences.values()), default=0)
         found = {}
         for rank, each in sorted(self._cadences.items()):
@@ -149,17 +148,17 @@ class Progress:
         Args:
             now: seconds since the epoch.
             alive: ranks of this node that run.
-            late: what is said of those that are late.
+            late: a text for each late rank.
         """
         if self.newest is None:
             return " · ".join([self._bar, *late.values()]).removeprefix(" · ")
         parts = [*_place(self.newest), *_figures(self.newest, self.throughput)]
-        if alive:  # not in the line that stays when all have ended
+        if alive:  # not in the final line
             parts.append(f"{alive} of {len(self.ranks)} ranks")
         if self._before is not None and self.throughput.seconds is not None:
             silence = now - self._before[1]
             if silence > max(30.0, 10 * self.throughput.seconds):
-                parts.append(f"nothing new for {silence:.0f} s")
+                parts.append(f"no iteration for {silence:.0f} s")
         return " · ".join([*parts, *late.values()])
 
 

@@ -1,4 +1,4 @@
-"""The ranks of a job: how many on how many nodes, where these meet, and where what they write goes."""
+"""The ranks of a job: their number, nodes, rendezvous and log folder."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ LOG_FOLDER = "runs/logs"
 
 
 class JobError(ValueError):
-    """The job cannot be started; the message says why, in one line."""
+    """The job cannot be started; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """How a program is run as several processes, each a rank.
+    """Options for running a program as several processes, each a rank.
 
     Attributes:
         nproc: ranks on each node: a number, or ``auto`` for as many as there are devices.
         nnodes: nodes, or ``min:max`` of them.
         node_rank: number of this node, with ``master_addr``.
-        master_addr, master_port: where rank 0 listens, for nodes that are numbered by hand.
-        rdzv_endpoint: ``host:port`` where the nodes meet and number themselves.
+        master_addr, master_port: address of rank 0, for nodes that are numbered by hand.
+        rdzv_endpoint: ``host:port`` of the rendezvous, where the nodes number themselves.
         rdzv_id: name of the job at that endpoint.
-        max_restarts: how often all ranks are started again after one has failed.
+        max_restarts: how often all ranks are restarted after one has failed.
         log_dir: folder in which the job makes one for its logs.
         shown: local ranks whose output the terminal shows, ``0,1`` or ``all``; "" is rank 0.
-        progress: print the progress line where the output is no terminal, too.
-        peak_tflops: peak of a device, in 10^12 operations per second, for the MFU; 0 is unknown.
+        progress: print the progress line even if the output is not a terminal.
+        peak_tflops: peak of a device, in 10^12 operations per second, for the MFU; 0 for unknown.
     """
 
     nproc: str
@@ -52,7 +52,7 @@ class Ranks:
 
     @property
     def number(self) -> int | None:
-        """Ranks on this node; None if that is for the devices to say."""
+        """Ranks on this node; None for as many as devices."""
         return int(self.nproc) if self.nproc.isdecimal() else None
 
     def check(self) -> None:
@@ -81,10 +81,12 @@ class Ranks:
                     "--rdzv-endpoint: the nodes number themselves; leave out --node-rank and --master-*"
                 )
         elif least != most:
-            raise JobError(f"--nnodes {self.nnodes}: nodes that come and go need --rdzv-endpoint host:port")
+            raise JobError(
+                f"--nnodes {self.nnodes}: a varying number of nodes needs --rdzv-endpoint host:port"
+            )
         elif most > 1 and (self.node_rank is None or not self.master_addr):
             raise JobError(
-                f"--nnodes {self.nnodes}: say where the nodes meet: --rdzv-endpoint host:port, the same on all, or "
+                f"--nnodes {self.nnodes}: give the rendezvous: --rdzv-endpoint host:port, the same on all nodes, or "
                 "--node-rank R --master-addr host"
             )
         elif self.node_rank is not None and not 0 <= self.node_rank < most:
@@ -98,7 +100,7 @@ class Ranks:
         return least, most
 
     def torchrun(self) -> list[str]:
-        """Options of torchrun; ``--nproc-per-node`` is added by who knows the number."""
+        """Options of torchrun, without ``--nproc-per-node``, which the agent adds."""
         options = [f"--nnodes={self.nnodes}", f"--max-restarts={self.max_restarts}"]
         if self.rdzv_endpoint:
             return [
@@ -114,7 +116,7 @@ class Ranks:
                 f"--master-addr={self.master_addr or '127.0.0.1'}",
                 f"--master-port={29500 if self.master_port is None else self.master_port}",
             ]
-        # What --standalone stands for.
+        # As --standalone does.
         return [
             *options,
             "--rdzv-backend=c10d",
@@ -123,10 +125,10 @@ class Ranks:
         ]
 
     def make_folder(self, name: str) -> Path:
-        """A new folder for the logs of a job of that name: ``<log_dir>/<time>-<name>``, mode 0750.
+        """Create a folder for the logs of a job of that name: ``<log_dir>/<time>-<name>``, mode 0750.
 
         Raises:
-            JobError: it cannot be made.
+            JobError: it cannot be created.
         """
         safe = re.sub(r"[^\w.-]", "_", name)
         stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}"
@@ -139,7 +141,7 @@ class Ranks:
                 folder.chmod(0o750)
             except FileExistsError:
                 if not base.is_dir():
-                    raise JobError(f"--log-dir {self.log_dir}: it is no folder; give another") from None
+                    raise JobError(f"--log-dir {self.log_dir}: not a folder; give another") from None
                 attempt += 1
             except OSError as error:
                 raise JobError(
@@ -150,10 +152,10 @@ class Ranks:
 
 
 def check_shown(shown: str, ranks: int) -> None:
-    """Check that the ranks that the terminal is to show are among so many on this node.
+    """Check that the local ranks to show on the terminal exist on a node of so many ranks.
 
     Raises:
-        JobError: one is not.
+        JobError: one does not exist.
     """
     for each in re.findall(r"\d+", shown):
         if int(each) >= ranks:
@@ -163,5 +165,5 @@ def check_shown(shown: str, ranks: int) -> None:
 
 
 def threads(ranks: int) -> str:
-    """OMP_NUM_THREADS of each of so many ranks on this node: an equal share of its cores."""
+    """OMP_NUM_THREADS of each rank on this node: an equal share of its cores."""
     return str(max(1, len(os.sched_getaffinity(0)) // ranks))

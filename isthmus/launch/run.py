@@ -82,7 +82,7 @@ class Job:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:
                 raise JobError(
-                    f"--patch {unknown[0]}: isthmus.ops has nothing for it, only for {', '.join(PATCHABLE)}"
+                    f"--patch {unknown[0]}: not supported by isthmus.ops; expected {', '.join(PATCHABLE)}"
                 )
             changes["ISTHMUS_PATCH"] = ",".join(libraries)
         if self.ranks and (self.ranks.number or 0) > 1 and "OMP_NUM_THREADS" not in self.environ:
@@ -93,7 +93,7 @@ class Job:
         """Command line of the job's first process.
 
         Raises:
-            JobError: there is no such program, or it cannot be run as several processes.
+            JobError: the program does not exist, or cannot be run as several processes.
         """
         if not self.program:
             raise JobError(
@@ -133,12 +133,12 @@ class Job:
             JobError: see :meth:`command`, or an option of the environment is wrong.
             ModuleNotFoundError: PyTorch is not installed.
         """
-        if find_spec("torch") is None:  # said here, not by a traceback of the user's program
+        if find_spec("torch") is None:  # rather than a traceback of the user's program
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         environment = self.environment()
         _check_options(environment)
         command = self.command()
-        if self.ranks:  # the agent is no process of the program: the shim is for the ranks
+        if self.ranks:  # the shim is for the ranks, not for the agent
             del environment["ISTHMUS_SHIM"]
         os.execve(command[0], command, environment)
 
@@ -154,7 +154,7 @@ def _check_options(environment: Mapping[str, str]) -> None:
 
 
 def _check_driver(asked: str) -> None:
-    """Say once, and before the ranks start, that there is no such driver."""
+    """Raise JobError for a driver that does not exist, once and before the ranks start."""
     from isthmus import drivers
 
     if asked and asked not in drivers.DISABLED and (problem := drivers.find(asked).problem):
@@ -162,7 +162,7 @@ def _check_driver(asked: str) -> None:
 
 
 def _find_command(name: str) -> str:
-    """A command such as torchrun, first beside this Python."""
+    """The path of a command such as torchrun, looked up beside this Python first."""
     beside = str(Path(sys.executable).parent)
     found = shutil.which(name, path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
     if found is None:

@@ -1,4 +1,4 @@
-"""Where a rank is: the launcher asks by a signal, and Python's faulthandler writes the stack to standard error."""
+"""Stacks of running ranks: on a signal of the launcher, faulthandler writes the stack to standard error."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _PATIENCE = 1.0  # seconds
 
 
 def listen() -> None:
-    """Write the main thread's stack on that signal."""
+    """Let this process write the main thread's stack on that signal."""
     import faulthandler
 
-    # A program may have closed its standard error, or put something else in its place.
+    # A program may have closed or replaced its standard error.
     with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
         faulthandler.register(SIGNAL, all_threads=False)
 
 
 def last(text: str) -> list[str]:
-    """Frames of the last stack in a text, innermost first, without those of the launcher; [] if there is none."""
+    """Frames of the last stack in a text, innermost first, without those of the launcher; [] without one."""
     crashes = [found.end() for found in CRASH.finditer(text)]
     start = max(text.rfind(START) + len(START) if START in text else -1, crashes[-1] if crashes else -1)
     frames = text[start:].splitlines()[1:] if start >= 0 else []
@@ -36,10 +36,10 @@ def last(text: str) -> list[str]:
 
 
 def ask(ranks: dict[int, Path]) -> None:
-    """Let processes write their stacks, where they listen; wait until these have come, for a second at most.
+    """Make the processes that listen write their stacks, and wait for these, for a second at most.
 
     Args:
-        ranks: the file that is the standard error stream of each process.
+        ranks: the standard error file of each process.
     """
     asked = {}
     for process, path in ranks.items():

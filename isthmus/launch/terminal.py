@@ -1,4 +1,4 @@
-"""What a job shows on the terminal: the lines of its ranks, and below them one that is kept up to date."""
+"""The terminal of a job: the lines of its ranks, and a status line below them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import TextIO
 class Terminal:
     """Standard output and standard error of the job, and the status line.
 
-    On a terminal the status line stands below what the ranks write and is refreshed in place. Elsewhere there is
-    none, or, if `prints_status`, each new one is a line of standard error.
+    On a terminal the status line is refreshed in place, below the output of the ranks. Elsewhere it is omitted, or,
+    with `prints_status`, each new one is a line of standard error.
     """
 
     def __init__(self, prints_status: bool, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out or sys.stdout, err or sys.stderr
         for stream in (self._out, self._err):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # ranks write what they like
+                stream.reconfigure(errors="backslashreplace")  # ranks may write any character
         self.is_live = self._err.isatty()
         self.prints_status = prints_status and not self.is_live
         self._status = ""
         self._lock = threading.RLock()
 
     def line(self, is_error: bool, text: str) -> None:
-        """A line of a rank, on the stream on which the rank wrote it."""
+        """Print a line of a rank, on the stream on which the rank wrote it."""
         stream = self._err if is_error else self._out
         with self._lock:
             self._erase()
@@ -36,17 +36,17 @@ class Terminal:
             self._draw()
 
     def tell(self, text: str) -> None:
-        """A line of the launcher's own."""
+        """Print a line of the launcher."""
         self.line(True, f"isthmus: {text}")
 
     def block(self, text: str) -> None:
-        """Lines of the launcher's own, which replace the status line."""
+        """Print lines of the launcher in place of the status line."""
         with self._lock:
             self.end()
             self.line(True, f"isthmus: {text}")
 
     def status(self, text: str, is_new: bool) -> None:
-        """Refresh the status line; where there is no terminal it is printed only if there is something new."""
+        """Refresh the status line; without a terminal, print it if it is new."""
         with self._lock:
             if self.is_live and text != self._status:
                 self._erase()
@@ -56,7 +56,7 @@ class Terminal:
                 self.tell(text)
 
     def end(self) -> None:
-        """Leave the last status line where it is: what is written next comes below."""
+        """Leave the last status line in place, and continue below it."""
         with self._lock:
             if self._status:
                 _write(self._err, "\n")
@@ -74,7 +74,7 @@ class Terminal:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write at once. Where nobody reads any longer, as after ``| head``, the job goes on; its files have all."""
+    """Write at once. If the reader is gone, as after ``| head``, discard the text: the log files have it."""
     try:
         stream.write(text)
         stream.flush()

@@ -1,4 +1,4 @@
-"""Watches over the ranks of a node: reads what they write, sees when they end, refreshes the status line."""
+"""The watch over the ranks of a node: reads their output, detects their end, refreshes the status line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST = 1 << 20  # characters of a line that has not ended
 
 @dataclass
 class Rank:
-    """A rank of this node in one attempt of the job; `stem` is the path of its files without their endings."""
+    """A rank of this node in one attempt of the job; `stem` is the path of its files without suffixes."""
 
     rank: int
     local_rank: int
@@ -35,23 +35,28 @@ class Rank:
 
     @property
     def stdout(self) -> Path:
-        """What it writes to standard output."""
+        """The file of its standard output."""
         return self.stem.with_name(f"{self.stem.name}.out")
 
     @property
     def stderr(self) -> Path:
-        """What it writes to standard error."""
+        """The file of its standard error."""
         return self.stem.with_name(f"{self.stem.name}.err")
 
     @property
+    def failure(self) -> Path:
+        """The record of a failed collective."""
+        return self.stem.with_name(f"{self.stem.name}.failure.json")
+
+    @property
     def error(self) -> Path:
-        """Where a program that uses torchrun's ``record`` leaves its exception."""
+        """The exception of a program that uses torchrun's ``record`` decorator."""
         return self.stem.with_name(f"{self.stem.name}.error.json")
 
 
 @dataclass
 class Tail:
-    """Lines of a file that is still written to; of a bar that redraws itself, the last state."""
+    """Reader of lines of a file that is still being written; of a progress bar, the last state."""
 
     rank: Rank
     is_error: bool
@@ -60,12 +65,12 @@ class Tail:
     _in_stack: bool = False
 
     def is_stack(self, line: str) -> bool:
-        """Whether this line, the next, belongs to a stack that the launcher has asked for: it tells of it itself."""
+        """Whether the next line belongs to a stack that the launcher requested, which its summary shows."""
         self._in_stack = line.startswith(stacks.START) or (self._in_stack and line.startswith(stacks.FRAMES))
         return self._in_stack
 
     def lines(self, is_last: bool) -> list[str]:
-        """Lines that have come; the beginning of one only if `is_last`."""
+        """New lines; an incomplete one only if `is_last`."""
         data = self.file.read()
         if not data and not (is_last and self.pending):
             return []
@@ -90,13 +95,13 @@ def _last_state(line: str) -> str:
 
 @dataclass
 class Watch:
-    """A thread that looks ten times a second. To be entered before the ranks start, and left after their end.
+    """A thread that checks ten times a second. Enter it before the ranks start, and leave it after their end.
 
     Attributes:
-        terminal: where lines and status go.
-        progress: told of each line, asked for the status.
+        terminal: shows lines and status.
+        progress: gets each line, and gives the status.
         shown: local ranks whose output is shown, ``0,1`` or ``all``; "" is rank 0.
-        ranks: those of the present attempt.
+        ranks: those of the current attempt.
     """
 
     terminal: Terminal
@@ -125,31 +130,31 @@ class Watch:
         self.terminal.end()
 
     def start(self, ranks: list[Rank]) -> None:
-        """Watch over these, which have just been started, and no longer over those before them."""
+        """Watch over these ranks, which have just started, in place of earlier ones."""
         self.drain()
         with self._lock:
             self._forget()
             self.ranks = ranks
             self.progress.start(ranks[0].world_size, [rank.rank for rank in ranks])
             for rank in ranks:
-                # An error that is read late is shown late: standard error first.
+                # Errors are shown first.
                 for path, is_error in ((rank.stderr, True), (rank.stdout, False)):
                     self._tails.append(Tail(rank, is_error, path.open("rb")))
-                with contextlib.suppress(OSError):  # it has ended already
+                with contextlib.suppress(OSError):  # it has already ended
                     self._running[os.pidfd_open(rank.pid)] = rank
 
     def drain(self) -> None:
-        """Show what has been written by now."""
+        """Show all output so far."""
         with self._lock:
             self._read(is_last=True)
 
     def ended_at(self, rank: Rank) -> float | None:
-        """When it ended, in seconds since the epoch; None if that was not seen."""
+        """When it ended, in seconds since the epoch; None if unknown."""
         with self._lock:
             return self._ended.get(rank.rank)
 
     def iteration(self) -> int | None:
-        """The last iteration that was reported."""
+        """The last reported iteration, if any."""
         return self.progress.iteration
 
     def was_stopped(self, rank: Rank) -> bool:
@@ -157,7 +162,7 @@ class Watch:
         return rank.rank in self._stopped
 
     def before_end(self) -> None:
-        """A rank has failed, and the others are about to be ended: let them write where they are."""
+        """Let the other ranks write their stacks, before they are ended because one has failed."""
         with self._lock:
             alive = list(self._running.values())
         for rank in alive:
@@ -168,10 +173,10 @@ class Watch:
         stacks.ask({rank.pid: rank.stderr for rank in alive})
 
     def end_all(self) -> None:
-        """End what is left of the ranks and of the processes that they have started."""
+        """Kill the remaining ranks and the processes that they started."""
         now = time.time()
         for rank in self.ranks:
-            # The number of a process that ended long ago may be another's by now.
+            # The id of a process that ended long ago may have been reused.
             if now - self._ended.get(rank.rank, now) < _RECENT:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(rank.pid, signal.SIGKILL)
@@ -203,7 +208,7 @@ class Watch:
         self._late = set(late)
 
     def _wait(self) -> None:
-        """Wait for a rank to end, and for no longer than until it is time to look again."""
+        """Wait until a rank ends or the next check is due."""
         poll = select.poll()
         with self._lock:
             for descriptor in self._running:
@@ -217,7 +222,7 @@ class Watch:
                     os.close(descriptor)
 
     def _read(self, is_last: bool) -> None:
-        """Show the lines that have come, and where the status line is printed, a new one for each iteration."""
+        """Show new lines, and a new status line for each iteration where it is printed."""
         for tail in self._tails:
             for line in tail.lines(is_last):
                 now = time.time()
@@ -225,7 +230,7 @@ class Watch:
                 if reported.is_new and self.terminal.prints_status:
                     text = self.progress.text(now, len(self._running), self.progress.late(now))
                     self.terminal.status(text, is_new=True)
-                # Iterations are shown whichever rank reports them: with Megatron it is the last.
+                # Iterations are shown from any rank: with Megatron the last one reports them.
                 is_shown = self._is_shown(tail.rank) or reported.is_new
                 if (
                     is_shown

@@ -186,7 +186,7 @@ def test_different_calls_are_named(ranks: Ranks, other: tuple[int, str, int]) ->
 def test_different_parts_are_named(ranks: Ranks) -> None:
     found = failures(ranks, "parts_differ", 2)[0]
     assert found["status"] == Status.INVALID_ARGUMENT
-    assert "rank 1 sends 1 elements to rank 0, which takes 3" in found["message"]
+    assert "rank 1 sends 1 elements to rank 0, which receives 3" in found["message"]
 
 
 def test_a_different_message_is_named(ranks: Ranks) -> None:
@@ -229,7 +229,7 @@ def test_a_killed_rank_is_named(ranks: Ranks, count: int) -> None:
     ranks.start("one_is_signalled", 3, {"count": count, "number": signal.SIGKILL}, timeout_ms=30_000)
     for answer in (ranks.workers[rank].answer() for rank in (0, 2)):
         assert answer["status"] == Status.PEER_LOST
-        assert f"rank 1 (process {ranks.workers[1].process.pid}) has ended" in answer["message"]
+        assert f"rank 1 (process {ranks.workers[1].process.pid}) exited" in answer["message"]
         assert answer["seconds"] < 15, "well before the timeout"
     ranks.replace(1)
 
@@ -270,7 +270,7 @@ def test_what_comm_create_refuses(driver: Driver) -> None:
         (bytes(elsewhere), 0, 1, Status.UNSUPPORTED, "made on another machine"),
         (identity, 0, 0, Status.INVALID_ARGUMENT, "a world size of 0"),
         (identity, 2, 2, Status.INVALID_ARGUMENT, "rank 2 is not in 0 to 1"),
-        (identity, 0, 2, Status.TIMEOUT, "these of 2 ranks did not come within 50 ms: 1"),
+        (identity, 0, 2, Status.TIMEOUT, r"timed out after 50 ms waiting for ranks \[1\] of 2"),
     ]
     for bytes_of_id, rank, world, status, words in refusals:
         with pytest.raises(DriverError, match=words) as caught:
@@ -317,7 +317,7 @@ def test_what_calls_refuse(driver: Driver) -> None:
             Status.INVALID_ARGUMENT,
             "the stream is of chip 1, the communicator of chip 0",
         ),
-        ("broadcast", (to, 4, 7, 0, rank.stream, rank.stream), Status.INVALID_ARGUMENT, "is no communicator"),
+        ("broadcast", (to, 4, 7, 0, rank.stream, rank.stream), Status.INVALID_ARGUMENT, "is not a communicator"),
     ]
     for function, arguments, status, words in refusals:
         with pytest.raises(DriverError, match=words) as caught:
@@ -326,7 +326,7 @@ def test_what_calls_refuse(driver: Driver) -> None:
     rank.run("all_reduce", to, to, 4, 7, 0, None)  # nothing was enqueued, nothing failed
     rank.close()
     other_stream.close()
-    with pytest.raises(DriverError, match="is no communicator"):
+    with pytest.raises(DriverError, match="is not a communicator"):
         driver.comm_error(rank.comm)
 
 

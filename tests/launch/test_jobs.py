@@ -68,7 +68,7 @@ def processes_of(folder: Path) -> list[str]:
         (
             "collectives-hang",
             1,
-            "rank 1 did not come to a collective in time: it was elsewhere when the others",
+            "rank 1 did not reach a collective in time: it was executing other code when the other ranks",
         ),
     ],
 )
@@ -83,7 +83,7 @@ def test_the_guilty_rank_is_named(tmp_path, how, status, words):
     elif how == "collectives-hang":
         line = 1 + Path(SCRIPT).read_text().splitlines().index("        time.sleep(1000)")
         assert (
-            f'  | It was here, innermost call first:\n  |   File "{SCRIPT}", line {line} in <module>\n'
+            f'  | It was executing, innermost call first:\n  |   File "{SCRIPT}", line {line} in <module>\n'
             in said
         )
     else:
@@ -91,7 +91,7 @@ def test_the_guilty_rank_is_named(tmp_path, how, status, words):
     assert "most recent call first" not in err
     assert re.search(r"^    rank 0: (exit status 1|ended by the launcher)", said, re.M), said
     (folder,) = tmp_path.iterdir()
-    assert f"all that it wrote: {folder}/rank-1.attempt-0.err" in said
+    assert f"complete output: {folder}/rank-1.attempt-0.err" in said
     assert processes_of(tmp_path) == []
 
 
@@ -106,7 +106,7 @@ def test_output_is_kept_by_rank_and_attempt_and_all_of_it_can_be_shown(tmp_path)
     assert sorted(out.splitlines()) == ["[rank 0] out 0"] * 2 + ["[rank 1] out 1"] * 2
     assert {"[rank 0] err 0", "[rank 1] err 1"} <= set(err.splitlines())
     assert "isthmus: rank 1 failed first: exit status 4" in err
-    assert "isthmus: all ranks start again; 1 restart left\n" in err and "(attempt 1): output in" in err
+    assert "isthmus: restarting all ranks; 1 restart left\n" in err and "(attempt 1): output in" in err
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o750
     names = {
@@ -161,7 +161,7 @@ def test_two_nodes(tmp_path):
     said = first + second
     assert "isthmus: rank 0 of 2: output in" in said and "isthmus: rank 1 of 2: output in" in said
     assert said.count("isthmus: rank 1 failed first: SIGKILL") == 2, "one of the two has been told"
-    assert said.count("; the ranks of this node are ended\n") == 1
+    assert said.count("; ending the ranks of this node\n") == 1
     assert sorted(node.returncode for node in nodes) == [1, 137]
     assert processes_of(tmp_path) == []
 
@@ -181,7 +181,7 @@ def test_two_nodes_start_again_and_meet_anew(tmp_path, by_hand):
     said = first + second
     assert [node.returncode for node in nodes] == [0, 0], said
     assert said.count("isthmus: rank 1 failed first: exit status 4") == 2, "one of the two has been told"
-    assert said.count("; all ranks start again\n") == 1 and said.count("(attempt 1): output in") == 2
+    assert said.count("; restarting all ranks\n") == 1 and said.count("(attempt 1): output in") == 2
     assert [path.read_text() for path in tmp_path.glob("*/rank-0.attempt-1.out")] == ["out 0\nsum 2\n"]
 
 
@@ -191,7 +191,7 @@ def test_a_place_to_meet_that_has_no_address(tmp_path, monkeypatch):
     monkeypatch.setattr(elastic, "_RESOLUTION", 0.0)
     options = ["--nproc-per-node=1", *Ranks("1", "2", rdzv_endpoint="no.such.host.invalid:29500").torchrun()]
     with pytest.raises(
-        RuntimeError, match=r"^the nodes do not meet at no.such.host.invalid:29500: .* resolved"
+        RuntimeError, match=r"^the nodes cannot connect at no.such.host.invalid:29500: .* resolved"
     ):
         elastic.Agent([*options, SCRIPT], tmp_path, *[pytest.fail] * 4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import signal
@@ -14,10 +15,11 @@ import typer
 
 import isthmus
 from isthmus.cli import app
-from isthmus.launch.failures import Failure, judge, summary
+from isthmus.launch.failures import Failure, Record
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import JobError, Ranks
+from isthmus.launch.root_cause import find_root_cause, summary
 from isthmus.launch.run import VALUE_OPTIONS, Job
 from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Tail, Watch
@@ -26,14 +28,26 @@ KILL, TERM, ABORT = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT
 MINE = (
     "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'x'\n[rank1]: ValueError: my mistake\nbye\n"
 )
-GONE = (
-    "Traceback (most recent call last):\n  File 'x'\nDistBackendError: group '0', rank 0: all_reduce (operation 3) "
-    "of Float [5] failed: rank 1 (process 101) has ended and will not take part\n"
+
+
+def collective(kind: str, ranks: list[int], what: str) -> tuple[str, dict[str, object]]:
+    """The traceback and the record of a rank whose collective failed."""
+    message = f"group '0', rank 0: all_reduce #3 of Float [5] {what}"
+    traceback = (
+        f"Traceback (most recent call last):\n  File 'x'\nDistBackendError: {message}; before that more\n"
+    )
+    fields = {"group": "0", "operation": "all_reduce", "number": 3, "processes": []}
+    return traceback, {"kind": kind, "ranks": ranks, "message": message, **fields}
+
+
+GONE = collective("peer_lost", [1], "failed: rank 1 (process 101) exited before operation 3 completed")
+GONE_ELSEWHERE = collective(
+    "peer_lost", [7], "failed: rank 7 (process 999) exited before operation 3 completed"
 )
-ABSENT = (
-    "Traceback (most recent call last):\n  File 'x'\nDistBackendError: all_reduce (operation 3) failed: timed out "
-    "after 3000 ms; rank 1 did not arrive: its last is broadcast (operation 2)\n"
+GONE_IN_GROUP = collective(
+    "peer_lost", [0], "failed: rank 1 (process 100) exited before operation 3 completed"
 )
+ABSENT = collective("timeout", [1], "timed out after 3 s waiting for ranks [1]")
 GLOO = (
     "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Connection closed by peer [127.0.0.1]:5\n"
 )
@@ -43,9 +57,14 @@ SLOW = GLOO.replace(
 )
 
 
-def ended(folder: Path, number: int, code: int, wrote: str = "", at: float = 0.0) -> Failure:
-    """How a rank ended whose process is 100 + its number."""
+def ended(
+    folder: Path, number: int, code: int, wrote: str | tuple[str, dict[str, object]] = "", at: float = 0.0
+) -> Failure:
+    """How a rank ended; wrote is its standard error, with its failure record if it has one."""
     rank = Rank(number, number, 4, 0, folder / f"rank-{number}.attempt-0", 100 + number)
+    if isinstance(wrote, tuple):
+        wrote, record = wrote
+        rank.failure.write_text(json.dumps(record))
     rank.stderr.write_text(wrote)
     rank.stdout.write_text("")
     return Failure.read(rank, SimpleNamespace(exitcode=code) if code else None, at, was_stopped=False)
@@ -60,27 +79,46 @@ def ended(folder: Path, number: int, code: int, wrote: str = "", at: float = 0.0
         ([(1, GONE, 0.0), (1, MINE, 0.1), (TERM, GONE, 1.0)], 1, 1, "ValueError: my mistake"),
         ([(1, GLOO, 0.0), (3, "", 0.1), (1, GLOO, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
         ([(1, SLOW, 0.0), (3, "", 0.1), (1, SLOW, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
-        ([(ABORT, ABSENT, 0.0), (TERM, "", 0.1), (1, ABSENT, 0.0)], 1, 134, "rank 1 did not come to a"),
+        ([(ABORT, ABSENT, 0.0), (TERM, "", 0.1), (1, ABSENT, 0.0)], 1, 134, "rank 1 did not reach a"),
         # One that takes no notice of SIGTERM is killed half a minute later.
-        ([(1, ABSENT, 0.0), (KILL, "", 30.0), (1, ABSENT, 0.0)], 1, 1, "rank 1 did not come to a"),
-        ([(1, GONE, 0.0), (0, "", -1.0), (TERM, "", 0.1)], 1, 1, "rank 1 ended, with exit status 0, while"),
+        ([(1, ABSENT, 0.0), (KILL, "", 30.0), (1, ABSENT, 0.0)], 1, 1, "rank 1 did not reach a"),
+        ([(1, GONE, 0.0), (0, "", -1.0), (TERM, "", 0.1)], 1, 1, "rank 1 ended with exit status 0 while"),
         ([(1, GONE, 0.1), (TERM, "", 0.0), (TERM, "", 0.2)], 1, 143, "rank 1 failed first: SIGTERM"),
         ([(1, MINE, 5.0), (1, MINE, 4.0), (TERM, "", 9.0)], 1, 1, "rank 1 failed first: exit status 1"),
         ([(TERM, "", 5.0), (TERM, "", 4.0), (TERM, "", 9.0)], 1, 143, "rank 1 failed first: SIGTERM"),
-        ([(1, GONE.replace("rank 1", "rank 7").replace("101", "999"), 1.0)], None, 1, "rank 7, on another node"),
+        ([(1, GONE_ELSEWHERE, 1.0)], None, 1, "rank 7, on another node"),
         ([(1, GLOO, 2.0), (1, GLOO, 1.0)], 1, 1, "its own error says that another rank was missing"),
-        # A number within a group of some ranks says less than the number of a process.
-        ([(1, MINE, 0.0), (1, GONE.replace("rank 1 (process 101)", "rank 1 (process 100)"), 0.0)], 0, 1, "rank 0"),
+        # The message has the number in the group, the record that in the job.
+        ([(1, MINE, 0.0), (1, GONE_IN_GROUP, 0.0)], 0, 1, "rank 0"),
+        # A rank that fails by itself after a collective of it has failed, and one that ends without a traceback.
+        ([(1, (MINE, GONE[1]), 0.1), (1, ABSENT, 0.0)], 0, 1, "ValueError: my mistake"),
+        ([(3, ("", GONE[1]), 0.0), (KILL, "", 0.1)], 1, 137, "rank 1 failed first: SIGKILL"),
     ],
 )  # fmt: skip
 def test_the_guilty_rank(tmp_path, ranks, guilty, status, words):
     failures = [ended(tmp_path, number, *each) for number, each in enumerate(ranks)]
-    found = judge(failures).failure
+    found = find_root_cause(failures).failure
     assert (None if found is None else found.rank.rank) == guilty
     text, code = summary(failures, 12, 3.4)
     assert code == status and words in text, text
     assert "attempt 0, after 3 s, at iteration 12)" in text.splitlines()[0]
     assert str(tmp_path / f"rank-{guilty or 0}.attempt-0.err") in text
+
+
+@pytest.mark.parametrize("text", [None, "", '{"kind": "timeout", "ranks": [', "[]", '{"kind": "timeout"}'])
+def test_a_record_that_is_absent_or_malformed_is_ignored(tmp_path, text):
+    path = tmp_path / "record.json"
+    if text is not None:
+        path.write_text(text)
+    assert Record.read(path) is None
+    assert not ended(tmp_path, 0, 1, MINE).is_consequence
+
+
+def test_a_record_names_ranks_also_by_the_first_failure_of_the_group(tmp_path):
+    path = tmp_path / "record.json"
+    first = {**ABSENT[1], "ranks": [2]}
+    path.write_text(json.dumps({**GONE[1], "first": first}))
+    assert Record.read(path) == Record("peer_lost", str(GONE[1]["message"]), frozenset({1, 2}))
 
 
 def test_a_summary_is_short_and_says_what_followed(tmp_path):
@@ -112,7 +150,7 @@ def test_messages_of_several_lines(tmp_path, prefix, end):
     wrote = "".join(f"{prefix}{line}" if line != "\n" else line for line in PLAIN.splitlines(keepends=True))
     found = ended(tmp_path, 0, 1, f"before\n{wrote}{end}")
     assert found.lines[:6] == tuple(PLAIN.splitlines())
-    assert found.lines[6:7] == (("It was here, innermost call first:",) if end == STACK else ())
+    assert found.lines[6:7] == (("It was executing, innermost call first:",) if end == STACK else ())
     assert found.message == "RuntimeError: Errors"
 
 
@@ -124,20 +162,22 @@ def test_a_message_is_told_from_what_follows_by_the_prefix_and_is_short(tmp_path
 
 
 def test_a_rank_of_this_node_is_not_taken_for_that_of_another(tmp_path):
-    wrote = GONE.replace("rank 1", "rank 7").replace("101", "999")
-    first, hint, *_ = summary([ended(tmp_path, 0, 1, wrote)], None, 1.0)[0].splitlines()
-    assert first == "rank 7, on another node, failed first, as ranks of this node say (attempt 0, after 1 s)"
-    assert hint.startswith("  rank 0, of this node (process 100 on ")
+    failed = ended(tmp_path, 0, 1, GONE_ELSEWHERE)
+    first, hint, *_ = summary([failed], None, 1.0)[0].splitlines()
+    assert first == (
+        "rank 7, on another node, failed first, according to the ranks of this node (attempt 0, after 1 s)"
+    )
+    assert hint.startswith("  rank 0 of this node (process 100 on ")
 
 
 def test_where_a_rank_was(tmp_path):
     """A stack that it was asked for, unless its traceback says that another rank was missing."""
     hangs = ended(tmp_path, 0, TERM, MINE + STACK + "Terminated\n")
-    assert hangs.lines[-4:] == ("ValueError: my mistake", "It was here, innermost call first:", *FRAMES)
+    assert hangs.lines[-4:] == ("ValueError: my mistake", "It was executing, innermost call first:", *FRAMES)
     assert ended(tmp_path, 0, 1, STACK + LAUNCHER).lines[1:] == FRAMES
     assert ended(tmp_path, 0, -signal.SIGSEGV, CRASH).lines[1:] == FRAMES
-    leaves = ended(tmp_path, 0, 1, ABSENT + STACK)
-    assert leaves.absent == {1} and leaves.lines == tuple(ABSENT.splitlines())
+    leaves = ended(tmp_path, 0, 1, (ABSENT[0] + STACK, ABSENT[1]))
+    assert leaves.missing == {1} and leaves.lines == tuple(ABSENT[0].splitlines())
 
 
 def test_a_failure_that_torchruns_record_has_written(tmp_path):
@@ -237,8 +277,8 @@ def test_each_iteration_has_its_line_where_there_is_no_terminal(tmp_path):
     [
         ({"nproc": "0"}, "--nproc 0: give 1 or more, or auto"),
         ({"nnodes": "0"}, "--nnodes 0: give a number of nodes, or min:max"),
-        ({"nnodes": "2"}, "--nnodes 2: say where the nodes meet"),
-        ({"nnodes": "1:2"}, "--nnodes 1:2: nodes that come and go need --rdzv-endpoint"),
+        ({"nnodes": "2"}, "--nnodes 2: give the rendezvous"),
+        ({"nnodes": "1:2"}, "--nnodes 1:2: a varying number of nodes needs --rdzv-endpoint"),
         ({"nnodes": "2", "node_rank": 2, "master_addr": "a"}, "--node-rank 2: nodes are numbered from 0 to 1"),
         ({"rdzv_endpoint": "a:1", "node_rank": 0}, "--rdzv-endpoint: the nodes number themselves"),
         ({"shown": "x"}, "--local-ranks-filter x: give local ranks"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 
@@ -10,23 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.launch.iteration_lines import (
-    IterationRecord,
-    format_internevo,
-    format_megatron,
-    parse_line,
-    parse_megatron,
-)
-from isthmus.launch.metrics import (
-    ModelShape,
-    TgsMeter,
-    TgsStatistics,
-    flops_per_iteration,
-    matmul_flops_per_iteration,
-    mfu,
-    tflops,
-    tgs,
-)
+from isthmus.launch.iteration_lines import IterationRecord, parse_line
+from isthmus.launch.metrics import ModelShape, flops_per_iteration, mfu, tflops, tgs
 
 LLAMA2_70B = ModelShape(hidden_size=8192, num_layers=80, vocab_size=32000, seq_length=4096)
 
@@ -57,33 +41,6 @@ def test_published_log_is_reproduced(elapsed_ms: float, expected_tgs: str, expec
     assert f"{tflops(flops_per_iteration(LLAMA2_70B, 2048), seconds, 1024):.2f}" == expected_tflops
 
 
-def test_full_recompute_counts_a_fourth_pass() -> None:
-    ratio = flops_per_iteration(LLAMA2_70B, 2048, full_recompute=True) / flops_per_iteration(LLAMA2_70B, 2048)
-    assert ratio == pytest.approx(4 / 3)
-
-
-def test_matmul_count_agrees_with_the_formula_where_the_formula_is_exact() -> None:
-    """Layers agree at any c; the output layer's V / 16Lh is right for four passes, so compare without it."""
-    shape = dataclasses.replace(LLAMA2_70B, vocab_size=0)
-    for recompute in (False, True):
-        exact = matmul_flops_per_iteration(shape, 8, recompute)
-        assert exact == pytest.approx(flops_per_iteration(shape, 8, recompute))
-    gated = dataclasses.replace(shape, gated_ffn=True, num_heads=64)
-    assert matmul_flops_per_iteration(gated, 8) == pytest.approx(flops_per_iteration(shape, 8))
-
-
-def test_matmul_count_of_grouped_queries_by_hand() -> None:
-    """One layer, one token of context: 2 x weights forward, and 4 s h for the two products of attention."""
-    shape = ModelShape(64, 1, 100, 16, num_heads=8, num_kv_heads=2, ffn_hidden_size=96, gated_ffn=True)
-    weights = 64 * 64 + 2 * (64 * 16) + 64 * 64 + 3 * 64 * 96 + 64 * 100
-    assert matmul_flops_per_iteration(shape, 2) == 3 * (2 * 16) * (2 * weights + 4 * 16 * 64)
-
-
-def test_key_value_heads_need_heads() -> None:
-    with pytest.raises(ValueError, match="num_heads"):
-        matmul_flops_per_iteration(dataclasses.replace(LLAMA2_70B, num_kv_heads=8), 1)
-
-
 def test_mfu() -> None:
     assert mfu(148.25, None) is None
     assert mfu(148.25, 313.0) == pytest.approx(0.4736, abs=1e-4)
@@ -98,26 +55,12 @@ def test_rates_refuse_impossible_times_and_cards(seconds: float, cards: int) -> 
             rate(1e12, seconds, cards)
 
 
-def test_tgs_statistics_of_a_run() -> None:
-    """60 steps of 1000 tokens on 2 cards, the first taking 2 s and all others 1 s."""
-    meter = TgsMeter()
-    first = meter.update(1000, 2.0, 2)
-    assert first == TgsStatistics(250.0, 250.0, 250.0, 250.0, 0.0, 0.0)
-    for _ in range(9):
-        tenth = meter.update(1000, 1.0, 2)
-    assert tenth == TgsStatistics(500.0, 454.55, 475.0, 475.0, 454.55, 0.0)
-    for _ in range(50):
-        last = meter.update(1000, 1.0, 2)
-    assert last == TgsStatistics(500.0, 491.8, 495.83, 500.0, 500.0, 490.2)
-
-
-def test_modellink_line_round_trip() -> None:
+def test_modellink_line() -> None:
     record = parse_line(MODELLINK)
     assert record is not None
     assert (record.iteration, record.total_iterations, record.elapsed_ms) == (1665, 5000, 23205.2)
-    assert (record.tgs, record.tflops, record.loss, record.grad_norm) == (353.02, 148.25, 1.993132, 2.486)
+    assert (record.tgs, record.tflops, record.loss) == (353.02, 148.25, 1.993132)
     assert (record.consumed_tokens, record.seq_length, record.global_batch_size) == (13967032320, 4096, 2048)
-    assert format_megatron(record) == MODELLINK
     assert parse_line(MODELLINK + " time (ms)\n") == record
 
 
@@ -129,21 +72,21 @@ def test_megatron_line_of_today() -> None:
         " grad norm: 1.250 | number of skipped iterations:   0 | number of nan iterations:   0 |"
     )
     assert record == IterationRecord(
-        iteration=10, total_iterations=100, consumed_samples=160, elapsed_ms=412.5, tflops=401.7,
-        learning_rate=1e-4, global_batch_size=16, loss=9.871234, loss_scale=1.0, grad_norm=1.25,
-        skipped_iterations=0, nan_iterations=0,
-    )  # fmt: skip
+        iteration=10,
+        total_iterations=100,
+        elapsed_ms=412.5,
+        tflops=401.7,
+        global_batch_size=16,
+        loss=9.871234,
+    )
 
 
-def test_internevo_line_round_trip() -> None:
+def test_internevo_line() -> None:
     prefix = "INFO [record_metrics.py, line 341, in record_current_batch_training_metrics] - pid=293 : "
     record = parse_line(prefix + INTERNEVO + " \n")
     assert record is not None
-    assert (record.iteration, record.loss, record.tgs, record.real_tgs) == (5597, 2.3067, 149.24, 148.33)
-    assert record.tgs_statistics == TgsStatistics(149.24, 144.28, 146.94, 145.01, 149.1, 144.98)
-    assert record.grad_norm == pytest.approx(3.812955735280569)
-    assert (record.micro_batches, record.consumed_tokens) == (32, 23479713792)
-    assert format_internevo(record) == INTERNEVO
+    assert (record.iteration, record.loss, record.tgs) == (5597, 2.3067, 149.24)
+    assert (record.tflops, record.consumed_tokens) == (142.97284001343704, 23479713792)
 
 
 def test_internevo_line_of_older_versions() -> None:
@@ -151,22 +94,13 @@ def test_internevo_line_of_older_versions() -> None:
     record = parse_line(
         "tflops=63.3, step=2, loss=11.6, tgs (tokens/gpu/second)=4167.2, lr=1e-07, grad_norm=7.5"
     )
-    assert record == IterationRecord(
-        iteration=2, loss=11.6, tflops=63.3, tgs=4167.2, learning_rate=1e-7,
-        grad_norm=7.5, grad_norms={"0_default": 7.5},
-    )  # fmt: skip
-
-
-def test_one_norm_becomes_internevo_groups() -> None:
-    assert format_internevo(IterationRecord(3, loss=1.5, grad_norm=2.0)) == (
-        "step=3 loss=1.5 grad_norm={'0_default': 2.0, '1_fp32': 0.0}"
-    )
+    assert record == IterationRecord(iteration=2, loss=11.6, tflops=63.3, tgs=4167.2)
 
 
 @pytest.mark.parametrize(
     "line",
     ["", "iteration 3 of 5", "loss=1.0 step=2", " iteration 3/ 5 | lm loss: broken | TFLOPs: 1.0",
-     "step=x loss=1 tgs (tokens/gpu/second)=2", "step=1 loss=1 tgs (tokens/gpu/second)=2 grad_norm={bad}"],
+     "step=x loss=1 tgs (tokens/gpu/second)=2", "step=1 loss=1 tgs (tokens/gpu/second)={bad}"],
 )  # fmt: skip
 def test_other_lines_are_no_records(line: str) -> None:
     assert parse_line(line) is None
@@ -176,16 +110,6 @@ def test_other_lines_are_no_records(line: str) -> None:
 def test_any_text_is_read_without_an_error(text: str) -> None:
     for line in (text, " iteration 1/ 2 | " + text, INTERNEVO[:-1] + text):
         parse_line(line)
-
-
-@given(st.integers(0, 10**8), st.floats(1e-3, 1e6), st.floats(1e-12, 1.0), st.floats(0, 1e4), st.floats(0, 1))
-def test_megatron_round_trip_is_stable(step: int, ms: float, rate: float, loss: float, used: float) -> None:
-    """What the format rounds stays put when the line is read and written again."""
-    record = IterationRecord(step, loss, step, elapsed_ms=ms, learning_rate=rate, tgs=ms, mfu=used)
-    line = format_megatron(record)
-    read = parse_megatron(line)
-    assert read is not None
-    assert format_megatron(read) == line
 
 
 @pytest.mark.parametrize(

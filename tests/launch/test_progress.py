@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.launch.iteration_lines import parse_bar, parse_trainer
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
-from isthmus.launch.trainer_lines import parse_bar, parse_trainer
 
 
 def megatron(iteration: int, extra: str = "") -> str:
@@ -86,4 +86,4 @@ def test_ranks_that_are_late_are_named():
     progress.line(2, megatron(4), 61.0)
     text = progress.text(61.0, 3, progress.late(61.0))
     assert text.endswith("3 of 3 ranks · rank 1 is late: at iteration 3, others at 4")
-    assert "nothing new for 45 s" in progress.text(85.0, 3, {})
+    assert "no iteration for 45 s" in progress.text(85.0, 3, {})

@@ -189,10 +189,10 @@ def test_device_and_quiet():
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("5", "there is 1 device, numbered from 0"),
+        ("5", "1 device available, numbered from 0"),
         ("-1", "not a device; give its number or, for example, chip:0"),
         ("chip:", "not a device; give its number or, for example, chip:0"),
-        ("xpu", "the accelerator here is chip"),
+        ("xpu", "the accelerator of this machine is chip"),
     ],
 )
 def test_a_device_that_cannot_be_had(device, message):
@@ -226,7 +226,7 @@ def test_no_accelerator_is_one_line():
         (["--nproc", -1, __file__], "--nproc -1: give 1 or more, or auto"),
         (
             ["--patch", "flax", __file__],
-            "--patch flax: isthmus.ops has nothing for it, only for transformers, torch",
+            "--patch flax: not supported by isthmus.ops; expected transformers, torch",
         ),
     ],
 )

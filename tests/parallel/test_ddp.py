@@ -1,7 +1,227 @@
-"""DistributedDataParallel on chip."""
+"""DistributedDataParallel on two ranks, against one process that adds their gradients."""
 
 from __future__ import annotations
 
+import copy
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.helpers.parallel import models
+from tests.helpers.parallel.rank import Rank, difference, within
 from tests.helpers.parallel.ranks import checks_of
 
-ranks, test_ranks = checks_of("ddp", 2)
+
+def compared(
+    rank: Rank, model: nn.Module | None = None, loss: models.Loss = models.square, **options: object
+) -> float:
+    """Train the model in both ways, with these options of DDP."""
+    model = model or models.mlp()
+    expected = models.train_alone(copy.deepcopy(model), rank.size, rank.device, loss)
+    wrapped = DistributedDataParallel(model.to(rank.device), device_ids=[rank.number], **options)
+    found = models.train(wrapped, rank.number, rank.device, loss)
+    return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
+
+
+@within(0)
+def plain(rank: Rank) -> float:
+    return compared(rank)
+
+
+@within(0)
+def many_buckets_that_gradients_are_views_of(rank: Rank) -> float:
+    return compared(rank, bucket_cap_mb=0.001, gradient_as_bucket_view=True)
+
+
+@within(0)
+def static_graph(rank: Rank) -> float:
+    return compared(rank, static_graph=True)
+
+
+@within(0)
+def static_graph_with_recompute(rank: Rank) -> float:
+    from torch.utils.checkpoint import checkpoint
+
+    def loss(model: nn.Module, inputs: Tensor) -> Tensor:
+        return checkpoint(model, inputs, use_reentrant=True).square().mean()
+
+    return compared(rank, loss=lambda m, x: loss(m, x.requires_grad_()), static_graph=True)
+
+
+class Branches(nn.Module):
+    """Even inputs go one way, odd ones the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.ways = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        way = int(inputs[0, 0] > 0)
+        return self.ways[way](inputs)
+
+
+@within(0)
+def parameters_without_gradients(rank: Rank) -> float:
+    return compared(rank, Branches(), find_unused_parameters=True)
+
+
+@within(0)
+def accumulation_in_no_sync(rank: Rank) -> float:
+    """Two micro-batches for each step, the gradients of which are reduced once."""
+    expected = models.train_alone(models.mlp(), rank.size, rank.device, micro_batches=2)
+    model = DistributedDataParallel(models.mlp().to(rank.device))
+    steps, losses = models.optimizer(model), []
+    for step in range(models.STEPS):
+        first, second = (models.batch(2 * step + micro, rank.number).to(rank.device) for micro in range(2))
+        model.zero_grad()
+        with model.no_sync():
+            losses.append(models.square(model, first))
+            losses[-1].backward()
+        losses.append(models.square(model, second))
+        losses[-1].backward()
+        steps.step()
+    return difference(losses + models.parameters(model), expected[rank.number] + expected[-1])
+
+
+@within(0)
+def hook_that_compresses(rank: Rank) -> float:
+    """Gradients are halved, added and sent in bfloat16."""
+    expected = models.train_alone(models.mlp(), rank.size, rank.device, reduced=torch.bfloat16)
+    model = DistributedDataParallel(models.mlp().to(rank.device))
+    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    found = models.train(model, rank.number, rank.device)
+    return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
+
+
+@within(0)
+def hook_with_state_keeps_ranks_equal(rank: Rank) -> float:
+    """PowerSGD approximates gradients; the parameters of the ranks stay the same, and the loss falls."""
+    model = DistributedDataParallel(models.mlp().to(rank.device))
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    steps, inputs = models.optimizer(model), models.batch(0, rank.number).to(rank.device)
+    losses = []
+    for _ in range(6):
+        losses.append(models.square(model, inputs))
+        model.zero_grad()
+        losses[-1].backward()
+        steps.step()
+    assert losses[-1] < losses[0], losses
+    mine = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    others = [torch.empty_like(mine) for _ in range(rank.size)]
+    dist.all_gather(others, mine)
+    return difference(others, [mine] * rank.size)
+
+
+class Normed(nn.Module):
+    """Convolution and batch normalisation of images [batch, 2, 2, 4] that are made of rows of 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Conv2d(2, 8, 1), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 2, 1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.reshape(-1, 2, 2, 4))
+
+
+@within(1e-5)
+def statistics_over_all_ranks(rank: Rank) -> float:
+    """SyncBatchNorm against BatchNorm of the whole batch: parameters, and running statistics."""
+    alone = Normed().to(rank.device)
+    synced = nn.SyncBatchNorm.convert_sync_batchnorm(Normed()).to(rank.device)
+    model = DistributedDataParallel(synced, device_ids=[rank.number])
+    for each, parts in ((alone, range(rank.size)), (model, [rank.number])):
+        steps = torch.optim.SGD(each.parameters(), lr=0.1)
+        for step in range(models.STEPS):
+            inputs = torch.cat([models.batch(step, part) for part in parts])
+            steps.zero_grad()
+            models.square(each, inputs.to(rank.device)).backward()
+            steps.step()
+    found, expected = synced.state_dict(), alone.state_dict()
+    return difference(found.values(), expected.values())
+
+
+@within(0)
+def buffers_of_the_first_rank(rank: Rank) -> float:
+    """Running statistics of rank 0 reach the others at the next forward pass."""
+    model = DistributedDataParallel(Normed().to(rank.device), device_ids=[rank.number])
+    for step in range(2):
+        model(models.batch(step, rank.number).to(rank.device))
+    alone = Normed().to(rank.device)
+    alone(models.batch(0, 0).to(rank.device))
+    alone(models.batch(1, rank.number).to(rank.device))
+    return difference(model.module.buffers(), alone.buffers())
+
+
+@within(0)
+def uneven_inputs(rank: Rank) -> float:
+    """Rank 1 has one batch, rank 0 three: the gradients of one rank count as they are, halved no more."""
+    model = DistributedDataParallel(models.mlp().to(rank.device), device_ids=[rank.number])
+    steps = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Join([model], divide_by_initial_world_size=False):
+        for step in range(3 if rank.number == 0 else 1):
+            steps.zero_grad()
+            models.square(model, models.batch(step, rank.number).to(rank.device)).backward()
+            steps.step()
+    alone = models.mlp().to(rank.device)
+    steps = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for step, shards in enumerate((2, 1, 1)):
+        total: list[Tensor | None] = [None for _ in alone.parameters()]
+        for shard in range(shards):
+            alone.zero_grad()
+            models.square(alone, models.batch(step, shard).to(rank.device)).backward()
+            models.add_gradients(total, alone.parameters(), shards, None)
+        for parameter, gradient in zip(alone.parameters(), total, strict=True):
+            parameter.grad = gradient
+        steps.step()
+    return difference(models.parameters(model), models.parameters(alone))
+
+
+@within(0)
+def autocast(rank: Rank) -> float:
+    def loss(model: nn.Module, inputs: Tensor) -> Tensor:
+        with torch.autocast("chip", dtype=torch.bfloat16):
+            return model(inputs).float().square().mean()
+
+    return compared(rank, loss=loss)
+
+
+@within(0)
+def mixed_precision(rank: Rank) -> float:
+    """Forward and backward pass in bfloat16, gradients added in float32."""
+    from torch.nn.parallel.distributed import _MixedPrecision
+
+    expected = models.train_alone(models.mlp(), rank.size, rank.device, models.in_bfloat16)
+    policy = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    model = DistributedDataParallel(
+        models.mlp().to(rank.device), device_ids=[rank.number], mixed_precision=policy
+    )
+    # PyTorch's reducer fills the bucket of the first pass in another dtype than the one that it sends.
+    models.in_float32(model, models.batch(0).to(rank.device)).backward()
+    found = models.train(model, rank.number, rank.device, models.in_float32)
+    return difference(found + models.parameters(model), expected[rank.number] + expected[-1])
+
+
+@within(0)
+def sharded_optimizer(rank: Rank) -> float:
+    """ZeroRedundancyOptimizer: each rank keeps the state of half of the parameters."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    expected = models.train_alone(models.mlp(), rank.size, rank.device)
+    model = DistributedDataParallel(models.mlp().to(rank.device), device_ids=[rank.number])
+    steps = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
+    for step in range(models.STEPS):
+        steps.zero_grad()
+        models.square(model, models.batch(step, rank.number).to(rank.device)).backward()
+        steps.step()
+    assert len(steps.optim.state) < len(list(model.parameters()))
+    return difference(models.parameters(model), expected[-1])
+
+
+ranks, test_ranks = checks_of(globals(), 2)

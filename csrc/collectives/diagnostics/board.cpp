@@ -17,12 +17,13 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+constexpr char kSeparator = '\x1e';  // between a message and its record, in the store
 constexpr auto kLook = 50ms, kShortest = 100ms, kLongest = 10000ms;
-constexpr auto kPatience = 2s;  // with a store that does not answer
-constexpr auto kAsk = 200ms;    // between two looks for a request
-constexpr int kNamed = 8;       // ranks in a message
+constexpr auto kPatience = 2s;    // with a store that does not respond
+constexpr auto kAsk = 200ms;      // between two checks for a request
+constexpr size_t kDescribed = 8;  // ranks in a message
 
-// Publishes on a thread of its own: a store that does not answer holds up nobody else.
+// Publishes on a thread of its own, so that a store that does not respond blocks nothing else.
 struct Publisher {
   std::mutex mutex;
   std::vector<std::weak_ptr<Board>> boards;
@@ -74,7 +75,7 @@ std::chrono::milliseconds interval_for(std::chrono::milliseconds timeout) {
   return std::clamp<std::chrono::milliseconds>(timeout / 10, kShortest, kLongest);
 }
 
-// Of the clock that machines share.
+// Wall-clock time, which machines share.
 int64_t seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
@@ -85,13 +86,13 @@ Publisher& publisher() {
   return instance;
 }
 
-// What a function returns that asks a store, if it does within kPatience: on a thread, for the store may
-// never answer.
+// The result of a function that asks a store, if it returns within kPatience. It runs on a thread of its own,
+// because the store may never respond.
 template <typename Answer>
 std::optional<Answer> in_time(std::function<Answer()> function) {
   struct State {
     std::mutex mutex;
-    std::condition_variable came;
+    std::condition_variable answered;
     std::optional<Answer> answer;
   };
   const auto state = std::make_shared<State>();
@@ -99,17 +100,17 @@ std::optional<Answer> in_time(std::function<Answer()> function) {
     Answer answer = function();
     const std::lock_guard<std::mutex> lock(state->mutex);
     state->answer = std::move(answer);
-    state->came.notify_all();
+    state->answered.notify_all();
   }).detach();
   std::unique_lock<std::mutex> lock(state->mutex);
-  state->came.wait_for(lock, kPatience, [&] { return state->answer.has_value(); });
+  state->answered.wait_for(lock, kPatience, [&] { return state->answer.has_value(); });
   return state->answer;
 }
 
-// For what only the other ranks need: where the store is gone, most likely with its rank, they say what there
-// is to say.
+// Runs a function that tells other ranks something. Ignores a store that is gone: the rank that served it
+// exited, and the other ranks report that.
 template <typename Function>
-void if_there_is_a_store(Function function) noexcept {
+void ignoring_lost_store(Function function) noexcept {
   try {
     function();
   } catch (const std::exception&) {
@@ -121,6 +122,19 @@ void if_there_is_a_store(Function function) noexcept {
 Board::Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
              std::chrono::milliseconds timeout)
     : store_(store), rank_(rank), size_(size), interval_(interval_for(timeout)) {}
+
+template <typename Answer>
+Answer Board::ask(std::function<Answer(const Board&)> question, Answer (*without_store)(const char*)) {
+  const auto answer =
+      in_time<Answer>([self = shared_from_this(), question = std::move(question), without_store] {
+        try {
+          return question(*self);
+        } catch (const std::exception&) {
+          return without_store("; the store is gone: the process that served it has exited");
+        }
+      });
+  return answer.value_or(without_store("; the store does not respond: the process that serves it hangs"));
+}
 
 void Board::set_timeout(std::chrono::milliseconds timeout) { interval_ = interval_for(timeout); }
 
@@ -137,7 +151,7 @@ void Board::publish(bool at_once) {
   const auto now = Clock::now();
   if (!at_once && now - published_ < interval_.load()) return;
   published_ = now;
-  if_there_is_a_store([&] {
+  ignoring_lost_store([&] {
     store_->set(key(rank_),
                 std::to_string(number_.load()) + " " + std::to_string(seconds()) + " " + operation);
   });
@@ -145,7 +159,7 @@ void Board::publish(bool at_once) {
 
 std::string Board::describe(int rank, uint64_t number) const {
   const std::string name = "rank " + std::to_string(rank);
-  if (!store_->check({key(rank)})) return name + " has enqueued nothing";
+  if (!store_->check({key(rank)})) return name + " has not enqueued any operation";
   const std::vector<uint8_t> value = store_->get(key(rank));
   std::istringstream text(std::string(value.begin(), value.end()));
   uint64_t reached = 0;
@@ -156,51 +170,56 @@ std::string Board::describe(int rank, uint64_t number) const {
   const int64_t silence = seconds() - at;
   const bool is_silent = silence > 1 + std::chrono::ceil<std::chrono::seconds>(3 * interval_.load()).count();
   if (reached >= number && !is_silent) return {};
-  return name + (reached < number ? " did not arrive: its last is " : " is silent: its last is ") +
-         operation + " (operation " + std::to_string(reached) + ")" +
-         (is_silent ? ", heard from " + std::to_string(silence) + " s ago" : "");
+  return name + " last enqueued " + operation + " #" + std::to_string(reached) +
+         (is_silent ? " and has not been heard from for " + std::to_string(silence) + " s" : "");
 }
 
-std::string Board::read(uint64_t number, int peer) const {
-  std::string found;
-  int named = 0;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_ || (peer >= 0 && rank != peer)) continue;
-    const std::string line = describe(rank, number);
-    if (line.empty()) continue;
-    if (++named > kNamed) return found + " ...";
-    found += "; " + line;
-  }
-  return found;
+MissingRanks Board::missing_from_collective(uint64_t number, int peer) {
+  return ask<MissingRanks>(
+      [number, peer](const Board& self) {
+        MissingRanks found;
+        for (int rank = 0; rank < self.size_; ++rank) {
+          if (rank == self.rank_ || (peer >= 0 && rank != peer)) continue;
+          const std::string line = self.describe(rank, number);
+          if (line.empty()) continue;
+          found.ranks.push_back(rank);
+          if (found.ranks.size() <= kDescribed) found.details += "; " + line;
+        }
+        return found;
+      },
+      [](const char* why) { return MissingRanks{{}, why}; });
 }
 
-std::string Board::absent(uint64_t number, int peer) {
-  return ask([number, peer](const Board& self) { return self.read(number, peer); });
+void Board::arrive_at_barrier() noexcept {
+  ignoring_lost_store([&] { store_->set(barrier_key(rank_), std::to_string(++barriers_)); });
 }
 
-std::string Board::first(const std::string& failure) {
-  return ask([failure](const Board& self) {
-    const std::vector<uint8_t> own(failure.begin(), failure.end());
-    const std::vector<uint8_t> found = self.store_->compareSet("chip/failure", {}, own);
-    return found.empty() || found == own ? "" : "; before that " + std::string(found.begin(), found.end());
-  });
+MissingRanks Board::missing_from_barrier() {
+  return ask<MissingRanks>(
+      [barriers = barriers_.load()](const Board& self) {
+        MissingRanks found;
+        for (int rank = 0; rank < self.size_; ++rank) {
+          const std::string key = self.barrier_key(rank);
+          if (!self.store_->check({key}) || std::stoull(self.store_->get_to_str(key)) < barriers)
+            found.ranks.push_back(rank);
+        }
+        return found;
+      },
+      [](const char* why) { return MissingRanks{{}, why}; });
 }
 
-void Board::came() noexcept {
-  if_there_is_a_store([&] { store_->set(meeting_key(rank_), std::to_string(++meetings_)); });
-}
-
-std::string Board::missing() {
-  return ask([meetings = meetings_.load()](const Board& self) {
-    std::string names;
-    for (int rank = 0; rank < self.size_; ++rank) {
-      const std::string key = self.meeting_key(rank);
-      if (self.store_->check({key}) && std::stoull(self.store_->get_to_str(key)) >= meetings) continue;
-      names += (names.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    if (names.empty()) return names;
-    return "; these of " + std::to_string(self.size_) + " ranks did not come: " + names;
-  });
+PublishedFailure Board::first_failure(const PublishedFailure& own) {
+  return ask<PublishedFailure>(
+      [own](const Board& self) {
+        const std::string text = own.message + kSeparator + own.json;
+        const std::vector<uint8_t> value(text.begin(), text.end());
+        const std::vector<uint8_t> found = self.store_->compareSet("chip/failure", {}, value);
+        if (found.empty() || found == value) return PublishedFailure{};
+        const std::string first(found.begin(), found.end());
+        const size_t end = first.find(kSeparator);
+        return PublishedFailure{"; before that " + first.substr(0, end), first.substr(end + 1)};
+      },
+      [](const char* why) { return PublishedFailure{why, ""}; });
 }
 
 void Board::answer_requests() { publisher().add(shared_from_this()); }
@@ -209,7 +228,7 @@ void Board::answer() {
   const auto now = Clock::now();
   if (!recorder::writes() || has_answered_ || now - asked_ < kAsk) return;
   asked_ = now;
-  if_there_is_a_store([&] {
+  ignoring_lost_store([&] {
     if (!store_->check({"chip/record"})) return;
     has_answered_ = true;
     recorder::write();
@@ -218,7 +237,7 @@ void Board::answer() {
 }
 
 void Board::request_records() noexcept {
-  if_there_is_a_store([&] { store_->set("chip/record", ""); });
+  ignoring_lost_store([&] { store_->set("chip/record", ""); });
 }
 
 bool Board::has_all_records() noexcept {
@@ -227,19 +246,8 @@ bool Board::has_all_records() noexcept {
   try {
     return store_->check(keys);
   } catch (const std::exception&) {
-    return true;  // none will come any more
+    return true;
   }
-}
-
-std::string Board::ask(std::function<std::string(const Board&)> question) {
-  const auto answer = in_time<std::string>([self = shared_from_this(), question = std::move(question)] {
-    try {
-      return question(*self);
-    } catch (const std::exception&) {
-      return std::string("; the store does not answer: its rank has ended");
-    }
-  });
-  return answer.value_or("; the store does not answer: its rank hangs");
 }
 
 void write_records() noexcept {

@@ -2,7 +2,6 @@
 #include "collectives/diagnostics/flight_recorder.h"
 
 #include <c10/util/thread_name.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
@@ -11,12 +10,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "collectives/diagnostics/failure.h"
 #include "collectives/diagnostics/watchdog.h"
 #include "collectives/driver/work.h"
 #include "core/profiler.h"
@@ -25,7 +24,7 @@
 namespace isthmus::recorder {
 namespace {
 
-constexpr const char* kVersion = "2.10";  // of the form, as PyTorch numbers it
+constexpr const char* kVersion = "2.10";  // of PyTorch's format
 
 struct Tensors {
   std::vector<std::vector<int64_t>> sizes;
@@ -59,7 +58,7 @@ struct Recorder {
 };
 
 Recorder& recorder() {
-  static Recorder& instance = *new Recorder;  // written to by threads that outlive main()
+  static Recorder& instance = *new Recorder;  // threads that outlive main() write to it
   return instance;
 }
 
@@ -86,8 +85,8 @@ bool keeps_stacks() {
   return keeps;
 }
 
-// The Python frames of the caller, if they are kept. Named now: whoever writes the record, when a thread that
-// has the interpreter's lock may hang, could not.
+// The Python frames of the caller, if they are kept. Symbolized now: a thread that writes the record later
+// may be unable to get the interpreter's lock.
 std::vector<torch::unwind::Frame> stack_here() {
   if (!keeps_stacks()) return {};
   const auto gathered = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
@@ -118,7 +117,7 @@ Tensors describe(const std::vector<at::Tensor>& tensors) {
   return found;
 }
 
-// Null where the ring has gone on since.
+// Null if the ring has overwritten it.
 Entry* find(Recorder& known, std::optional<size_t> number) {
   if (!number) return nullptr;
   Entry& entry = known.entries[*number % capacity()];
@@ -141,7 +140,7 @@ std::vector<std::string> dtypes_of(const Tensors& tensors) {
   return names;
 }
 
-// Operations on several streams are not seen in their order.
+// Operations on several streams are not observed in order.
 void advance(int64_t& reached, const Entry& entry) {
   reached = std::max(reached, static_cast<int64_t>(entry.collective));
 }
@@ -206,7 +205,7 @@ c10::Dict<c10::IValue, c10::IValue> describe_progress(const Recorder& known) {
 
 }  // namespace
 
-void know(const Group& group) {
+void add_group(const Group& group) {
   if (capacity() == 0) return;
   const Group::Identity& identity = group.identity();
   const auto rank = static_cast<size_t>(identity.rank);
@@ -305,18 +304,7 @@ void write() noexcept {
     const std::string name = "rank_" + std::to_string(own_rank());
     const std::filesystem::path path(folder());
     if (std::filesystem::create_directories(path)) chmod(path.c_str(), 0750);
-    const std::string text = dump(true, false), beside = path / ("." + name + "." + std::to_string(getpid()));
-    const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-    TORCH_CHECK(file >= 0 && fchmod(file, 0640) == 0, "cannot write ", beside, ": ", std::strerror(errno));
-    size_t written = 0;
-    while (written < text.size()) {
-      const ssize_t part = ::write(file, text.data() + written, text.size() - written);
-      if (part < 0) break;
-      written += static_cast<size_t>(part);
-    }
-    close(file);
-    TORCH_CHECK(written == text.size(), "cannot write ", beside, ": ", std::strerror(errno));
-    std::filesystem::rename(beside, path / name);
+    write_file(path / name, dump(true, false));
     is_written = true;
   } catch (const std::exception& error) {
     LOG(ERROR) << "isthmus: the flight recorder was not written: " << error.what();

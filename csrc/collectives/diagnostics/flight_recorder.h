@@ -1,4 +1,4 @@
-// The flight recorder: the last operations of this process, in the form that PyTorch's fr_trace reads.
+// The flight recorder: the last operations of this process, in the format of PyTorch's fr_trace.
 #pragma once
 
 #include <chrono>
@@ -13,17 +13,17 @@ struct Description;
 
 namespace recorder {
 
-// Keeps ISTHMUS_FLIGHT_RECORDER operations, 2000 by default; 0 switches it off. The number that begin() gives
-// is nothing where it is off.
+// Records an operation. The recorder keeps ISTHMUS_FLIGHT_RECORDER operations, 2000 by default; 0 switches it
+// off, and begin() then returns nothing.
 std::optional<size_t> begin(Group& group, const Description& description, std::chrono::milliseconds timeout);
 void started(std::optional<size_t> number) noexcept;
 void completed(std::optional<size_t> number) noexcept;
 
-// A pickle of what PyTorch's recorder writes; only_active leaves out what has completed.
+// A pickle in the format of PyTorch's recorder; only_active leaves out completed operations.
 std::string dump(bool with_collectives, bool only_active);
 
-// Has the group in the dumps, also before its first operation.
-void know(const Group& group);
+// Adds the group to the dumps, even before its first operation.
+void add_group(const Group& group);
 
 // Whether ISTHMUS_FLIGHT_RECORDER_FOLDER is set.
 bool writes();

@@ -1,4 +1,4 @@
-// Times of DistributedDataParallel's iterations, for its log: events on the current stream of the chip.
+// Times of DistributedDataParallel's iterations, for its log, by events on the current stream of the chip.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -16,14 +16,14 @@ class ChipTimer final : public c10d::Timer {
  public:
   explicit ChipTimer(c10::Device device) : device_(device) {}
 
-  void record(Event moment) override {
-    Timer::record(moment);
-    at(moment).record(current_stream(device_.index()));
+  void record(Event point) override {
+    Timer::record(point);
+    at(point).record(current_stream(device_.index()));
   }
 
   std::optional<int64_t> measureDifference(Event start, Event end) override {
     c10::Event &first = at(start), &last = at(end);
-    // A moment that this iteration did not reach (no_sync) was never recorded, or before the other.
+    // A point that this iteration did not reach (no_sync) was never recorded, or recorded before the other.
     if (!first.was_marked_for_recording() || !last.was_marked_for_recording()) return std::nullopt;
     first.synchronize();
     last.synchronize();
@@ -33,7 +33,7 @@ class ChipTimer final : public c10d::Timer {
   }
 
  private:
-  c10::Event& at(Event moment) { return events_[static_cast<size_t>(moment)]; }
+  c10::Event& at(Event point) { return events_[static_cast<size_t>(point)]; }
 
   static c10::Event timed() { return c10::Event(kChip, c10::EventFlag::BACKEND_DEFAULT); }
 

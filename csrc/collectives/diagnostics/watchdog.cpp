@@ -1,7 +1,6 @@
 #include "collectives/diagnostics/watchdog.h"
 
 #include <algorithm>
-#include <cctype>
 #include <condition_variable>
 #include <iterator>
 #include <mutex>
@@ -27,17 +26,17 @@ class Watchdog {
     if (works_.size() > 1) return;
     if (!is_running_) std::thread([this] { run(); }).detach();
     is_running_ = true;
-    came_.notify_one();
+    added_.notify_one();
   }
 
   void look() {
     const std::lock_guard<std::mutex> looking(looking_);
     const Works works = outstanding();
     Works ended = which_ended(works);
-    // One that was asked first may have failed since, and the others after it.
+    // A work that was polled early may have failed after that, and others with it.
     if (std::any_of(ended.begin(), ended.end(), has_failed)) ended = which_ended(works);
     report_failures(ended);
-    for (const auto& work : works) report_lateness(*work);
+    for (const auto& work : works) report_timeout(*work);
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_known = [&](const auto& work) {
       return std::find(ended.begin(), ended.end(), work) != ended.end();
@@ -54,7 +53,7 @@ class Watchdog {
     for (;;) {
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        came_.wait(lock, [this] { return !works_.empty(); });
+        added_.wait(lock, [this] { return !works_.empty(); });
       }
       std::this_thread::sleep_for(kLook);
       look();
@@ -75,8 +74,8 @@ class Watchdog {
 
   static bool has_failed(const c10::intrusive_ptr<DriverWork>& work) { return work->exception() != nullptr; }
 
-  // The driver's failure is one of a communicator: all that ended since it was last asked have it, the ones
-  // before and after the operation that failed too.
+  // A failure is one of a communicator: all works that ended since the last check share it, also those before
+  // and after the operation that failed.
   static void report_failures(const Works& ended) {
     for (const auto& work : ended) {
       Group& group = work->group();
@@ -86,39 +85,40 @@ class Watchdog {
       std::copy_if(ended.begin(), ended.end(), std::back_inserter(alike), [&](const auto& other) {
         return has_failed(other) && &other->group() == &group && error_of(*other) == error;
       });
-      group.report(blamed(alike, error), error);
+      group.fail(failure_of(alike, work->driver_failure(), error));
     }
   }
 
-  static bool names_an_operation(const std::string& error) {
-    static const std::string word = " operation ";
-    const size_t at = error.find(word);
-    return at != std::string::npos && std::isdigit(static_cast<unsigned char>(error[at + word.size()])) != 0;
-  }
-
-  // The operation whose number the driver names, or all that it may have been.
-  static std::string blamed(const Works& alike, const std::string& error) {
-    for (const auto& work : alike) {
-      const uint64_t number = work->description().in_driver;
-      const std::string name = "operation " + std::to_string(number) + " ";
-      if (number != 0 && error.find(name) != std::string::npos) return work->description().text();
+  // Of the operation whose number the driver gives, or of all that may have failed.
+  static Failure failure_of(const Works& alike, const CommunicatorFailure& cause, const std::string& error) {
+    const auto is_failed = [&](const auto& work) {
+      return cause.operation != 0 && work->description().in_driver == cause.operation;
+    };
+    const auto found = std::find_if(alike.begin(), alike.end(), is_failed);
+    if (found != alike.end() || alike.size() == 1) {
+      const Description& description = (found != alike.end() ? *found : alike.front())->description();
+      Failure failure = watchdog::failure(description.text(), cause, error);
+      failure.number = description.collective;
+      return failure;
     }
     const auto is_numbered = [](const auto& work) { return work->description().in_driver != 0; };
-    if (names_an_operation(error) && std::all_of(alike.begin(), alike.end(), is_numbered))
-      return "communication";  // in an operation of another rank
-    const std::string first = alike.front()->description().text();
-    if (alike.size() == 1) return first;
-    return "one of " + std::to_string(alike.size()) + " operations, " + first + " to " +
-           alike.back()->description().text() + ",";
+    if (cause.operation != 0 && std::all_of(alike.begin(), alike.end(), is_numbered))
+      return watchdog::failure("communication", cause, error);  // in an operation of another rank
+    return watchdog::failure("one of " + std::to_string(alike.size()) + " operations, " +
+                                 alike.front()->description().text() + " to " +
+                                 alike.back()->description().text() + ",",
+                             cause, error);
   }
 
-  static void report_lateness(DriverWork& work) {
+  static void report_timeout(DriverWork& work) {
     Group& group = work.group();
     if (work.poll() || work.age() <= work.timeout() || !group.failure().empty()) return;
     const Description& description = work.description();
     group.board().publish(true);
-    group.report(description.text(), "timed out after " + std::to_string(work.timeout().count()) + " ms" +
-                                         group.board().absent(description.collective, description.peer));
+    const MissingRanks missing =
+        group.board().missing_from_collective(description.collective, description.peer);
+    group.fail({Failure::Kind::kTimeout, description.text(), timeout_text(work.timeout(), missing),
+                description.collective, missing.ranks});
   }
 
   static std::string error_of(const DriverWork& work) {
@@ -133,7 +133,7 @@ class Watchdog {
 
   std::mutex looking_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable came_;
+  std::condition_variable added_;
   Works works_;
   bool is_running_ = false;
 };
@@ -150,5 +150,16 @@ void watch(c10::intrusive_ptr<DriverWork> work) { watchdog().watch(std::move(wor
 void look() { watchdog().look(); }
 
 void poll() { watchdog().poll(); }
+
+Failure failure(std::string operation, const CommunicatorFailure& cause, const std::string& error) {
+  const auto kind = cause.status == ISTHMUS_TIMEOUT            ? Failure::Kind::kTimeout
+                    : cause.status == ISTHMUS_PEER_LOST        ? Failure::Kind::kPeerLost
+                    : cause.status == ISTHMUS_ABORTED          ? Failure::Kind::kAborted
+                    : cause.status == ISTHMUS_INVALID_ARGUMENT ? Failure::Kind::kMismatch
+                                                               : Failure::Kind::kError;
+  std::vector<int> ranks;
+  if (cause.rank >= 0) ranks.push_back(cause.rank);
+  return {kind, std::move(operation), "failed: " + error, 0, ranks, cause.process};
+}
 
 }  // namespace isthmus::watchdog

@@ -1,23 +1,31 @@
-// One thread of the process looks at what has been enqueued: it ends operations that have failed or that take
-// longer than their timeout, and says which ranks are missing.
+// A thread of the process that watches over enqueued operations: it ends those that have failed or exceed
+// their timeout, and reports which ranks are missing.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <string>
+
+#include "collectives/diagnostics/failure.h"
+
 namespace isthmus {
 
 class DriverWork;
+struct CommunicatorFailure;
 
 namespace watchdog {
 
-// Until it has ended.
+// Watches over the work until it has ended.
 void watch(c10::intrusive_ptr<DriverWork> work);
 
-// Looks now: what the flight recorder says of the works is up to date then. Reports what has failed.
+// Checks all works now, and reports those that have failed.
 void look();
 
-// The same, and reports nothing.
+// Updates the state of all works in the flight recorder, and reports nothing.
 void poll();
+
+// The failure of an operation that the driver reports.
+Failure failure(std::string operation, const CommunicatorFailure& cause, const std::string& error);
 
 }  // namespace watchdog
 }  // namespace isthmus

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLook = 20ms, kFirstLook = 1ms;  // between two looks at the store
+constexpr auto kLook = 20ms, kFirstLook = 1ms;  // between two checks of the store
 
 // Streams that wait for work of communicators, until the host has seen them idle.
 struct Waiting {
@@ -30,7 +30,7 @@ Waiting& waiting() {
   return instance;
 }
 
-// Of the communicators that the stream has waited for, which it forgets.
+// The failure of a communicator that the stream has waited for. Forgets what the stream waited for.
 std::string failure_on(c10::Stream stream) {
   Waiting& known = waiting();
   std::vector<std::shared_ptr<Communicator>> found;
@@ -48,7 +48,7 @@ std::string failure_on(c10::Stream stream) {
   }
   for (const auto& communicator : found) {
     if (communicator->failure().empty()) continue;
-    watchdog::look();  // which finds out more than the driver says
+    watchdog::look();  // reports more than the driver's message
     return communicator->failure();
   }
   return {};
@@ -60,7 +60,7 @@ void stream_was_awaited(c10::Stream stream) {
   TORCH_CHECK_WITH(DistBackendError, message.empty(), message);
 }
 
-// What a rank leaves in the store: the id or that all can begin, or why they cannot.
+// The first byte of a rank's note in the store: the id or the start signal follows, or why there is none.
 enum class Note : uint8_t { kGo = 'g', kUnsupported = 'u', kError = 'e' };
 
 void leave(c10d::Store& store, const std::string& key, Note note, const void* bytes, size_t count) {
@@ -70,8 +70,8 @@ void leave(c10d::Store& store, const std::string& key, Note note, const void* by
   store.set(key, value);
 }
 
-// comm_create() or comm_split() on a thread of its own: it may wait for a rank that cannot come, and nobody
-// can end that.
+// comm_create() or comm_split() on a thread of its own: it may wait for a rank indefinitely, and cannot be
+// interrupted.
 struct Attempt {
   using Make = std::function<isthmus_status(const isthmus_comm_options&, isthmus_comm*)>;
 
@@ -107,10 +107,10 @@ struct Attempt {
   }
 };
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(c10d::Store& store, const std::string& key, const Communicator::Place& place,
-          std::chrono::milliseconds timeout)
+  Rendezvous(c10d::Store& store, const std::string& key, const Communicator::Place& place,
+             std::chrono::milliseconds timeout)
       : store_(store), key_(key), place_(place), timeout_(timeout), end_(Clock::now() + timeout) {}
 
   // False if the driver cannot connect the ranks.
@@ -121,7 +121,7 @@ class Meeting {
       leave(store_, key_ + "id", Note::kGo, id->bytes, sizeof(id->bytes));
       return true;
     }
-    const std::vector<uint8_t> value = await("id", [this] { fail_late({0}); });
+    const std::vector<uint8_t> value = await("id", [this] { fail_without({0}); });
     if (!accept(value)) return false;
     TORCH_CHECK(value.size() == sizeof(id->bytes) + 1, "the store's id of ", place_.name, " has ",
                 value.size(), " bytes; all ranks must run the same version of Isthmus.");
@@ -129,15 +129,15 @@ class Meeting {
     return true;
   }
 
-  // Whether all ranks can join. One that cannot says so at once, and the others do not wait for the rest.
+  // Whether all ranks can join. A rank that cannot says so at once, so that no rank waits for the others.
   bool agree(const isthmus_unique_id& id) {
     store_.set(key_ + "rank" + std::to_string(place_.rank), "");
-    if (!ISTHMUS_HAS(driver(), comm_reachable)) return true;  // comm_create() tells
+    if (!ISTHMUS_HAS(driver(), comm_reachable)) return true;  // comm_create() will fail instead
     use_device(place_.device);
     const isthmus_status status = driver().comm_reachable(&id);
     if (status != ISTHMUS_OK) return give_up(status, driver().last_error(), "start");
     if (store_.add(key_ + "ready", 1) == place_.size) leave(store_, key_ + "start", Note::kGo, nullptr, 0);
-    return accept(await("start", [this] { fail_late(); }));
+    return accept(await("start", [this] { fail_without_others(); }));
   }
 
   isthmus_comm create(const isthmus_unique_id& id) {
@@ -152,7 +152,7 @@ class Meeting {
           attempt->is_abandoned = true;
           return nullptr;
         }
-        if (Clock::now() >= end_) fail_late();
+        if (Clock::now() >= end_) fail_without_others();
       } catch (...) {
         attempt->is_abandoned = true;
         throw;
@@ -163,9 +163,10 @@ class Meeting {
   }
 
   const std::string& refusal() const { return refusal_; }
+  const std::optional<Failure>& failure() const { return failure_; }
 
  private:
-  // Tells the others, and returns false or throws.
+  // Tells the other ranks why this one cannot join. Returns false or throws.
   bool give_up(isthmus_status status, const std::string& message, const char* where) {
     const Note note = status == ISTHMUS_UNSUPPORTED ? Note::kUnsupported : Note::kError;
     leave(store_, key_ + where, note, message.data(), message.size());
@@ -177,35 +178,33 @@ class Meeting {
   bool accept(const std::vector<uint8_t>& value) {
     const std::string text(value.begin() + 1, value.end());
     const auto note = static_cast<Note>(value.at(0));
-    TORCH_CHECK(note != Note::kError, place_.name, ": another rank could not join: ", text);
+    TORCH_CHECK(note != Note::kError, place_.name, ": another rank cannot join: ", text);
     if (note == Note::kUnsupported) refusal_ = text;
     return note == Note::kGo;
   }
 
-  // What a rank leaves under the key.
-  template <typename FailLate>
-  std::vector<uint8_t> await(const std::string& key, FailLate fail_late) {
+  // Waits for the note of a rank under the key.
+  template <typename TimeOut>
+  std::vector<uint8_t> await(const std::string& key, TimeOut time_out) {
     for (auto pause = kFirstLook; !store_.check({key_ + key}); pause = std::min(2 * pause, kLook)) {
-      if (Clock::now() >= end_) fail_late();
+      if (Clock::now() >= end_) time_out();
       std::this_thread::sleep_for(pause);
     }
     return store_.get(key_ + key);
   }
 
-  [[noreturn]] void fail_late() {
+  [[noreturn]] void fail_without_others() {
     std::vector<int> late;
     for (int rank = 0; rank < place_.size; ++rank)
       if (!store_.check({key_ + "rank" + std::to_string(rank)})) late.push_back(rank);
-    fail_late(late);
+    fail_without(late);
   }
 
-  [[noreturn]] void fail_late(const std::vector<int>& late) {
-    std::string names;
-    for (const int rank : late) names += (names.empty() ? "" : ", ") + std::to_string(rank);
-    TORCH_CHECK_WITH(DistBackendError, false, place_.name, ": rank ", place_.rank, " waited ",
-                     timeout_.count(), " ms for the others at the first operation on chip; these of ",
-                     place_.size, " ranks did not come: ", names,
-                     "; see what they do, or raise the timeout of the group.");
+  [[noreturn]] void fail_without(const std::vector<int>& late) {
+    const std::string what =
+        timeout_text(timeout_, {late, {}}) + "; see what they do, or raise the timeout of the group";
+    failure_ = Failure{Failure::Kind::kTimeout, "the first operation on chip", what, 0, late};
+    TORCH_CHECK_WITH(DistBackendError, false, place_.name, ": ", what);
   }
 
   c10d::Store& store_;
@@ -214,6 +213,7 @@ class Meeting {
   const std::chrono::milliseconds timeout_;
   const Clock::time_point end_;
   std::string refusal_;
+  std::optional<Failure> failure_;
 };
 
 }  // namespace
@@ -231,6 +231,17 @@ std::string Communicator::failure() const {
   if (!message_.empty()) return message_;
   const isthmus_driver& table = *driver_table();
   return table.comm_error(handle_) == ISTHMUS_OK ? std::string() : table.last_error();
+}
+
+CommunicatorFailure Communicator::driver_failure() const {
+  const isthmus_driver& table = *driver_table();
+  CommunicatorFailure found;
+  found.status = table.comm_error(handle_);
+  isthmus_comm_failure details{sizeof(details), -1, 0, 0};
+  if (found.status == ISTHMUS_OK || !ISTHMUS_HAS(table, comm_failure) ||
+      table.comm_failure(handle_, &details) != ISTHMUS_OK)
+    return found;
+  return {found.status, details.rank, details.process, details.operation};
 }
 
 void Communicator::fail(const std::string& message) noexcept {
@@ -254,12 +265,18 @@ void Communicator::note_waiting(const std::shared_ptr<Communicator>& communicato
 
 std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key,
                                       const Communicator::Place& place, std::chrono::milliseconds timeout,
-                                      std::string* refusal) {
-  Meeting meeting(store, key, place, timeout);
+                                      std::string* refusal, std::optional<Failure>* failure) {
+  Rendezvous rendezvous(store, key, place, timeout);
   isthmus_unique_id id{};
-  const isthmus_comm handle = meeting.id(&id) && meeting.agree(id) ? meeting.create(id) : nullptr;
+  isthmus_comm handle = nullptr;
+  try {
+    if (rendezvous.id(&id) && rendezvous.agree(id)) handle = rendezvous.create(id);
+  } catch (const c10::Error&) {
+    *failure = rendezvous.failure();
+    throw;
+  }
   if (handle != nullptr) return std::make_shared<Communicator>(handle, place);
-  *refusal = meeting.refusal();
+  *refusal = rendezvous.refusal();
   return nullptr;
 }
 
@@ -272,9 +289,8 @@ std::shared_ptr<Communicator> split(const Communicator& parent, int color, int k
   std::unique_lock<std::mutex> lock(attempt->mutex);
   if (!attempt->ended.wait_for(lock, timeout, [&] { return attempt->is_done; })) {
     attempt->is_abandoned = true;
-    TORCH_CHECK_WITH(DistBackendError, false, parent.place().name, ": rank ", parent.place().rank, " waited ",
-                     timeout.count(), " ms for the others to split the group; all of its ",
-                     parent.place().size, " ranks must call split_group().");
+    TORCH_CHECK_WITH(DistBackendError, false, parent.place().name, ": split_group() timed out after ",
+                     duration_text(timeout), "; all ", parent.place().size, " ranks must call it.");
   }
   TORCH_CHECK_WITH(DistBackendError, attempt->status == ISTHMUS_OK, parent.place().name,
                    ": the driver cannot split it: ", attempt->message);

@@ -1,4 +1,4 @@
-// One rank of a communicator of the driver, and how ranks find each other.
+// One rank of a communicator of the driver, and how ranks connect through the store.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -7,12 +7,22 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "collectives/diagnostics/failure.h"
 #include "core/runtime.h"
 
 namespace isthmus {
+
+// Why work of a communicator failed, as far as the driver tells.
+struct CommunicatorFailure {
+  isthmus_status status = ISTHMUS_OK;
+  int rank = -1;           // of the communicator, that is lost; -1 if unknown
+  int64_t process = 0;     // of that rank; 0 if unknown
+  uint64_t operation = 0;  // number of the collective that failed, from 1; 0 if unknown
+};
 
 class Communicator {
  public:
@@ -29,20 +39,20 @@ class Communicator {
 
   isthmus_comm handle() const { return handle_; }
   const Place& place() const { return place_; }
-  // The number that the driver gives to the collective which is enqueued next; 0 once it was not given
-  // collectives one by one.
+  // The driver's number of the collective that is enqueued next; 0 once collectives were enqueued in groups.
   uint64_t next_collective(bool is_one) {
     if (!is_one) is_counted_ = false;
     return is_counted_ ? ++collectives_ : 0;
   }
 
-  // How outstanding work failed, or what fail() was given; empty if nothing did.
+  // The message with which outstanding work failed, or that of fail(); empty if nothing failed.
   std::string failure() const;
-  // Ends outstanding work, here and on the peers; the first message stays.
+  CommunicatorFailure driver_failure() const;
+  // Ends outstanding work, here and on the peers; the first message is kept.
   void fail(const std::string& message) noexcept;
 
-  // Says that the stream waits for work of the communicator: a failure of that work is one of the stream, and
-  // is raised where the host waits for it.
+  // Notes that the stream waits for work of the communicator. If that work fails, the host gets the error
+  // when it synchronizes with the stream.
   static void note_waiting(const std::shared_ptr<Communicator>& communicator, c10::Stream stream);
 
  private:
@@ -54,15 +64,15 @@ class Communicator {
   std::string message_;  // guarded by mutex_
 };
 
-// Meets the other ranks through the store, under keys that begin with key. Null if the driver cannot connect
-// these ranks, with its reason in *refusal: then all ranks get null. Throws after the timeout, naming who did
-// not come.
+// Connects to the other ranks through the store, under keys that begin with key. Null if the driver cannot
+// connect these ranks, with its reason in *refusal: then all ranks get null. Throws after the timeout, with
+// the missing ranks in *failure.
 std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key,
                                       const Communicator::Place& place, std::chrono::milliseconds timeout,
-                                      std::string* refusal);
+                                      std::string* refusal, std::optional<Failure>* failure);
 
-// Ranks of one color become a communicator of their own, in the order of their keys; null for a color below
-// 0. All ranks of parent call it. Throws after the timeout, and where the driver cannot.
+// Splits a communicator: ranks of one color form a new one, in the order of their keys. Null for a color
+// below 0. All ranks of parent call it. Throws after the timeout, and if the driver cannot split.
 std::shared_ptr<Communicator> split(const Communicator& parent, int color, int key,
                                     const Communicator::Place& place, std::chrono::milliseconds timeout);
 

@@ -13,7 +13,7 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
 }
 
-// Operations between these start together; one that was not enqueued leaves the others without their peers.
+// The driver's group_start() and group_end(): operations in between start together.
 class DriverGroup {
  public:
   explicit DriverGroup(bool is_needed) : is_open_(is_needed) {
@@ -155,9 +155,12 @@ void Launch::enqueue(std::vector<Launch>& launches, Group& group,
   } catch (const c10::Error& error) {
     const std::string found = communicators[0]->failure();
     if (!found.empty()) watchdog::look();  // most likely an earlier operation has failed
-    // What a group has started would wait for what it has not.
-    if (group.failure().empty() && (!found.empty() || is_group))
-      group.report(launches[0].description_.name, found.empty() ? error.what_without_backtrace() : found);
+    // Operations of a group that were enqueued would wait for those that were not.
+    if (group.failure().empty() && (!found.empty() || is_group)) {
+      const CommunicatorFailure cause = communicators[0]->driver_failure();
+      group.fail(watchdog::failure(launches[0].description_.name, cause,
+                                   found.empty() ? error.what_without_backtrace() : found));
+    }
     if (!found.empty()) group.require_alive();
     throw;
   }
@@ -169,9 +172,9 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   const c10::Stream from = current_stream(stream.device_index());
   use_device(stream.device_index());
   if (stream != from) {
-    Moment now;
+    Event now;
     now.record(from);
-    now.hold_up(stream);
+    now.block(stream);
   }
   work.begin().record(stream);
   const isthmus_stream handle = stream_handle(stream);

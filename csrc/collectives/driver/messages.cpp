@@ -62,10 +62,10 @@ bool are_equal(const Parts& parts) {
 
 }  // namespace
 
-DriverCollectives::WorkPtr DriverCollectives::all_to_all(const at::Tensor& output, const at::Tensor& input,
-                                                         const std::vector<int64_t>& output_splits,
-                                                         const std::vector<int64_t>& input_splits,
-                                                         const c10d::AllToAllOptions& given) {
+Transport::WorkPtr DriverTransport::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
+                                                      const std::vector<int64_t>& output_splits,
+                                                      const std::vector<int64_t>& input_splits,
+                                                      const c10d::AllToAllOptions& given) {
   Launch launch(OpType::ALLTOALL_BASE, "all_to_all_single", "all_to_all_single");
   check_same_dtype(output, input, "all_to_all_single");
   const Parts taken = split(output, output_splits, size(), "output");
@@ -96,8 +96,8 @@ DriverCollectives::WorkPtr DriverCollectives::all_to_all(const at::Tensor& outpu
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::all_to_all(const Tensors& outputs, const Tensors& inputs,
-                                                         const c10d::AllToAllOptions& given) {
+Transport::WorkPtr DriverTransport::all_to_all(const Tensors& outputs, const Tensors& inputs,
+                                               const c10d::AllToAllOptions& given) {
   Launch launch(OpType::ALLTOALL, "all_to_all", "all_to_all");
   TORCH_CHECK_VALUE(!inputs.empty(), "all_to_all takes a list of ", size(),
                     " tensors, one for each rank, not of 0.");
@@ -116,7 +116,7 @@ DriverCollectives::WorkPtr DriverCollectives::all_to_all(const Tensors& outputs,
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-Launch DriverCollectives::message(OpType type, const at::Tensor& tensor, int peer) const {
+Launch DriverTransport::message(OpType type, const at::Tensor& tensor, int peer) const {
   const bool sends = type == OpType::SEND;
   const std::string ranks = std::to_string(rank()) + (sends ? "->" : "<-") + std::to_string(peer);
   Launch launch(type, sends ? "send" : "recv", (sends ? "send " : "recv ") + ranks);
@@ -132,23 +132,28 @@ Launch DriverCollectives::message(OpType type, const at::Tensor& tensor, int pee
   return launch;
 }
 
-DriverCollectives::WorkPtr DriverCollectives::send(const at::Tensor& tensor, int peer) {
+Transport::WorkPtr DriverTransport::send(const at::Tensor& tensor, int peer, int) {
   return launch_message(message(OpType::SEND, tensor, peer));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::receive(const at::Tensor& tensor, int peer) {
+Transport::WorkPtr DriverTransport::receive(const at::Tensor& tensor, int peer, int) {
   return launch_message(message(OpType::RECV, tensor, peer));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::launch_held(OpType type, const at::Tensor& tensor, int peer) {
+Transport::WorkPtr DriverTransport::receive_from_any(const at::Tensor& tensor, int tag) {
+  TORCH_CHECK_NOT_IMPLEMENTED(size() == 2, "recv: a chip cannot receive from any rank; pass src.");
+  return receive(tensor, 1 - rank(), tag);
+}
+
+Transport::WorkPtr DriverTransport::launch_deferred(OpType type, const at::Tensor& tensor, int peer) {
   auto communicator = group_->with(tensor.device().index(), peer);
   if (communicator == nullptr) return nullptr;
   return launch_alone(message(type, tensor, peer), std::move(communicator));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::barrier(c10::DeviceIndex device,
-                                                      const c10d::BarrierOptions& given) {
+Transport::WorkPtr DriverTransport::barrier(const c10d::BarrierOptions& given) {
   Launch launch(OpType::BARRIER, "barrier", "all_reduce_barrier");
+  const c10::DeviceIndex device = group_->connected_device().value();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor token =
       launch.write(at::empty({1}, at::TensorOptions().dtype(at::kByte).device(c10::Device(kChip, device))));
@@ -162,9 +167,9 @@ DriverCollectives::WorkPtr DriverCollectives::barrier(c10::DeviceIndex device,
   return this->launch(std::move(launch), chosen);
 }
 
-void DriverCollectives::start_coalescing() { block_ = std::make_unique<Block>(); }
+void DriverTransport::start_coalescing() { block_ = std::make_unique<Block>(); }
 
-DriverCollectives::WorkPtr DriverCollectives::end_coalescing(std::vector<Launch>* left) {
+Transport::WorkPtr DriverTransport::end_coalescing(std::vector<Launch>* left) {
   const std::unique_ptr<Block> block = std::move(block_);
   if (block == nullptr || block->launches.empty()) return nullptr;
   std::vector<Launch>& launches = block->launches;
@@ -184,24 +189,24 @@ DriverCollectives::WorkPtr DriverCollectives::end_coalescing(std::vector<Launch>
   }
   (has_collective ? description.collective : description.message) =
       has_collective ? group_->next_collective() : group_->next_message();
-  const auto lane = has_collective ? Group::Lane::kCollective : Group::Lane::kBatch;
+  const auto use = has_collective ? Group::StreamUse::kCollective : Group::StreamUse::kBatch;
   const c10::DeviceIndex device = launches[0].device();
   const bool runs_here = has_collective && !block->options.is_async;
-  const c10::Stream stream = runs_here ? current_stream(device) : group_->stream(device, lane);
+  const c10::Stream stream = runs_here ? current_stream(device) : group_->stream(device, use);
   Launch::run(launches, *block->work, *group_, communicators, stream, block->options, std::move(description));
   return block->work;
 }
 
 // Ranks meet in an order that all have in common, so that none waits for one that waits for another.
-std::vector<std::shared_ptr<Communicator>> DriverCollectives::connect(std::vector<Launch>* launches,
-                                                                      std::vector<Launch>* left) {
+std::vector<std::shared_ptr<Communicator>> DriverTransport::connect(std::vector<Launch>* launches,
+                                                                    std::vector<Launch>* left) {
   std::set<std::tuple<int, int, c10::DeviceIndex, int>> pairs;
   for (const Launch& launch : *launches) {
     const int peer = launch.peer();
     if (peer >= 0) pairs.emplace(std::min(peer, rank()), std::max(peer, rank()), launch.device(), peer);
   }
   for (const auto& [low, high, device, peer] : pairs) {
-    group_->held_messages().await({device, peer});
+    group_->deferred_messages().await({device, peer});
     group_->with(device, peer);
   }
   std::vector<Launch> connected;
@@ -216,11 +221,11 @@ std::vector<std::shared_ptr<Communicator>> DriverCollectives::connect(std::vecto
   return communicators;
 }
 
-Launch::Options DriverCollectives::options(std::chrono::milliseconds timeout, bool is_async) const {
+Launch::Options DriverTransport::options(std::chrono::milliseconds timeout, bool is_async) const {
   return {timeout == c10d::kUnsetTimeout ? group_->timeout() : timeout, is_async, false};
 }
 
-DriverCollectives::WorkPtr DriverCollectives::hold(Launch&& launch, const Launch::Options& options) {
+Transport::WorkPtr DriverTransport::hold(Launch&& launch, const Launch::Options& options) {
   if (block_->launches.empty()) {
     block_->options = options;
     block_->work = c10::make_intrusive<DriverWork>(group_, OpType::COALESCED);
@@ -233,12 +238,12 @@ DriverCollectives::WorkPtr DriverCollectives::hold(Launch&& launch, const Launch
   return block_->work;
 }
 
-DriverCollectives::WorkPtr DriverCollectives::launch(Launch&& launch, const Launch::Options& options) {
+Transport::WorkPtr DriverTransport::launch(Launch&& launch, const Launch::Options& options) {
   if (is_coalescing()) return hold(std::move(launch), options);
   const auto work = c10::make_intrusive<DriverWork>(group_, launch.type());
   const c10::DeviceIndex device = launch.device();
   const c10::Stream stream =
-      options.is_async ? group_->stream(device, Group::Lane::kCollective) : current_stream(device);
+      options.is_async ? group_->stream(device, Group::StreamUse::kCollective) : current_stream(device);
   Description description = std::move(launch.description());
   description.collective = group_->next_collective();
   std::vector<Launch> launches;
@@ -247,17 +252,17 @@ DriverCollectives::WorkPtr DriverCollectives::launch(Launch&& launch, const Laun
   return work;
 }
 
-DriverCollectives::WorkPtr DriverCollectives::launch_message(Launch&& launch) {
+Transport::WorkPtr DriverTransport::launch_message(Launch&& launch) {
   if (is_coalescing()) return hold(std::move(launch), options(c10d::kUnsetTimeout, true));
   auto communicator = group_->with(launch.device(), launch.peer());
   return launch_alone(std::move(launch), std::move(communicator));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::launch_alone(Launch&& launch,
-                                                           std::shared_ptr<Communicator> communicator) {
+Transport::WorkPtr DriverTransport::launch_alone(Launch&& launch,
+                                                 std::shared_ptr<Communicator> communicator) {
   const auto work = c10::make_intrusive<DriverWork>(group_, launch.type());
-  const auto lane = launch.type() == OpType::SEND ? Group::Lane::kSend : Group::Lane::kReceive;
-  const c10::Stream stream = group_->stream(launch.device(), lane, launch.peer());
+  const auto use = launch.type() == OpType::SEND ? Group::StreamUse::kSend : Group::StreamUse::kReceive;
+  const c10::Stream stream = group_->stream(launch.device(), use, launch.peer());
   Description description = std::move(launch.description());
   description.message = group_->next_message();
   std::vector<Launch> launches;

@@ -3,35 +3,46 @@
 #include <utility>
 
 #include "collectives/driver/checks.h"
+#include "options/read.h"
 
 namespace isthmus {
 
 using c10d::OpType;
 using namespace collective_checks;
 
-bool DriverCollectives::serves(const at::Tensor& tensor) {
-  if (!tensor.is_privateuseone() || !Group::driver_serves()) return false;
+bool DriverTransport::is_available() {
+  static const bool is_wanted = options::read(options::kCollectives) == "driver";
+  const isthmus_driver* table = driver_table();
+  return is_wanted && table != nullptr && ISTHMUS_HAS(*table, comm_unique_id);
+}
+
+bool DriverTransport::serves(const at::Tensor& tensor) {
+  if (!tensor.is_privateuseone() || !is_available()) return false;
   group_->require_alive();
   return group_->all(tensor.device().index()) != nullptr;
 }
 
-bool DriverCollectives::serves(const at::Tensor& tensor, int peer) {
-  if (!tensor.is_privateuseone() || !Group::driver_serves()) return false;
+bool DriverTransport::serves(const at::Tensor& tensor, int peer) {
+  if (!tensor.is_privateuseone() || !is_available()) return false;
   group_->require_alive();
-  // In a block of more than two ranks the pairs meet at its end, in an order that all have in common.
+  // In a block of more than two ranks the pairs connect at its end, in an order common to all ranks.
   if (is_coalescing() && size() > 2) return true;
   return group_->with(tensor.device().index(), peer) != nullptr;
 }
 
-bool DriverCollectives::waits_for(const at::Tensor& tensor, int peer) {
-  if (!tensor.is_privateuseone() || !Group::driver_serves() || is_coalescing()) return false;
-  group_->require_alive();
-  const c10::DeviceIndex device = tensor.device().index();
-  return group_->held_messages().has({device, peer}) || group_->is_to_meet(device, peer);
+bool DriverTransport::serves_barrier() const {
+  if (is_available()) group_->require_alive();
+  return group_->connected_device().has_value();
 }
 
-DriverCollectives::WorkPtr DriverCollectives::broadcast(const at::Tensor& tensor,
-                                                        const c10d::BroadcastOptions& given) {
+bool DriverTransport::would_block(const at::Tensor& tensor, int peer) {
+  if (!tensor.is_privateuseone() || !is_available() || is_coalescing()) return false;
+  group_->require_alive();
+  const c10::DeviceIndex device = tensor.device().index();
+  return group_->deferred_messages().has({device, peer}) || group_->must_connect(device, peer);
+}
+
+Transport::WorkPtr DriverTransport::broadcast(const at::Tensor& tensor, const c10d::BroadcastOptions& given) {
   Launch launch(OpType::BROADCAST, "broadcast", "broadcast");
   const at::Tensor plain = launch.update(tensor);
   launch.enqueue(
@@ -43,9 +54,8 @@ DriverCollectives::WorkPtr DriverCollectives::broadcast(const at::Tensor& tensor
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::all_reduce(const Tensors& tensors,
-                                                         const c10d::AllreduceOptions& given,
-                                                         bool is_coalesced) {
+Transport::WorkPtr DriverTransport::all_reduce(const Tensors& tensors, const c10d::AllreduceOptions& given,
+                                               bool is_coalesced) {
   Launch launch(is_coalesced ? OpType::ALLREDUCE_COALESCED : OpType::ALLREDUCE,
                 is_coalesced ? "all_reduce_coalesced" : "all_reduce",
                 is_coalesced ? "allreduce_coalesced" : "all_reduce");
@@ -67,8 +77,7 @@ DriverCollectives::WorkPtr DriverCollectives::all_reduce(const Tensors& tensors,
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::reduce(const at::Tensor& tensor,
-                                                     const c10d::ReduceOptions& given) {
+Transport::WorkPtr DriverTransport::reduce(const at::Tensor& tensor, const c10d::ReduceOptions& given) {
   Launch launch(OpType::REDUCE, "reduce", "reduce");
   const Reduction reduction(given.reduceOp, tensor.scalar_type(), "reduce");
   const at::Tensor plain = launch.update(tensor);
@@ -82,8 +91,8 @@ DriverCollectives::WorkPtr DriverCollectives::reduce(const at::Tensor& tensor,
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::all_gather(const Tensors& outputs, const at::Tensor& input,
-                                                         const c10d::AllgatherOptions& given) {
+Transport::WorkPtr DriverTransport::all_gather(const Tensors& outputs, const at::Tensor& input,
+                                               const c10d::AllgatherOptions& given) {
   Launch launch(OpType::ALLGATHER, "all_gather", "all_gather");
   check_list(input, outputs, size(), "all_gather");
   check_count(input, outputs[static_cast<size_t>(rank())].numel(), "the input", "all_gather");
@@ -116,9 +125,8 @@ DriverCollectives::WorkPtr DriverCollectives::all_gather(const Tensors& outputs,
 }
 
 // As one block of all_gather() for each input.
-DriverCollectives::WorkPtr DriverCollectives::all_gather_coalesced(const Lists& outputs,
-                                                                   const Tensors& inputs,
-                                                                   const c10d::AllgatherOptions& given) {
+Transport::WorkPtr DriverTransport::all_gather_coalesced(const Lists& outputs, const Tensors& inputs,
+                                                         const c10d::AllgatherOptions& given) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
                     "all_gather_coalesced takes one list of outputs for each "
                     "input, not ",
@@ -132,9 +140,8 @@ DriverCollectives::WorkPtr DriverCollectives::all_gather_coalesced(const Lists& 
   return end_coalescing(&no_messages);
 }
 
-DriverCollectives::WorkPtr DriverCollectives::all_gather_into(const Tensors& outputs, const Tensors& inputs,
-                                                              const c10d::AllgatherOptions& given,
-                                                              bool is_coalesced) {
+Transport::WorkPtr DriverTransport::all_gather_into(const Tensors& outputs, const Tensors& inputs,
+                                                    const c10d::AllgatherOptions& given, bool is_coalesced) {
   const char* name = is_coalesced ? "all_gather_into_tensor_coalesced" : "all_gather_into_tensor";
   Launch launch(is_coalesced ? OpType::COALESCED : OpType::_ALLGATHER_BASE, name,
                 is_coalesced ? name : "_all_gather_base");
@@ -158,8 +165,8 @@ DriverCollectives::WorkPtr DriverCollectives::all_gather_into(const Tensors& out
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::gather(const Tensors& outputs, const at::Tensor& input,
-                                                     const c10d::GatherOptions& given) {
+Transport::WorkPtr DriverTransport::gather(const Tensors& outputs, const at::Tensor& input,
+                                           const c10d::GatherOptions& given) {
   Launch launch(OpType::GATHER, "gather", "gather");
   const auto root = static_cast<int32_t>(given.rootRank);
   const at::Tensor from = launch.read(input);
@@ -198,8 +205,8 @@ DriverCollectives::WorkPtr DriverCollectives::gather(const Tensors& outputs, con
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::scatter(const at::Tensor& output, const Tensors& inputs,
-                                                      const c10d::ScatterOptions& given) {
+Transport::WorkPtr DriverTransport::scatter(const at::Tensor& output, const Tensors& inputs,
+                                            const c10d::ScatterOptions& given) {
   Launch launch(OpType::SCATTER, "scatter", "scatter");
   const auto root = static_cast<int32_t>(given.rootRank);
   if (rank() == root) {
@@ -238,8 +245,8 @@ DriverCollectives::WorkPtr DriverCollectives::scatter(const at::Tensor& output, 
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::reduce_scatter(const at::Tensor& output, const Tensors& inputs,
-                                                             const c10d::ReduceScatterOptions& given) {
+Transport::WorkPtr DriverTransport::reduce_scatter(const at::Tensor& output, const Tensors& inputs,
+                                                   const c10d::ReduceScatterOptions& given) {
   Launch launch(OpType::REDUCE_SCATTER, "reduce_scatter", "reduce_scatter");
   const Reduction reduction(given.reduceOp, output.scalar_type(), "reduce_scatter");
   check_list(output, inputs, size(), "reduce_scatter");
@@ -273,10 +280,9 @@ DriverCollectives::WorkPtr DriverCollectives::reduce_scatter(const at::Tensor& o
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-DriverCollectives::WorkPtr DriverCollectives::reduce_scatter_into(const Tensors& outputs,
-                                                                  const Tensors& inputs,
-                                                                  const c10d::ReduceScatterOptions& given,
-                                                                  bool is_coalesced) {
+Transport::WorkPtr DriverTransport::reduce_scatter_into(const Tensors& outputs, const Tensors& inputs,
+                                                        const c10d::ReduceScatterOptions& given,
+                                                        bool is_coalesced) {
   const char* name = is_coalesced ? "reduce_scatter_tensor_coalesced" : "reduce_scatter_tensor";
   Launch launch(is_coalesced ? OpType::REDUCE_SCATTER_TENSOR_COALESCED : OpType::_REDUCE_SCATTER_BASE, name,
                 is_coalesced ? name : "_reduce_scatter_base");

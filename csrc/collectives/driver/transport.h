@@ -5,66 +5,72 @@
 #include <vector>
 
 #include "collectives/driver/launch.h"
+#include "collectives/transport.h"
 
 namespace isthmus {
 
-class DriverCollectives {
+class DriverTransport final : public Transport {
  public:
-  using Tensors = std::vector<at::Tensor>;
-  using Lists = std::vector<Tensors>;
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  explicit DriverTransport(std::shared_ptr<Group> group) : group_(std::move(group)) {}
 
-  explicit DriverCollectives(std::shared_ptr<Group> group) : group_(std::move(group)) {}
-
-  // Whether operations on the tensor, or messages of it, go through the driver. The first time, the ranks
-  // meet.
+  // Whether the driver has collectives, and ISTHMUS_COLLECTIVES does not ask for gloo.
+  static bool is_available();
+  // Whether the driver connects the ranks for operations on the tensor, for messages of it to or from the
+  // peer, or for a barrier. The ranks connect at the first call.
   bool serves(const at::Tensor& tensor);
   bool serves(const at::Tensor& tensor, int peer);
-  // Whether that would wait for the peer, now or behind other messages.
-  bool waits_for(const at::Tensor& tensor, int peer);
-  Group& group() const { return *group_; }
+  bool serves_barrier() const;
+  // Whether a message would block until the peer connects, or queue behind messages that do.
+  bool would_block(const at::Tensor& tensor, int peer);
 
-  WorkPtr broadcast(const at::Tensor& tensor, const c10d::BroadcastOptions& options);
-  WorkPtr all_reduce(const Tensors& tensors, const c10d::AllreduceOptions& options, bool is_coalesced);
-  WorkPtr reduce(const at::Tensor& tensor, const c10d::ReduceOptions& options);
-  // Into a list of one tensor for each rank; sizes may differ.
-  WorkPtr all_gather(const Tensors& outputs, const at::Tensor& input, const c10d::AllgatherOptions& options);
+  WorkPtr broadcast(const at::Tensor& tensor, const c10d::BroadcastOptions& options) override;
+  WorkPtr all_reduce(const Tensors& tensors, const c10d::AllreduceOptions& options,
+                     bool is_coalesced) override;
+  WorkPtr reduce(const at::Tensor& tensor, const c10d::ReduceOptions& options) override;
+  WorkPtr all_gather(const Tensors& outputs, const at::Tensor& input,
+                     const c10d::AllgatherOptions& options) override;
   WorkPtr all_gather_coalesced(const Lists& outputs, const Tensors& inputs,
-                               const c10d::AllgatherOptions& options);
+                               const c10d::AllgatherOptions& options) override;
   WorkPtr all_gather_into(const Tensors& outputs, const Tensors& inputs,
-                          const c10d::AllgatherOptions& options, bool is_coalesced);
-  // outputs and inputs are empty where this rank is not the root.
-  WorkPtr gather(const Tensors& outputs, const at::Tensor& input, const c10d::GatherOptions& options);
-  WorkPtr scatter(const at::Tensor& output, const Tensors& inputs, const c10d::ScatterOptions& options);
+                          const c10d::AllgatherOptions& options, bool is_coalesced) override;
+  WorkPtr gather(const Tensors& outputs, const at::Tensor& input,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(const at::Tensor& output, const Tensors& inputs,
+                  const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(const at::Tensor& output, const Tensors& inputs,
-                         const c10d::ReduceScatterOptions& options);
+                         const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_into(const Tensors& outputs, const Tensors& inputs,
-                              const c10d::ReduceScatterOptions& options, bool is_coalesced);
-  // Splits are rows for each rank; empty for equal ones.
-  WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input,
-                     const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits,
-                     const c10d::AllToAllOptions& options);
-  WorkPtr all_to_all(const Tensors& outputs, const Tensors& inputs, const c10d::AllToAllOptions& options);
-  WorkPtr send(const at::Tensor& tensor, int peer);
-  WorkPtr receive(const at::Tensor& tensor, int peer);
-  // The same, of a held message: from any thread, with no regard to coalescing; null if the driver cannot
-  // connect the two.
-  WorkPtr launch_held(c10d::OpType type, const at::Tensor& tensor, int peer);
-  WorkPtr barrier(c10::DeviceIndex device, const c10d::BarrierOptions& options);
+                              const c10d::ReduceScatterOptions& options, bool is_coalesced) override;
+  WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input,
+                            const std::vector<int64_t>& output_splits,
+                            const std::vector<int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options) override;
+  WorkPtr all_to_all(const Tensors& outputs, const Tensors& inputs,
+                     const c10d::AllToAllOptions& options) override;
+  WorkPtr send(const at::Tensor& tensor, int peer, int tag) override;
+  WorkPtr receive(const at::Tensor& tensor, int peer, int tag) override;
+  WorkPtr receive_from_any(const at::Tensor& tensor, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  uint64_t sequence_number() const override { return group_->collectives(); }
 
-  // Operations in between become one work; null if there were none. Messages between ranks that the driver
-  // cannot connect are left for another transport.
-  void start_coalescing();
+  // Launches a deferred message, from any thread and outside of any coalescing block; null if the driver
+  // cannot connect the two ranks.
+  WorkPtr launch_deferred(c10d::OpType type, const at::Tensor& tensor, int peer);
+
+  // Operations in between become one work, started together; null if there were none. Messages between ranks
+  // that the driver cannot connect are returned in *left.
+  void start_coalescing() override;
   WorkPtr end_coalescing(std::vector<Launch>* left);
-  bool is_coalescing() const { return block_ != nullptr; }
 
  private:
+  // Operations of a coalescing block.
   struct Block {
     std::vector<Launch> launches;
     c10::intrusive_ptr<DriverWork> work;
     Launch::Options options;
   };
 
+  bool is_coalescing() const { return block_ != nullptr; }
   int rank() const { return group_->identity().rank; }
   int size() const { return group_->identity().size; }
   Launch::Options options(std::chrono::milliseconds timeout, bool is_async) const;

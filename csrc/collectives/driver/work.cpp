@@ -22,21 +22,20 @@ bool always_blocks() {
 
 }  // namespace
 
-Moment::~Moment() { destroy_event(event_); }
+Event::~Event() { destroy_event(event_); }
 
-void Moment::record(c10::Stream stream) { record_event(&event_, stream, /*timing=*/true); }
+void Event::record(c10::Stream stream) { record_event(&event_, stream, /*timing=*/true); }
 
-void Moment::hold_up(c10::Stream stream) const { wait_event(event_, stream); }
+void Event::block(c10::Stream stream) const { wait_event(event_, stream); }
 
-bool Moment::has_come() const { return query_event(event_); }
+bool Event::has_completed() const { return query_event(event_); }
 
 std::string Description::text() const {
   std::ostringstream text;
   text << name;
-  if (collective != 0) text << " (operation " << collective << ")";
+  if (collective != 0) text << " #" << collective;
   if (peer >= 0)
-    text << " (message " << message << (std::strcmp(name, "send") == 0 ? " to" : " from") << " rank " << peer
-         << ")";
+    text << " #" << message << (std::strcmp(name, "send") == 0 ? " to rank " : " from rank ") << peer;
   const auto& tensors = inputs.empty() ? outputs : inputs;
   if (!tensors.empty()) text << " of " << tensors[0].scalar_type() << " " << tensors[0].sizes();
   if (tensors.size() > 1) text << " and " << tensors.size() - 1 << " more";
@@ -57,13 +56,26 @@ void DriverWork::launched(Description description, Launched launched) {
 
 void DriverWork::require_launched() const {
   TORCH_CHECK(launched_,
-              "an operation of a coalescing block was waited for before the block ended; wait for the "
-              "work that ends the block.");
+              "an operation of a coalescing block cannot be waited for before the block ends; wait for the "
+              "work of the block instead.");
 }
 
 std::string DriverWork::failure() const {
   for (const auto& communicator : launched_->communicators)
     if (std::string message = communicator->failure(); !message.empty()) return message;
+  return {};
+}
+
+CommunicatorFailure DriverWork::driver_failure() const {
+  for (const auto& communicator : launched_->communicators) {
+    CommunicatorFailure found = communicator->driver_failure();
+    if (found.status == ISTHMUS_OK) continue;
+    const Communicator::Place& place = communicator->place();
+    // A communicator of two ranks numbers them itself.
+    if (found.rank >= 0 && place.size != group_->identity().size)
+      found.rank = found.rank == place.rank ? group_->identity().rank : description_.peer;
+    return found;
+  }
   return {};
 }
 
@@ -76,8 +88,8 @@ bool DriverWork::poll() noexcept {
   }
   std::exception_ptr error;
   try {
-    if (begin_.has_come()) recorder::started(entry_);
-    if (!end_.has_come()) return false;
+    if (begin_.has_completed()) recorder::started(entry_);
+    if (!end_.has_completed()) return false;
     const std::string message = failure();
     if (!message.empty()) error = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
   } catch (const std::exception&) {
@@ -94,7 +106,7 @@ bool DriverWork::isSuccess() const {
   return completed_ && !exception_;
 }
 
-// Under the stream of the operation, so that it is done after it.
+// On the stream of the operation, so that the copies follow it.
 void DriverWork::deliver() {
   std::vector<Copy> copies;
   {
@@ -117,7 +129,7 @@ void DriverWork::block(std::chrono::milliseconds timeout) {
   for (auto pause = 20us; !poll(); pause = std::min<std::chrono::microseconds>(2 * pause, 1ms)) {
     const bool is_late = timeout != kNoTimeout && std::chrono::steady_clock::now() - begin >= timeout;
     TORCH_CHECK_WITH(DistBackendError, !is_late, group_->title(), ": ", description_.text(),
-                     " was not done within the ", timeout.count(), " ms of wait().");
+                     " did not complete within the ", duration_text(timeout), " of wait().");
     std::this_thread::sleep_for(pause);
   }
 }
@@ -129,7 +141,7 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
   if (timeout != kNoTimeout || launched_->blocks || always_blocks()) block(timeout);
   if (poll()) {
     if (const auto error = exception()) {
-      watchdog::look();  // which finds out more than the driver says
+      watchdog::look();  // reports more than the driver's message
       group_->require_alive();
       std::rethrow_exception(error);
     }
@@ -137,20 +149,20 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
   }
   const c10::Stream current = current_stream(launched_->stream.device_index());
   for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, current);
-  if (current != launched_->stream) end_.hold_up(current);
+  if (current != launched_->stream) end_.block(current);
   // From here on the stream that the memory came from keeps the order.
-  if (current == launched_->from) let_go();
+  if (current == launched_->from) release_memory();
   return true;
 }
 
-void DriverWork::let_go() noexcept {
+void DriverWork::release_memory() noexcept {
   const std::lock_guard<std::mutex> lock(delivering_);
   launched_->kept.clear();
 }
 
-void DriverWork::abort() { group_->fail(group_->title() + ": " + description_.text() + " was aborted."); }
+void DriverWork::abort() { group_->abort(": " + description_.text() + " was aborted."); }
 
-// The future is complete when the host says so: who waits for it makes its own stream wait.
+// The future is complete at once; whoever waits for it makes its own stream wait.
 c10::intrusive_ptr<c10::ivalue::Future> DriverWork::getFuture() {
   require_launched();
   deliver();
@@ -159,9 +171,9 @@ c10::intrusive_ptr<c10::ivalue::Future> DriverWork::getFuture() {
   const c10::Device device = launched_->stream.device();
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{device});
-  // On a stream of its own, which waits for this operation only and not for later ones.
+  // On a stream of its own, which waits for this operation but not for later ones.
   const c10::Stream stream = stream_from_pool(device.index(), false);
-  end_.hold_up(stream);
+  end_.block(stream);
   for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, stream);
   const c10::StreamGuard guard(stream);
   future_->markCompleted(c10::IValue(description_.outputs));

@@ -1,4 +1,4 @@
-// What an operation on the driver's communicators returns.
+// The work of an operation on the driver's communicators.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -15,40 +15,40 @@
 
 namespace isthmus {
 
-// An event of the chip, given back when it is dropped.
-class Moment {
+// An event of the chip, returned to the pool when it is destroyed.
+class Event {
  public:
-  Moment() = default;
-  ~Moment();
-  Moment(const Moment&) = delete;
-  Moment& operator=(const Moment&) = delete;
+  Event() = default;
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
 
   void record(c10::Stream stream);
-  void hold_up(c10::Stream stream) const;
-  bool has_come() const;  // true before record()
+  void block(c10::Stream stream) const;
+  bool has_completed() const;  // true before record()
 
  private:
   void* event_ = nullptr;
 };
 
-// What the operation is, for messages and for the flight recorder.
+// Describes an operation in messages and in the flight recorder.
 struct Description {
   const char* name;   // "all_reduce"
-  std::string title;  // as PyTorch's tools call it: "nccl:all_reduce", "nccl:send 0->1"
+  std::string title;  // its name in PyTorch's tools: "nccl:all_reduce", "nccl:send 0->1"
   int peer = -1;      // of a message
   std::vector<at::Tensor> inputs, outputs;
   uint64_t collective = 0, message = 0, operation = 0;  // numbers in the group
-  uint64_t in_driver = 0;                               // of a collective, where it is known
+  uint64_t in_driver = 0;                               // the driver's number of a collective; 0 if unknown
 
-  // "all_reduce (operation 7) of Float [4, 3]".
+  // "all_reduce #7 of Float [4, 3]" or "recv #1 from rank 2 of Float [8]".
   std::string text() const;
 };
 
-// The stream's operations: after wait(), what the current stream runs sees the results. The host waits only
-// with a timeout, for a barrier, or with ISTHMUS_BLOCKING_WAIT=1.
+// After wait(), work enqueued on the current stream sees the results. The host itself waits only with a
+// timeout, for a barrier, or with ISTHMUS_BLOCKING_WAIT=1.
 class DriverWork final : public c10d::Work {
  public:
-  // A tensor that the driver could not write itself, and what it wrote.
+  // A tensor that the driver cannot write, and the contiguous one that it writes instead.
   struct Copy {
     at::Tensor to, from;
   };
@@ -63,16 +63,19 @@ class DriverWork final : public c10d::Work {
 
   DriverWork(std::shared_ptr<Group> group, c10d::OpType type);
 
-  Moment& begin() { return begin_; }
+  Event& begin() { return begin_; }
   const Description& description() const { return description_; }
   Group& group() const { return *group_; }
   std::chrono::milliseconds timeout() const { return launched_->timeout; }
-  // Has been enqueued.
+  // Called once the operation is enqueued.
   void launched(Description description, Launched launched);
   std::chrono::steady_clock::duration age() const { return std::chrono::steady_clock::now() - launched_at_; }
 
-  // Whether it has ended; lets go of what it kept then.
+  // Whether it has ended; if so, releases the memory that it kept.
   bool poll() noexcept;
+
+  // The driver's account of its failure, with the rank as one of the group.
+  CommunicatorFailure driver_failure() const;
 
   bool isCompleted() override { return poll(); }
   bool isSuccess() const override;
@@ -89,10 +92,10 @@ class DriverWork final : public c10d::Work {
   std::string failure() const;
   void deliver();
   void block(std::chrono::milliseconds timeout);
-  void let_go() noexcept;
+  void release_memory() noexcept;
 
   const std::shared_ptr<Group> group_;
-  Moment begin_, end_;
+  Event begin_, end_;
   Description description_;
   std::optional<Launched> launched_;
   std::chrono::steady_clock::time_point launched_at_;

@@ -1,17 +1,18 @@
-// The barrier of a group whose ranks have not met on the chip.
+// The barrier of a group whose ranks are not connected on the chip.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "collectives/group.h"
 
 namespace isthmus {
 
-// The transport's, which does not know who is missing: wait() says it. board().came() comes before.
-class TransportBarrier final : public c10d::Work {
+// Gloo's barrier, to whose failure wait() adds the missing ranks. Call board().arrive_at_barrier() before it.
+class GlooBarrier final : public c10d::Work {
  public:
-  TransportBarrier(c10::intrusive_ptr<c10d::Work> inner, std::shared_ptr<Group> group);
+  GlooBarrier(c10::intrusive_ptr<c10d::Work> inner, std::shared_ptr<Group> group);
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
@@ -23,6 +24,8 @@ class TransportBarrier final : public c10d::Work {
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
 
  private:
+  void fail(const std::string& error);
+
   const c10::intrusive_ptr<c10d::Work> inner_;
   const std::shared_ptr<Group> group_;
 };

@@ -14,6 +14,10 @@ namespace isthmus::host {
 struct Failure {
   isthmus_status status;
   std::string message;  // what, the value, the remedy
+  // Of a communicator's failure, as in isthmus_comm_failure.
+  int32_t rank = -1;
+  int64_t process = 0;
+  uint64_t operation = 0;
 };
 
 [[noreturn]] void fail(isthmus_status status, const char* format, ...) __attribute__((format(printf, 2, 3)));

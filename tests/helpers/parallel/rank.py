@@ -1,8 +1,8 @@
 """One rank of a subject: ``python -m tests.helpers.parallel.rank SUBJECT RANK SIZE FOLDER STORE [CHECK...]``.
 
-Runs the checks of ``<subject>.py`` beside this file, or those named, in order, and prints one line of JSON for each:
-``{"check": name, "difference": from one process, "error": traceback or null}``. The first error ends the run, for
-the ranks are then no longer at the same collective.
+Runs the checks of ``tests/parallel/test_<subject>.py``, or those named, in order, and prints one line of JSON for
+each: ``{"check": name, "difference": from one process, "error": traceback or null}``. The first error ends the run,
+because the ranks are then no longer at the same collective.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import importlib
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -47,7 +47,7 @@ Check = Callable[[Rank], float]
 
 
 def within(tolerance: float) -> Callable[[Check], Check]:
-    """Mark a check, which returns the largest difference that it found, with what it may be; 0 is bit-equal."""
+    """Mark a check with the largest difference that it may return; 0 is bit-equal."""
 
     def mark(function: Check) -> Check:
         vars(function)["tolerance"] = tolerance
@@ -56,11 +56,9 @@ def within(tolerance: float) -> Callable[[Check], Check]:
     return mark
 
 
-def checks(subject: str) -> dict[str, Check]:
-    """Those of a module, in their order."""
-    module: ModuleType = importlib.import_module(f"tests.helpers.parallel.{subject}")
-    marked = (value for value in vars(module).values() if hasattr(value, "tolerance"))
-    return {function.__name__: function for function in marked}
+def checks(members: Mapping[str, Any]) -> dict[str, Check]:
+    """The marked functions among the members of a module, in their order."""
+    return {name: value for name, value in members.items() if hasattr(value, "tolerance")}
 
 
 def difference(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
@@ -100,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         world_size=rank.size,
         timeout=TIMEOUT,
     )
-    found = checks(subject)
+    found = checks(vars(importlib.import_module(f"tests.parallel.test_{subject}")))
     if not all(run(found[name], rank) for name in names or found):
         return 1
     dist.destroy_process_group()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Ranks:
         self.reports = [_reports(output) for output in self.outputs]
 
     def assert_passed(self, check: str) -> None:
-        """Every rank ran it and found no more than its tolerance; the first to say why it did not, says it."""
+        """Assert that every rank ran the check and found no more than its tolerance."""
         errors = [report.get(check, {}).get("error") for report in self.reports]
         missing = [number for number, report in enumerate(self.reports) if check not in report]
         found = [f"rank {number}: {error}" for number, error in enumerate(errors) if error]
@@ -53,14 +54,15 @@ class Ranks:
         assert not missing, f"ranks {missing} did not run it:\n{self.outputs[missing[0]][-3000:]}"
 
 
-def checks_of(subject: str, size: int) -> tuple[Any, Any]:
-    """A fixture ``ranks`` that runs all checks of a subject once, and a test that looks at each of them."""
+def checks_of(module: Mapping[str, Any], size: int) -> tuple[Any, Any]:
+    """A fixture ``ranks`` that runs all checks of a test module once, and a test that looks at each of them."""
+    subject = Path(module["__file__"]).stem.removeprefix("test_")
 
     @pytest.fixture(scope="module")
     def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
         return Ranks(subject, size, tmp_path_factory.mktemp(subject))
 
-    @pytest.mark.parametrize("name", list(checks(subject)))
+    @pytest.mark.parametrize("name", list(checks(module)))
     def test_ranks(ranks: Ranks, name: str) -> None:
         ranks.assert_passed(name)
 

@@ -106,13 +106,13 @@ bool Collective::step() {
   return true;
 }
 
-// Elements before which all_to_all_v says what each rank sends to and takes from each.
+// Bytes of the payload in which all_to_all_v announces its counts, before the data.
 uint64_t Collective::data_offset() const {
   if (request_.kind != Kind::kAllToAllV) return 0;
   return 2 * sizeof(Part) * static_cast<uint64_t>(communicator().world_size());
 }
 
-// The slot is free: all ranks have ended the operation before the last one, since they have come to the last.
+// The slot is free: all ranks have arrived at the last operation, so they have ended the one before it.
 void Collective::announce() {
   Control& control = communicator().control();
   const auto ranks = static_cast<uint64_t>(communicator().world_size());
@@ -155,9 +155,9 @@ void Collective::write_payload(Announcement& call, char* payload) {
     return;
   }
   if (offset + (from_pieces_.size() + to_pieces_.size()) * sizeof(Piece) > kPayloadBytes) {
-    fail(ISTHMUS_UNSUPPORTED, "%s: its buffers lie in %zu pieces, more than the host chip can hand over; %s",
+    fail(ISTHMUS_UNSUPPORTED, "%s: its buffers consist of %zu pieces, more than the host chip can share; %s",
          kind_name(request_.kind), from_pieces_.size() + to_pieces_.size(),
-         "use larger segments or memory that is no virtual memory");
+         "use larger segments, or memory that is not virtual memory");
   }
   call.from_pieces = static_cast<uint32_t>(from_pieces_.size());
   call.to_pieces = static_cast<uint32_t>(to_pieces_.size());
@@ -165,21 +165,22 @@ void Collective::write_payload(Announcement& call, char* payload) {
   std::copy(to_pieces_.begin(), to_pieces_.end(), reinterpret_cast<Piece*>(payload) + from_pieces_.size());
 }
 
-// Every rank sees all announcements and compares them in the same way, so all fail if one does.
+// Every rank compares all announcements in the same way, so all ranks fail if one does.
 void Collective::require_agreement() const {
   const Announcement& first = slot(0).call;
   for (int32_t rank = 1; rank < communicator().world_size(); ++rank) {
     const Announcement& call = slot(rank).call;
     if (agree(first, call)) continue;
     const bool is_forced = first.algorithm != call.algorithm;
-    fail(ISTHMUS_INVALID_ARGUMENT,
-         "%s: operation %llu differs between ranks: %s %s%s%s, %s %s%s%s; all ranks must make the same calls "
-         "in "
-         "the same order",
-         communicator().title().c_str(), static_cast<unsigned long long>(sequence_),
-         communicator().name_of(0).c_str(), describe(first).c_str(), is_forced ? " by " : "",
-         is_forced ? algorithm_name(first.algorithm) : "", communicator().name_of(rank).c_str(),
-         describe(call).c_str(), is_forced ? " by " : "", is_forced ? algorithm_name(call.algorithm) : "");
+    const auto text = [&](int32_t of, const Announcement& call) {
+      return communicator().name_of(of) + " " + describe(call) +
+             (is_forced ? std::string(" by ") + algorithm_name(call.algorithm) : "");
+    };
+    throw Failure{ISTHMUS_INVALID_ARGUMENT,
+                  communicator().title() + ": " + "operation " + std::to_string(sequence_) +
+                      " differs between ranks: " + text(0, first) + ", " + text(rank, call) +
+                      "; all ranks must make the same calls in the same order",
+                  -1, 0, sequence_};
   }
   if (request_.kind == Kind::kAllToAllV) require_parts_agree();
 }
@@ -191,11 +192,12 @@ void Collective::require_parts_agree() const {
       const auto* sent = reinterpret_cast<const Part*>(slot(from).payload) + to;
       const auto* taken = reinterpret_cast<const Part*>(slot(to).payload) + ranks + from;
       if (sent->count == taken->count) continue;
-      fail(ISTHMUS_INVALID_ARGUMENT,
-           "%s: operation %llu (all_to_all_v): rank %d sends %llu elements to rank %d, which takes %llu; the "
-           "counts must be equal",
-           communicator().title().c_str(), static_cast<unsigned long long>(sequence_), from,
-           static_cast<unsigned long long>(sent->count), to, static_cast<unsigned long long>(taken->count));
+      throw Failure{ISTHMUS_INVALID_ARGUMENT,
+                    communicator().title() + ": operation " + std::to_string(sequence_) +
+                        " (all_to_all_v): rank " + std::to_string(from) + " sends " +
+                        std::to_string(sent->count) + " elements to rank " + std::to_string(to) +
+                        ", which receives " + std::to_string(taken->count) + "; the counts must be equal",
+                    -1, 0, sequence_};
     }
   }
 }
@@ -250,7 +252,7 @@ bool Collective::finish() {
   return false;
 }
 
-// The next collective of this rank may go on, in whichever thread it waits.
+// Wakes the next collective of this rank, on whichever thread it waits.
 bool Collective::end() {
   communicator().ended().store(sequence_);
   communicator().control().ring(communicator().rank());

@@ -1,4 +1,4 @@
-// A collective: announce, wait for all, work on all ranks' memory, wait until all have.
+// A collective: announce it, wait for all ranks, work on the memory of all ranks, wait until all have.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace isthmus::host {
 
-// What the algorithms see, once all ranks have announced their part.
+// The input of the algorithms, once all ranks have announced their part.
 struct Exchange {
   Communicator& communicator;
   const Request& request;
@@ -25,7 +25,7 @@ struct Exchange {
 
   int32_t rank() const { return communicator.rank(); }
   int32_t ranks() const { return communicator.world_size(); }
-  // Throws Failure if memory of other ranks may be gone, since the communicator has failed.
+  // Throws Failure if the communicator has failed: memory of other ranks may be gone.
   void require_usable() const {
     if (!is_inline) communicator.require_healthy();
   }
@@ -37,7 +37,7 @@ using Waits = std::array<Wait, 2>;
 // The work as steps, each of which may wait first.
 struct Plan {
   uint64_t steps;
-  std::function<Waits(uint64_t step)> waits;  // all of which must have come; empty: no step waits
+  std::function<Waits(uint64_t step)> waits;  // all of which must be ready; empty: no step waits
   std::function<void(uint64_t step)> work;
 };
 
@@ -55,6 +55,7 @@ class Collective final : public Operation {
   std::vector<int32_t> late() const override;
   std::string late_for() const override;
   std::string label() const override;
+  uint64_t number() const override { return sequence_; }
 
   Slot& slot(int32_t rank) const { return communicator().control().seat(rank).slots[sequence_ % kSlots]; }
   uint64_t data_offset() const;
@@ -62,7 +63,7 @@ class Collective final : public Operation {
   void write_payload(Announcement& call, char* payload);
   void require_agreement() const;
   void require_parts_agree() const;
-  bool prepare();  // returns whether any work is to be waited for by all
+  bool prepare();  // returns whether all ranks must wait at the end
   Buffer from_of(int32_t rank) const;
   Buffer to_of(int32_t rank) const;
   bool finish();

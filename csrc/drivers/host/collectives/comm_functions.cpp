@@ -38,7 +38,7 @@ isthmus_comm handle_of(std::shared_ptr<Communicator> made) {
 void require_no_group(const char* function) {
   if (in_group()) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "%s: it waits for the other ranks, so it cannot be part of a group; call it before", function);
+         "%s waits for the other ranks, so it cannot be part of a group; call it before the group", function);
   }
 }
 
@@ -76,12 +76,12 @@ isthmus_status comm_reachable(const isthmus_unique_id* id) {
   });
 }
 
-// What ranks tell each other when they split.
+// What each rank announces when a communicator is split.
 struct Choice {
   int32_t color, key, rank;
 };
 
-// The same bytes of every rank, in the order of the ranks.
+// As many bytes of each rank, in the order of the ranks.
 std::vector<char> exchange(const std::shared_ptr<Communicator>& communicator, const void* bytes,
                            size_t count) {
   Request request{Kind::kExchange, communicator};
@@ -110,7 +110,7 @@ std::vector<Choice> members(const std::vector<char>& gathered, int32_t color) {
   return found;
 }
 
-// The id that the first rank of the color made; all zero for a rank that takes no part.
+// The id that the first rank of the color created; all zero for a rank without a part.
 isthmus_unique_id exchange_id(const std::shared_ptr<Communicator>& parent, const std::vector<Choice>& ranks) {
   const bool is_first = !ranks.empty() && ranks.front().rank == parent->rank();
   isthmus_unique_id id{};
@@ -178,6 +178,13 @@ isthmus_status comm_error(isthmus_comm comm) {
   return call([&] { return communicator_of(comm, "comm_error")->error(); });
 }
 
+isthmus_status comm_failure(isthmus_comm comm, isthmus_comm_failure* failure) {
+  return call([&] {
+    require_not_null(failure, "comm_failure", "failure");
+    return communicator_of(comm, "comm_failure")->failure(failure);
+  });
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> communicator_of(isthmus_comm handle, const char* function) {
@@ -185,8 +192,8 @@ std::shared_ptr<Communicator> communicator_of(isthmus_comm handle, const char* f
   const std::lock_guard<std::mutex> lock(known.mutex);
   const auto found = known.living.find(reinterpret_cast<const Communicator*>(handle));
   if (found == known.living.end()) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is no communicator; pass what comm_create() gave", function,
-         static_cast<void*>(handle));
+    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is not a communicator; pass one that comm_create() returned",
+         function, static_cast<void*>(handle));
   }
   return found->second;
 }
@@ -199,6 +206,7 @@ void add_communicator_functions(isthmus_driver& table) {
   table.comm_destroy = comm_destroy;
   table.comm_abort = comm_abort;
   table.comm_error = comm_error;
+  table.comm_failure = comm_failure;
 }
 
 }  // namespace isthmus::host

@@ -49,7 +49,7 @@ std::shared_ptr<Communicator> Communicator::create(const isthmus_unique_id& id, 
     }
     made->wait_for_all(control->mapped(), kMapped, begin);
   } catch (const Failure& failure) {
-    control->fail(failure.status, failure.message);
+    control->fail(failure);
     close_id(id);
     throw;
   }
@@ -69,9 +69,8 @@ void Communicator::take_seat() {
   uint32_t free = kFree;
   if (!own().joining.compare_exchange_strong(free, kTaken)) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "comm_create: rank %d has joined this communicator before; give each rank a number of its own and "
-         "each "
-         "communicator an id of its own",
+         "comm_create: rank %d has already joined this communicator; give each rank its own number and each "
+         "communicator its own id",
          rank());
   }
   const Window& window = device_at(device_).memory().window();
@@ -80,7 +79,7 @@ void Communicator::take_seat() {
   write_handle({SharedPart::kMemory, window.descriptor(), 0, window.file_bytes()}, &own().memory);
 }
 
-// Counts this rank in, and waits until all are.
+// Counts this rank in, and waits for all ranks.
 void Communicator::wait_for_all(Counter& counter, Joining joining, int64_t begin_ns) {
   const auto all = static_cast<uint64_t>(world_size());
   own().joining.store(joining);
@@ -93,16 +92,26 @@ void Communicator::wait_for_all(Counter& counter, Joining joining, int64_t begin
       const std::atomic<uint32_t>& joined = control_->seat(peer).joining;
       if (joined.load() >= joining) continue;
       const bool came = joined.load() >= kJoined;
-      if (came && !is_present(peer) && joined.load() < joining) fail_without(peer, "comm_create");
+      if (came && !is_present(peer) && joined.load() < joining) fail_without(peer, "comm_create", 0);
       absent += (absent.empty() ? "" : ", ") + std::to_string(peer);
     }
     if (absent.empty() || options_.timeout_ms == 0) continue;
     if (now_ns() - begin_ns < options_.timeout_ms * 1'000'000) continue;
     fail(ISTHMUS_TIMEOUT,
-         "comm_create: %s: these of %d ranks did not come within %lld ms: %s; see what they do, or raise the "
+         "comm_create: %s: timed out after %lld ms waiting for ranks [%s] of %d; see what they do, or raise "
+         "the "
          "timeout",
-         title().c_str(), world_size(), static_cast<long long>(options_.timeout_ms), absent.c_str());
+         title().c_str(), static_cast<long long>(options_.timeout_ms), absent.c_str(), world_size());
   }
+}
+
+isthmus_status Communicator::failure(isthmus_comm_failure* details) const {
+  Failure failure{ISTHMUS_OK, ""};
+  if (control_->failed()) failure = control_->failure();
+  details->rank = failure.rank;
+  details->process = failure.process;
+  details->operation = failure.operation;
+  return ISTHMUS_OK;
 }
 
 isthmus_status Communicator::error() const {
@@ -116,11 +125,12 @@ bool Communicator::is_present(int32_t rank) const noexcept {
   return seat.left.load() == 0 && process_is_alive(seat.pid);
 }
 
-void Communicator::fail_without(int32_t rank, const std::string& operation) const {
+void Communicator::fail_without(int32_t rank, const std::string& operation, uint64_t number) const {
   const bool left = control_->seat(rank).left.load() != 0;
-  fail(ISTHMUS_PEER_LOST, "%s: %s %s and will not take part in %s; start the job again from a checkpoint",
-       title().c_str(), name_of(rank).c_str(), left ? "destroyed its communicator" : "has ended",
-       operation.c_str());
+  throw Failure{ISTHMUS_PEER_LOST,
+                title() + ": " + name_of(rank) + (left ? " destroyed its communicator" : " exited") +
+                    " before " + operation + " completed; restart the job from a checkpoint",
+                rank, control_->seat(rank).pid, number};
 }
 
 std::string Communicator::name_of(int32_t rank) const {
@@ -142,8 +152,8 @@ void Communicator::await_peers() noexcept {
 }
 
 void Communicator::abort() {
-  control_->fail(ISTHMUS_ABORTED,
-                 title() + ": " + name_of(rank()) + " aborted it; destroy it and create a new one");
+  control_->fail(
+      {ISTHMUS_ABORTED, title() + ": " + name_of(rank()) + " aborted it; destroy it and create a new one"});
 }
 
 void Communicator::leave() {

@@ -53,10 +53,12 @@ class Communicator {
     if (__builtin_expect(control_->failed(), 0)) throw control_->failure();
   }
   isthmus_status error() const;
+  isthmus_status failure(isthmus_comm_failure* details) const;
   // False if the process of the rank has ended or the rank has destroyed its communicator.
   bool is_present(int32_t rank) const noexcept;
-  // Throws Failure for a rank that is not; operation is what it will not take part in.
-  [[noreturn]] void fail_without(int32_t rank, const std::string& operation) const;
+  // Throws Failure for a rank that is not present. operation is the one that waits for it, number that of a
+  // collective or 0.
+  [[noreturn]] void fail_without(int32_t rank, const std::string& operation, uint64_t number) const;
   // "rank 2 (process 4711)".
   std::string name_of(int32_t rank) const;
   // "communicator 'tp'".

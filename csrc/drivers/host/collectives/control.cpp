@@ -59,6 +59,9 @@ struct Control::Header {
   std::atomic<uint32_t> world_size;
   std::atomic<uint32_t> failure;  // 0, kWriting, kFailed
   uint32_t failure_status;
+  int32_t failure_rank;
+  int64_t failure_process;
+  uint64_t failure_operation;
   char failure_message[640];
   alignas(64) Counter joined, mapped;
   alignas(64) Counter arrivals;
@@ -151,11 +154,14 @@ void Control::wait_for_doorbell(Seat& seat, uint32_t seen, int64_t nanoseconds) 
   syscall(SYS_futex, &seat.doorbell, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-void Control::fail(isthmus_status status, const std::string& message) noexcept {
+void Control::fail(const Failure& failure) noexcept {
   uint32_t none = 0;
   if (!header_->failure.compare_exchange_strong(none, kWriting)) return;
-  header_->failure_status = static_cast<uint32_t>(status);
-  std::snprintf(header_->failure_message, sizeof(header_->failure_message), "%s", message.c_str());
+  header_->failure_status = static_cast<uint32_t>(failure.status);
+  header_->failure_rank = failure.rank;
+  header_->failure_process = failure.process;
+  header_->failure_operation = failure.operation;
+  std::snprintf(header_->failure_message, sizeof(header_->failure_message), "%s", failure.message.c_str());
   header_->failure.store(kFailed);
   ring_all();
 }
@@ -168,7 +174,8 @@ Failure Control::failure() const {
     const timespec millisecond{0, 1'000'000};
     nanosleep(&millisecond, nullptr);
   }
-  return {static_cast<isthmus_status>(header_->failure_status), header_->failure_message};
+  return {static_cast<isthmus_status>(header_->failure_status), header_->failure_message,
+          header_->failure_rank, header_->failure_process, header_->failure_operation};
 }
 
 }  // namespace isthmus::host

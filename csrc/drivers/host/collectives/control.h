@@ -125,7 +125,7 @@ class Control {
   }
 
   // The first failure stays; it wakes everybody.
-  void fail(isthmus_status status, const std::string& message) noexcept;
+  void fail(const Failure& failure) noexcept;
   bool failed() const noexcept;
   Failure failure() const;
 

@@ -13,7 +13,7 @@ namespace isthmus::host {
 namespace {
 
 constexpr int64_t kSpinNanoseconds = 50'000;  // of a worker before it sleeps
-constexpr int kPauses = 32;                   // between two offers of the processor to others
+constexpr int kPauses = 32;                   // between two sched_yield()
 constexpr int64_t kManyLookNanoseconds = 100'000;
 constexpr size_t kNamedRanks = 8;
 
@@ -46,9 +46,9 @@ void Operation::advance() {
   }
 }
 
-// All ranks get the first failure.
+// All ranks fail with the first failure.
 void Operation::fail_communicator(const Failure& failure) const {
-  communicator().control().fail(failure.status, failure.message);
+  communicator().control().fail(failure);
   communicator().await_peers();
   throw communicator().control().failure();
 }
@@ -58,8 +58,9 @@ void Operation::require_progress(int64_t now) {
   try {
     for (const int32_t rank : late()) {
       if (communicator().is_present(rank)) continue;
-      const std::vector<int32_t> still = late();  // it may have done its part, then left
-      if (std::count(still.begin(), still.end(), rank) != 0) communicator().fail_without(rank, label());
+      const std::vector<int32_t> still = late();  // it may have completed its part before it left
+      if (std::count(still.begin(), still.end(), rank) != 0)
+        communicator().fail_without(rank, label(), number());
     }
     const int64_t timeout_ms = communicator().options().timeout_ms;
     if (timeout_ms != 0 && now - started_ns_ >= timeout_ms * 1'000'000 && !ready()) fail_late(late());
@@ -164,8 +165,8 @@ void Batch::require_progress() {
 void Batch::give_up(const Failure& failure) noexcept {
   for (const auto& operation : operations_) {
     if (operation->done()) continue;
-    operation->communicator().control().fail(ISTHMUS_ABORTED,
-                                             "an operation of the same group failed: " + failure.message);
+    operation->communicator().control().fail(
+        {ISTHMUS_ABORTED, "an operation of the same group failed: " + failure.message});
   }
 }
 

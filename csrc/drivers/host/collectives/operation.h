@@ -1,5 +1,5 @@
-// Work of one rank that goes on until it has to wait for others, so that several can be under way on one
-// thread.
+// Work of one rank, done in steps between waits for other ranks, so that one thread can run several
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class Operation {
 
   Communicator& communicator() const { return *request_.communicator; }
   bool done() const { return done_; }
-  // Whether advance() has something to do.
+  // Whether advance() can make progress.
   bool ready() const { return awaited_.ready() || communicator().control().failed(); }
-  // Does what can be done without waiting. Throws Failure, with which the communicator has failed then.
+  // Does all steps that need no wait. Throws Failure after it has failed the communicator with it.
   void advance();
   // Throws Failure if it waits for a rank that is gone, or has waited longer than the timeout.
   void require_progress(int64_t now_ns);
@@ -33,18 +33,21 @@ class Operation {
   uint64_t bytes() const { return bytes_; }
 
  protected:
-  // What awaited_ says has come: does the next step and sets awaited_; returns whether it was the last. What
-  // all ranks have done their part of ends well, even if the communicator has failed meanwhile.
+  // Called when awaited_ is ready: does the next step and sets awaited_; returns whether it was the last. An
+  // operation of which all ranks have done their part succeeds, even if the communicator has failed
+  // meanwhile.
   virtual bool step() = 0;
-  // Ranks that it waits for, and what they have not done.
+  // Ranks that it waits for, and what they did not do: "arrive".
   virtual std::vector<int32_t> late() const = 0;
   virtual std::string late_for() const = 0;
   // "operation 7 (all_reduce of 8 float32 (sum))".
   virtual std::string label() const = 0;
+  // Of a collective, from 1; 0 of a message.
+  virtual uint64_t number() const { return 0; }
 
-  // From here on others are waited for.
+  // Begins to wait for other ranks.
   void start();
-  // The parts of the device's file behind a buffer of the caller, which is checked again: it may have been
+  // The parts of the device's file behind a buffer of the caller, checked again because it may have been
   // freed.
   std::vector<Piece> pieces_of(const void* pointer, uint64_t bytes) const;
 
@@ -62,17 +65,17 @@ class Operation {
   bool done_ = false;
 };
 
-// Numbers the operation and makes it; the caller holds the communicator's order().
+// Creates an operation with the next number; the caller holds the communicator's order().
 std::unique_ptr<Operation> make_operation(Request request);
 
-// Operations of one stream that are under way together.
+// Operations of one stream that run together.
 class Batch {
  public:
   explicit Batch(std::vector<std::unique_ptr<Operation>> operations) : operations_(std::move(operations)) {}
 
   // Bytes of all operations.
   uint64_t bytes() const;
-  // Runs without sleeping for about as long; returns whether all is done.
+  // Runs without sleeping for about this long; returns whether all operations are done.
   bool attempt(int64_t nanoseconds);
   // Runs to the end; throws the first Failure.
   void run();

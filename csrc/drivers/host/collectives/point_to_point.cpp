@@ -68,16 +68,17 @@ void PointToPoint::write(Message& message) {
     return;
   }
   if (pieces.size() * sizeof(Piece) > kChannelBytes) {
-    fail(ISTHMUS_UNSUPPORTED,
-         "send: its buffer lies in %zu pieces, more than the host chip can hand over; use larger segments or "
-         "memory that is no virtual memory",
-         pieces.size());
+    fail(
+        ISTHMUS_UNSUPPORTED,
+        "send: its buffer consists of %zu pieces, more than the host chip can share; use larger segments, or "
+        "memory that is not virtual memory",
+        pieces.size());
   }
   std::copy(pieces.begin(), pieces.end(), reinterpret_cast<Piece*>(message.payload));
 }
 
 void PointToPoint::read(const Message& message) {
-  constexpr uint64_t kRunBytes = uint64_t{1} << 20;  // between two looks whether the communicator has failed
+  constexpr uint64_t kRunBytes = uint64_t{1} << 20;  // between two checks of the communicator
   if (message.count != request_.count || message.dtype != static_cast<uint32_t>(request_.dtype)) {
     fail(ISTHMUS_INVALID_ARGUMENT,
          "%s: message %llu from %s to %s differs: sent %llu %s, to be received %llu %s; both must be equal",
@@ -102,7 +103,7 @@ void PointToPoint::read(const Message& message) {
   }
 }
 
-// The peer, and the next message of this rank, in whichever thread it waits.
+// Wakes the peer, and the next message of this rank, on whichever thread it waits.
 void PointToPoint::ring_both() {
   communicator().control().ring(request_.root);
   if (request_.root != communicator().rank()) communicator().control().ring(communicator().rank());

@@ -1,0 +1,118 @@
+#include "collectives/diagnostics/failure.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "options/read.h"
+
+namespace isthmus {
+namespace {
+
+const char* name_of(Failure::Kind kind) {
+  switch (kind) {
+    case Failure::Kind::kTimeout:
+      return "timeout";
+    case Failure::Kind::kPeerLost:
+      return "peer_lost";
+    case Failure::Kind::kAborted:
+      return "aborted";
+    case Failure::Kind::kMismatch:
+      return "mismatch";
+    default:
+      return "error";
+  }
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char each : text) {
+    if (each == '"' || each == '\\') {
+      result += '\\';
+      result += each;
+    } else if (static_cast<unsigned char>(each) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(each));
+      result += escape;
+    } else {
+      result += each;
+    }
+  }
+  return result + "\"";
+}
+
+template <typename Numbers>
+std::string list_text(const Numbers& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+std::string duration_text(std::chrono::milliseconds duration) {
+  const bool is_whole = duration.count() % 1000 == 0;
+  return is_whole ? std::to_string(duration.count() / 1000) + " s" : std::to_string(duration.count()) + " ms";
+}
+
+std::string timeout_text(std::chrono::milliseconds timeout, const MissingRanks& missing) {
+  std::string text = "timed out after " + duration_text(timeout);
+  if (!missing.ranks.empty()) text += " waiting for ranks " + list_text(missing.ranks);
+  return text + missing.details;
+}
+
+std::string failure_json(const Failure& failure, const std::string& message, const std::string& group,
+                         int rank, const std::vector<uint64_t>& global_ranks) {
+  const auto global = [&](int number) {
+    const auto index = static_cast<size_t>(number);
+    return index < global_ranks.size() ? static_cast<int>(global_ranks[index]) : number;
+  };
+  std::vector<int> ranks;
+  for (const int each : failure.ranks) ranks.push_back(global(each));
+  const std::vector<int64_t> processes(failure.process == 0 ? 0 : 1, failure.process);
+  return "{\"rank\": " + std::to_string(global(rank)) + ", \"process\": " + std::to_string(getpid()) +
+         ", \"kind\": " + quoted(name_of(failure.kind)) + ", \"group\": " + quoted(group) +
+         ", \"operation\": " + quoted(failure.operation.substr(0, failure.operation.find(' '))) +
+         ", \"number\": " + std::to_string(failure.number) + ", \"ranks\": " + list_text(ranks) +
+         ", \"processes\": " + list_text(processes) + ", \"message\": " + quoted(message) + "}";
+}
+
+void write_failure_record(std::string json, const std::string& first, bool is_provisional) noexcept {
+  static std::atomic<bool> is_written{false};
+  const std::string path = options::read(options::kFailureFile);
+  if (path.empty()) return;
+  if (is_provisional ? is_written.load() : is_written.exchange(true)) return;
+  try {
+    if (!first.empty()) json.insert(json.size() - 1, ", \"first\": " + first);
+    write_file(path, json + "\n");
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "isthmus: the failure record was not written: " << error.what();
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::filesystem::path target(path);
+  const std::string name = "." + target.filename().string() + "." + std::to_string(getpid());
+  const std::string beside = target.parent_path() / name;
+  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+  TORCH_CHECK(file >= 0 && fchmod(file, 0640) == 0, "cannot write ", beside, ": ", std::strerror(errno));
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t part = ::write(file, text.data() + written, text.size() - written);
+    if (part < 0) break;
+    written += static_cast<size_t>(part);
+  }
+  close(file);
+  TORCH_CHECK(written == text.size(), "cannot write ", beside, ": ", std::strerror(errno));
+  std::filesystem::rename(beside, target);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,46 @@
+// How an operation of a group failed, and the record of it that the launcher reads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace isthmus {
+
+// Ranks of a group that an operation waits for, and what is known of each, in words.
+struct MissingRanks {
+  std::vector<int> ranks;
+  std::string details;  // begins with "; " unless it is empty
+};
+
+struct Failure {
+  enum class Kind { kTimeout, kPeerLost, kAborted, kMismatch, kError };
+
+  Kind kind;
+  std::string operation;   // for messages: "all_reduce #3 of Float [4, 3]"
+  std::string what;        // continues the operation: "timed out after 3 s waiting for ranks [1]"
+  uint64_t number = 0;     // of the collective in its group; 0 if unknown or not a collective
+  std::vector<int> ranks;  // of the group, that are missing or lost
+  int64_t process = 0;     // of the lost rank; 0 if unknown
+};
+
+// "3 s" or "300 ms".
+std::string duration_text(std::chrono::milliseconds duration);
+// "timed out after 3 s", and the ranks that it waited for.
+std::string timeout_text(std::chrono::milliseconds timeout, const MissingRanks& missing);
+
+// One JSON object: rank, process, kind, group, operation, number, ranks, processes and message. Ranks are
+// global.
+std::string failure_json(const Failure& failure, const std::string& message, const std::string& group,
+                         int rank, const std::vector<uint64_t>& global_ranks);
+
+// Writes the first failure of the process to the file ISTHMUS_FAILURE_FILE, which `isthmus run` sets; one
+// that is provisional is replaced by the next. first is the failure of another rank, as JSON, or empty.
+void write_failure_record(std::string json, const std::string& first, bool is_provisional = false) noexcept;
+
+// Writes a file that only its owner can write and its group can read, beside its place, and renames it.
+// Throws.
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace isthmus
