@@ -34,7 +34,7 @@ isthmus_reduce_op named(const ReduceOp& op, const char* collective) {
       return ISTHMUS_PREMUL_SUM;
     default:
       TORCH_CHECK_VALUE(false, collective, ": ", static_cast<int>(op.op_),
-                        " is no ReduceOp; use one of its members.");
+                        " is not a ReduceOp; use one of its members.");
   }
 }
 

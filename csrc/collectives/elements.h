@@ -15,11 +15,11 @@ struct ElementCount {
   size_t count;
 };
 
-// The same tensor without autograd and its Python object, whose release would make another thread take the
-// interpreter's lock, and end the process if that happened while Python exits.
+// The tensor without autograd and its Python object. Another thread that released that object would take the
+// interpreter's lock, which ends the process while Python exits.
 at::Tensor detached(const at::Tensor& tensor);
 
-// Elements that are only moved: those of a dtype that the driver has no name for go as bytes.
+// The elements of a tensor that is only moved, as bytes if the driver has no such dtype.
 ElementCount moved(const at::Tensor& tensor);
 
 // Sums of booleans are their "or" and products their "and", as with NCCL.
@@ -28,7 +28,7 @@ c10d::ReduceOp for_dtype(const c10d::ReduceOp& op, at::ScalarType dtype);
 // A ReduceOp for tensors of one dtype; complex numbers are summed as pairs.
 class Reduction {
  public:
-  // Throws TypeError where the operation makes no sense for the dtype.
+  // Throws TypeError if the dtype does not support the operation.
   Reduction(const c10d::ReduceOp& op, at::ScalarType dtype, const char* collective);
 
   isthmus_dtype dtype() const { return dtype_; }
@@ -46,7 +46,7 @@ class Reduction {
   alignas(16) char factor_[16] = {};
 };
 
-// Throws unless status is ISTHMUS_OK; NotImplementedError for what the driver does not support.
+// Throws unless status is ISTHMUS_OK; NotImplementedError for ISTHMUS_UNSUPPORTED.
 void check_collective(isthmus_status status, const char* collective);
 
 }  // namespace isthmus

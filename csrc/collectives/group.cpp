@@ -256,7 +256,7 @@ void Group::finish(std::chrono::milliseconds patience) noexcept {
       while (failure().empty() && !query_stream(stream) && std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(std::chrono::microseconds(200));
   } catch (const std::exception&) {
-    // A stream that cannot be asked has nothing to wait for.
+    // A stream whose query fails has nothing to wait for.
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   communicators_.clear();

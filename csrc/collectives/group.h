@@ -101,7 +101,7 @@ class Group {
   std::atomic<uint64_t> collectives_{0}, messages_{0}, operations_{0};
   std::atomic<bool> warned_{false};  // that gloo replaces the driver
   MessageQueue deferred_messages_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable connected_;
   std::set<Key> connecting_;
   std::map<Key, std::shared_ptr<Communicator>> communicators_;  // null: gloo

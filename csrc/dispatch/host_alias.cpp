@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/TensorImpl.h>
 
+#include "core/runtime.h"
 #include "memory/memory.h"
 
 namespace isthmus {

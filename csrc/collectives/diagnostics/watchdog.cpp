@@ -132,7 +132,7 @@ class Watchdog {
   }
 
   std::mutex looking_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable added_;
   Works works_;
   bool is_running_ = false;

@@ -1,4 +1,4 @@
-// What operations check before the driver sees their tensors, and the two operations others are made of.
+// Checks of an operation's tensors before the driver gets them, and the two messages that others are made of.
 #pragma once
 
 #include <algorithm>

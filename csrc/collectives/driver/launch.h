@@ -1,4 +1,4 @@
-// One operation on its way to the driver: its tensors as the driver takes them, and what is enqueued.
+// One operation prepared for the driver: its contiguous tensors and the calls that enqueue it.
 #pragma once
 
 #include <functional>
@@ -17,31 +17,31 @@ class Launch {
   struct Options {
     std::chrono::milliseconds timeout;
     bool is_async = true;
-    bool blocks = false;  // wait() does
+    bool blocks = false;  // whether wait() blocks the host
   };
 
-  // name is the user's, title that of PyTorch's tools.
+  // name is the one that users call, title the one in PyTorch's tools.
   Launch(c10d::OpType type, const char* name, std::string title);
 
   // The tensor, or a contiguous one in its place. Throws for tensors that are not of one device, or not
   // strided.
   at::Tensor read(const at::Tensor& tensor);
-  at::Tensor write(const at::Tensor& tensor);   // of which nothing is read
-  at::Tensor update(const at::Tensor& tensor);  // both
+  at::Tensor write(const at::Tensor& tensor);   // written only
+  at::Tensor update(const at::Tensor& tensor);  // read and written
   Tensors read(const Tensors& tensors);
   Tensors write(const Tensors& tensors);
-  // Memory of as many elements as the tensors have together.
+  // Memory for the elements of all tensors.
   at::Tensor room_for(const Tensors& tensors);
-  // The same, or where they lie one after the other, they themselves.
+  // Memory for the elements of all tensors; their own if they lie one after the other.
   at::Tensor in_one(const Tensors& tensors);
 
-  // The parts of the whole that have as many elements as each.
+  // Parts of the whole, with the sizes of the given tensors.
   static Tensors parts(const at::Tensor& whole, const Tensors& like);
 
-  // What the driver is given, between copies of contiguous tensors before and after.
+  // The calls of the driver, and copies of contiguous tensors before and after them.
   void copy_before(const at::Tensor& to, const at::Tensor& from) { before_.push_back({to, from}); }
   void copy_after(const at::Tensor& to, const at::Tensor& from) { after_.push_back({to, from}); }
-  // is_group: several operations of the driver, which start together.
+  // is_group: the function makes several calls, which start together.
   void enqueue(Enqueue function, bool is_group = false) {
     enqueue_ = std::move(function);
     is_group_ = is_group;
@@ -52,7 +52,7 @@ class Launch {
   int peer() const { return description_.peer; }  // of a message, else -1
   Description& description() { return description_; }
 
-  // Enqueues launches of one device, each for its communicator, and gives them to the work as described.
+  // Enqueues launches of one device, each on its communicator, and hands them to the work.
   static void run(std::vector<Launch>& launches, DriverWork& work, Group& group,
                   const std::vector<std::shared_ptr<Communicator>>& communicators, c10::Stream stream,
                   const Options& options, Description description);

@@ -22,14 +22,14 @@ void DeferredWork::begin(const std::function<WorkPtr()>& start) noexcept {
 
 DeferredWork::WorkPtr DeferredWork::begun(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(beginning_);
-  const auto is_there = [this] { return work_ != nullptr || error_ != nullptr; };
+  const auto has_begun = [this] { return work_ != nullptr || error_ != nullptr; };
   if (timeout == kNoTimeout) {
-    has_begun_.wait(lock, is_there);  // for the timeout of the group at most
+    has_begun_.wait(lock, has_begun);  // for the timeout of the group at most
   } else {
-    TORCH_CHECK_WITH(DistBackendError, has_begun_.wait_for(lock, timeout, is_there), "a message ",
+    TORCH_CHECK_WITH(DistBackendError, has_begun_.wait_for(lock, timeout, has_begun), "a message ",
                      opType_ == c10d::OpType::SEND ? "to" : "from", " rank ", peer_,
                      " had not begun after the ", timeout.count(),
-                     " ms of wait(): that rank has not come to a message with this one yet.");
+                     " ms of wait(): that rank has not called a matching operation yet.");
   }
   if (error_) std::rethrow_exception(error_);
   return work_;

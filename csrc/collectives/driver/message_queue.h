@@ -1,5 +1,5 @@
-// Messages to ranks that are still to be met: a thread waits for the peer, not the caller, so that ranks may
-// send before they receive in any pattern.
+// Messages to ranks that are not connected yet. A thread waits for the peer in place of the caller, so that
+// ranks may send before they receive in any pattern.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace isthmus {
 
-// A message whose work begins later. What asks for more than whether it is done waits for that.
+// A message whose work begins later. All functions but isCompleted() and isSuccess() wait for the beginning.
 class DeferredWork final : public c10d::Work {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -34,7 +34,7 @@ class DeferredWork final : public c10d::Work {
   WorkPtr begun(std::chrono::milliseconds timeout = kNoTimeout);
 
   const int peer_;
-  mutable std::mutex beginning_;  // guards what follows
+  mutable std::mutex beginning_;  // guards the members below
   std::condition_variable has_begun_;
   WorkPtr work_;
   std::exception_ptr error_;
@@ -45,16 +45,16 @@ class MessageQueue {
   using Peer = std::pair<int, int>;  // device of this rank, and rank
   using Start = std::function<DeferredWork::WorkPtr()>;
 
-  // Whether messages to or from the peer are still to begin.
+  // Whether messages to or from the peer have yet to begin.
   bool has(const Peer& peer) const;
-  // Calls start, after those that the peer was given before, on a thread.
+  // Calls start on a thread, after those of earlier messages of the peer.
   void push(const Peer& peer, c10::intrusive_ptr<DeferredWork> work, Start start);
   // Waits until has() is false.
   void await(const Peer& peer) const;
 
  private:
   struct State;
-  const std::shared_ptr<State> state_ = make_state();  // which the threads share
+  const std::shared_ptr<State> state_ = make_state();  // shared with the threads
   static std::shared_ptr<State> make_state();
 };
 

@@ -1,4 +1,4 @@
-// Messages between two ranks, exchanges made of them, the barrier, and how all operations are launched.
+// Messages between two ranks, exchanges made of messages, the barrier, and the launch of all operations.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
@@ -17,7 +17,7 @@ using namespace collective_checks;
 
 namespace {
 
-// What one rank sends to each, or takes from each, in numbers of the driver.
+// The parts that one rank sends to each rank, or receives from each, in elements of the driver.
 struct Parts {
   std::vector<size_t> counts, offsets;
 };
@@ -197,7 +197,7 @@ Transport::WorkPtr DriverTransport::end_coalescing(std::vector<Launch>* left) {
   return block->work;
 }
 
-// Ranks meet in an order that all have in common, so that none waits for one that waits for another.
+// Pairs of ranks connect in an order common to all ranks, which rules out deadlocks.
 std::vector<std::shared_ptr<Communicator>> DriverTransport::connect(std::vector<Launch>* launches,
                                                                     std::vector<Launch>* left) {
   std::set<std::tuple<int, int, c10::DeviceIndex, int>> pairs;

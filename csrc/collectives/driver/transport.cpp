@@ -124,7 +124,7 @@ Transport::WorkPtr DriverTransport::all_gather(const Tensors& outputs, const at:
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-// As one block of all_gather() for each input.
+// A coalescing block of one all_gather() for each input.
 Transport::WorkPtr DriverTransport::all_gather_coalesced(const Lists& outputs, const Tensors& inputs,
                                                          const c10d::AllgatherOptions& given) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),

@@ -1,4 +1,4 @@
-// The operations of c10d by the driver's communicators.
+// Collectives by the driver's communicators.
 #pragma once
 
 #include <memory>

@@ -150,7 +150,7 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
   const c10::Stream current = current_stream(launched_->stream.device_index());
   for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, current);
   if (current != launched_->stream) end_.block(current);
-  // From here on the stream that the memory came from keeps the order.
+  // From now on the stream that the memory came from keeps the order.
   if (current == launched_->from) release_memory();
   return true;
 }

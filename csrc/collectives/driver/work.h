@@ -53,10 +53,10 @@ class DriverWork final : public c10d::Work {
     at::Tensor to, from;
   };
   struct Launched {
-    c10::Stream stream, from;  // where it runs, and whose work it follows
+    c10::Stream stream, from;  // of the operation, and of the caller
     std::chrono::milliseconds timeout;
     std::vector<std::shared_ptr<Communicator>> communicators;
-    std::vector<at::Tensor> kept;  // memory that it uses
+    std::vector<at::Tensor> kept;  // tensors whose memory it uses
     std::vector<Copy> copies;
     bool blocks;
   };

@@ -37,7 +37,7 @@ bool can_alias(const at::Tensor& tensor) {
          !tensor.is_neg() && !tensor._is_zerotensor();
 }
 
-// A contiguous CPU tensor over bytes that keep lives for.
+// A contiguous CPU tensor over existing bytes, which keep holds alive.
 template <typename Keep>
 at::Tensor over(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep keep) {
   return at::from_blob(
@@ -49,7 +49,7 @@ at::Tensor host_alias_of(const at::Tensor& tensor) {
               tensor.storage());
 }
 
-// The same bytes with the size of an element as the last dimension: the first, which is split, stays.
+// A view of the tensor's bytes, with the size of an element as the last dimension; gloo splits the first.
 at::Tensor as_bytes(const at::Tensor& host) {
   c10::DimVector sizes(host.sizes().begin(), host.sizes().end());
   sizes.push_back(static_cast<int64_t>(host.element_size()));
@@ -141,7 +141,7 @@ void HostViews::write_back() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const Copy& copy : copies_) {
     if (can_alias(copy.original) && copy.host.is_contiguous()) {
-      // Not copy_(): this is the transport's thread, which should not start a pool of OpenMP threads.
+      // Not copy_(): this is a thread of gloo, which should not start a pool of OpenMP threads.
       std::memcpy(memory::host_address(copy.original.mutable_data_ptr()), copy.host.const_data_ptr(),
                   copy.host.nbytes());
     } else {

@@ -1,7 +1,7 @@
-// CPU tensors in place of the chip tensors of one collective, for a transport that reads host memory.
+// CPU tensors in place of the chip tensors of one collective, for gloo.
 //
 // A contiguous tensor on a driver with a host window is aliased; any other is copied, and copied back when
-// the collective is done, so a layout that the transport would misread never reaches it.
+// the collective is done, so gloo only gets contiguous tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,40 +16,42 @@ class HostViews {
  public:
   enum class Access { kRead, kWrite, kReadWrite };
 
-  // The transport reduces numbers, or only moves elements: those it has no type for then go as bytes.
+  // Whether gloo reduces the elements, or only moves them: then it moves those of a dtype that it lacks as
+  // bytes.
   enum class Elements { kReduced, kMoved };
 
   HostViews(const char* collective, Elements elements) : collective_(collective), elements_(elements) {}
 
-  // Waits for the work on the tensor's current stream first. CPU tensors stay what they are; a mixture of
-  // devices, sparse tensors, dtypes that cannot be reduced and a mixture of dtypes that go as bytes raise.
+  // The CPU tensor for a tensor, after the work on its current stream has completed. CPU tensors are returned
+  // as they are. Throws for a mixture of devices, sparse tensors, dtypes that gloo cannot reduce, and a
+  // mixture of dtypes that go as bytes.
   at::Tensor map(const at::Tensor& tensor, Access access);
   std::vector<at::Tensor> map(const std::vector<at::Tensor>& tensors, Access access);
   std::vector<std::vector<at::Tensor>> map(const std::vector<std::vector<at::Tensor>>& lists, Access access);
 
-  // The elements of the tensors, one after the other, in memory that the transport may overwrite.
+  // The elements of the tensors, one after the other, in memory that gloo may overwrite.
   at::Tensor concatenated(const std::vector<at::Tensor>& tensors);
 
-  // Lets the tensor have these elements of host, which the transport writes, when the collective is done.
+  // Copies these elements of host, which gloo writes, to the tensor when the collective is done.
   void deliver(const at::Tensor& tensor, const at::Tensor& host);
 
   const char* collective() const { return collective_; }
   const at::Tensor& first() const { return first_; }  // undefined before map()
 
-  // Whether the tensors are the chip's; if not, there is nothing to do when the collective is done.
+  // Whether the tensors are on the chip; CPU tensors need no work when the collective is done.
   bool on_chip() const { return first_.defined() && !first_.is_cpu(); }
 
   // The tensors that the collective writes, in the order of map(): the same memory, without the caller's
-  // Python objects, which a thread of the transport should not release.
+  // Python objects, which a thread of gloo should not release.
   const std::vector<at::Tensor>& results() const { return results_; }
 
-  // The transport has been given the collective.
+  // Called once gloo has the collective.
   void launched(int group_size) { row_.launched(group_size); }
 
-  // The transport has finished or failed.
+  // Called when gloo has finished or failed.
   void done() noexcept { row_.done(); }
 
-  // Carries what was not written in place to the chip, which has it when this returns.
+  // Copies results that were not written in place to the chip, and waits for the copies.
   void write_back();
 
  private:

@@ -27,7 +27,7 @@ c10::intrusive_ptr<c10d::Work> CollectiveWork::follow(c10d::OpType type, c10::in
                                                       HostViews views) {
   const auto future = inner->getFuture();
   auto work = c10::make_intrusive<CollectiveWork>(type, std::move(inner), std::move(views));
-  // The callback keeps the work, and with it the tensors, when the caller drops it.
+  // The callback keeps the work and its tensors alive if the caller drops it.
   future->addCallback([work](c10::ivalue::Future& done) { work->complete(done); });
   return work;
 }

@@ -1,5 +1,5 @@
-// What a collective on chip tensors returns. The transport has finished when a work completes, so everything
-// enqueued on any stream after wait() sees the results.
+// Works of gloo's operations on chip tensors. Gloo has finished when a work completes, so operations enqueued
+// on any stream after wait() see the results.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -8,7 +8,7 @@
 
 namespace isthmus {
 
-// Completes by itself, when the transport's work has and the results are on the chip.
+// Completes without wait(), when gloo's work has completed and the results are on the chip.
 class CollectiveWork final : public c10d::Work {
  public:
   static c10::intrusive_ptr<c10d::Work> follow(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner,
@@ -29,7 +29,7 @@ class CollectiveWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// A send or a receive. The transport says that it is done only to who waits, so it completes in wait().
+// A send or a receive. It completes in wait(), because gloo reports its completion only there.
 class PointToPointWork final : public c10d::Work {
  public:
   PointToPointWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, HostViews views);
@@ -47,7 +47,7 @@ class PointToPointWork final : public c10d::Work {
   std::mutex waiting_;
 };
 
-// Several works as one: what a coalescing block returns.
+// Several works as one, for a coalescing block.
 class CoalescedWork final : public c10d::Work {
  public:
   explicit CoalescedWork(std::vector<c10::intrusive_ptr<c10d::Work>> works);
