@@ -253,7 +253,7 @@ class ChipBackendOptions(Backend.Options):
     def __init__(self) -> None: ...
 
 class ChipBackend(Backend):
-    """The c10d backend "chip". make_transport gives the backend for CPU tensors that carries a group's data."""
+    """The c10d backend "chip". make_gloo returns the gloo backend that carries a group's data."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class ChipBackend(Backend):
         rank: int,
         size: int,
         options: Backend.Options,
-        make_transport: Callable[[Store, int, int, Backend.Options], Backend],
+        make_gloo: Callable[[Store, int, int, Backend.Options], Backend],
     ) -> None: ...
     def perform_nocolor_split(self, device: torch.device) -> None: ...
 

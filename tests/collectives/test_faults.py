@@ -31,7 +31,8 @@ def start(
     rank: int, size: int, port: int, name: str, environment: dict[str, str], within: tuple[str, ...]
 ) -> subprocess.Popen[str]:
     module = ("-W", "ignore", "-m", "tests.helpers.fault_cases")
-    settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+    given = {variable: value.replace("{rank}", str(rank)) for variable, value in environment.items()}
+    settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **given}
     return subprocess.Popen(
         [*within, sys.executable, *module, str(rank), str(size), str(port), name],
         cwd=ROOT,
@@ -78,13 +79,29 @@ def run(
     return told
 
 
-def test_a_killed_rank_is_named_at_once() -> None:
-    told = run("killed")
+def records(folder: Path) -> dict[int, dict[str, Any]]:
+    """The failure records that ranks wrote into the folder, by rank; nothing else may be there."""
+    found = {int(path.stem): json.loads(path.read_text()) for path in folder.iterdir()}
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} <= {0o640}
+    for rank, record in found.items():
+        assert record["rank"] == rank and record["process"] > 0 and record["message"], record
+    return found
+
+
+def test_a_killed_rank_is_named_at_once(tmp_path: Path) -> None:
+    told = run("killed", ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
     assert told[1] == {}
     for found in (told[0], told[2]):
         assert "all_reduce #3 of Float [100000] failed" in found["error"], found
         assert "rank 1 (process" in found["error"] and ") exited before operation 3" in found["error"], found
         assert found["again"] == found["error"]
+    found_records = records(tmp_path)
+    assert found_records.keys() == {0, 2}, "a rank that is killed writes none"
+    for rank, record in found_records.items():
+        facts = {"kind": "peer_lost", "operation": "all_reduce", "number": 3, "ranks": [1]}
+        assert facts.items() <= record.items(), record
+        assert f"rank 1 (process {record['processes'][0]}) exited" in record["message"], record
+        assert record["message"] in told[rank]["error"]
 
 
 def test_a_stopped_rank_is_named_within_the_timeout() -> None:
@@ -100,11 +117,17 @@ def test_a_stopped_rank_is_named_within_the_timeout() -> None:
 def test_a_rank_that_is_elsewhere_is_named(group: str, tmp_path: Path) -> None:
     settings = {"FOLDER": str(tmp_path / "flight"), "STACKS": "1"}
     environment = {f"ISTHMUS_FLIGHT_RECORDER_{name}": value for name, value in settings.items()}
-    told = run("late", FAULT_GROUP=group, **environment)
+    folder = tmp_path / "failures"
+    folder.mkdir()
+    told = run("late", FAULT_GROUP=group, ISTHMUS_FAILURE_FILE=f"{folder}/{{rank}}.json", **environment)
     for rank in (0, 2):
         assert "waiting for ranks [1]; rank 1 last enqueued broadcast #2" in told[rank]["error"], told
     assert "timed out after 3 s" in told[1]["error"], told  # it comes to a group that has failed
     check_flight_records(tmp_path / "flight")
+    found = [record for rank, record in records(folder).items() if rank != 1]
+    assert [(record["kind"], record["number"], record["ranks"]) for record in found] == [
+        ("timeout", 3, [1])
+    ] * 2
 
 
 def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
@@ -164,8 +187,10 @@ def check_flight_records(folder: Path) -> None:
         ("other_shape", ("differs between ranks", "all_reduce of 5 float32", "all_reduce of 100000 float32")),
     ],
 )
-def test_ranks_that_make_other_calls_are_named(name: str, words: tuple[str, ...]) -> None:
-    for found in run(name):
+def test_ranks_that_make_other_calls_are_named(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    told = run(name, ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
+    assert {(record["kind"], *record["ranks"]) for record in records(tmp_path).values()} == {("mismatch",)}
+    for found in told:
         assert all(word in found["error"] for word in words), found
         assert found["again"], found
 
