@@ -124,7 +124,7 @@ static inline const char* isthmus_take_str(isthmus_arguments* a, const char* nam
   if (item->type_index == kTVMFFISmallStr) return item->v_bytes;
   if (item->type_index == kTVMFFIStr)
     return ((const TVMFFIByteArray*)((const char*)item->v_ptr + sizeof(TVMFFIObject)))->data;
-  isthmus_arguments_refuse(a, name, "is not a text");
+  isthmus_arguments_refuse(a, name, "is not a string");
   return "";
 }
 

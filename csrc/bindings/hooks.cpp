@@ -27,7 +27,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Device getDeviceFromPtr(void* data) const override {
     isthmus_pointer_attributes attributes{};
     check(driver().pointer_attributes(data, &attributes), "device of pointer");
-    TORCH_CHECK(attributes.kind == ISTHMUS_MEMORY_DEVICE, "pointer ", data, " is not memory of a chip.");
+    TORCH_CHECK(attributes.kind == ISTHMUS_MEMORY_DEVICE, "pointer ", data, " is not chip memory.");
     return at::Device(kChip, static_cast<c10::DeviceIndex>(attributes.device));
   }
   bool isPinnedPtr(const void* data) const override {

@@ -72,7 +72,7 @@ py::dict replay(const std::string& allocator, const std::string& options, int64_
                 const Column<uint8_t>& kind, const Column<int32_t>& id, const Column<int64_t>& size,
                 const Column<int16_t>& stream, bool spans) {
   TORCH_CHECK_VALUE(id.size() == kind.size() && size.size() == kind.size() && stream.size() == kind.size(),
-                    "the columns of a trace are of one length");
+                    "the columns of a trace must have the same length");
   memory::Trace trace{static_cast<size_t>(kind.size()), kind.data(), id.data(), size.data(), stream.data()};
   for (py::ssize_t i = 0; i < id.size(); ++i) trace.ids = std::max(trace.ids, id.data()[i] + 1);
   memory::ReplayResult result;

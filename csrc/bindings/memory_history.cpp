@@ -196,7 +196,8 @@ memory::history::Context context_named(const std::string& name) {
   if (name.empty()) return Context::kNone;
   if (name == "state") return Context::kState;
   if (name == "alloc") return Context::kAllocations;
-  TORCH_CHECK_VALUE(name == "all", "context: '", name, "' is none of None, 'state', 'alloc', 'all'");
+  TORCH_CHECK_VALUE(name == "all", "context: '", name,
+                    "' is unknown; expected None, 'state', 'alloc' or 'all'");
   return Context::kAll;
 }
 
@@ -204,7 +205,7 @@ uint32_t actions_named(const std::vector<std::string>& names) {
   uint32_t bits = 0;
   for (const std::string& name : names) {
     const auto found = std::find(std::begin(kActions), std::end(kActions), name);
-    TORCH_CHECK_VALUE(found != std::end(kActions), "skip_actions: no action is called '", name, "'");
+    TORCH_CHECK_VALUE(found != std::end(kActions), "skip_actions: unknown action '", name, "'");
     bits |= uint32_t{1} << (found - std::begin(kActions));
   }
   return bits;
@@ -269,8 +270,8 @@ void raw_delete(uintptr_t address) {
   c10::DataPtr data;  // returned after the lock is
   std::lock_guard<std::mutex> guard(raw().mutex);
   const auto found = raw().held.find(address);
-  TORCH_CHECK_VALUE(found != raw().held.end() || address == 0,
-                    "caching_allocator_delete: no memory of caching_allocator_alloc is at ", address);
+  TORCH_CHECK_VALUE(found != raw().held.end() || address == 0, "caching_allocator_delete: ", address,
+                    " was not returned by caching_allocator_alloc");
   if (address == 0) return;
   data = std::move(found->second);
   raw().held.erase(found);

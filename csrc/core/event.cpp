@@ -98,7 +98,7 @@ void destroy_event(void* event) noexcept {
 }
 
 double elapsed_ms(void* start, void* end) {
-  TORCH_CHECK(start != nullptr && end != nullptr, "both events must be recorded before their time is asked.");
+  TORCH_CHECK(start != nullptr && end != nullptr, "record both events before calling elapsed_time().");
   double milliseconds = 0;
   check(driver().event_elapsed(handle_of(start), handle_of(end), &milliseconds), "elapsed time");
   return milliseconds;
@@ -108,8 +108,8 @@ namespace {
 const isthmus_driver& driver_that_shares() {
   const isthmus_driver& d = driver();
   TORCH_CHECK_NOT_IMPLEMENTED(ISTHMUS_HAS(d, event_export) && ISTHMUS_HAS(d, event_import), "driver ", d.name,
-                              " cannot share events between processes: it has no event_export; leave "
-                              "interprocess=True out.");
+                              " cannot share events between processes: it has no event_export; remove "
+                              "interprocess=True.");
   return d;
 }
 }  // namespace
@@ -118,7 +118,7 @@ SharedEvent::SharedEvent(c10::DeviceIndex device, const std::string& ipc_handle)
   isthmus_ipc_handle handle{};
   TORCH_CHECK_VALUE(ipc_handle.size() == sizeof(handle.bytes), "the handle of an event has ",
                     sizeof(handle.bytes), " bytes, this one ", ipc_handle.size(),
-                    "; pass what Event.ipc_handle() gave.");
+                    "; pass the result of Event.ipc_handle().");
   std::memcpy(handle.bytes, ipc_handle.data(), sizeof(handle.bytes));
   check_device(device);
   const isthmus_driver& d = driver_that_shares();

@@ -47,14 +47,12 @@ void ChipGenerator::set_current_seed(uint64_t seed) {
 
 void ChipGenerator::set_offset(uint64_t offset) {
   if (!philox_) {
-    TORCH_CHECK(
-        offset == 0,
-        "a chip generator of mt19937 has no offset: set its state, or ISTHMUS_HOST_RNG=philox for one "
-        "that has.");
+    TORCH_CHECK(offset == 0,
+                "a chip generator of mt19937 has no offset: set its state, or set ISTHMUS_HOST_RNG=philox.");
     return;
   }
-  TORCH_CHECK(offset % philox::kWords == 0, "the offset of a chip generator is a multiple of 4, got ", offset,
-              ".");
+  TORCH_CHECK(offset % philox::kWords == 0, "the offset of a chip generator must be a multiple of 4, got ",
+              offset, ".");
   philox_->set({philox_->get().seed, offset});
 }
 
@@ -83,13 +81,13 @@ void ChipGenerator::set_state(const c10::TensorImpl& state) {
   }
   at::detail::check_rng_state(state);
   philox::Sequence next{0, 0};
-  TORCH_CHECK(state.numel() == sizeof(next) || state.numel() == sizeof(next.seed), "a state of ",
-              state.numel(),
-              " bytes is none of Philox (16: seed and offset); ISTHMUS_HOST_RNG differs from the run that "
-              "saved it.");
+  TORCH_CHECK(
+      state.numel() == sizeof(next) || state.numel() == sizeof(next.seed), "a state of ", state.numel(),
+      " bytes is not a Philox state (16 bytes: seed and offset); ISTHMUS_HOST_RNG differs from the run "
+      "that saved it.");
   std::memcpy(&next, state.data(), state.numel());
-  TORCH_CHECK(next.offset % philox::kWords == 0, "the offset of a chip generator is a multiple of 4, got ",
-              next.offset, ".");
+  TORCH_CHECK(next.offset % philox::kWords == 0,
+              "the offset of a chip generator must be a multiple of 4, got ", next.offset, ".");
   philox_->set(next);
 }
 

@@ -112,7 +112,7 @@ void start_driver() {
   if (s.driver_started.load(std::memory_order_acquire) || !driver_initialized() || in_bad_fork()) return;
   if (s.driver_started.exchange(true) || !driver_records()) return;
   if (driver().activity_start(&receive, nullptr) != ISTHMUS_OK)
-    TORCH_WARN("the profile is without the driver's records: ", driver().last_error());
+    TORCH_WARN("the profile lacks the driver's records: ", driver().last_error());
 }
 
 void correlate(uint64_t correlation) noexcept {

@@ -71,7 +71,7 @@ void list_overload(Overload& overload) {
 size_t force_route(const std::string& pattern, const std::string& route) {
   const std::optional<Route> wanted = forcible(route);
   TORCH_CHECK_VALUE(wanted || route.empty(), "route ", route,
-                    " cannot be forced; there are kernel, delegate, decomposition and fallback.");
+                    " cannot be forced; expected kernel, delegate, decomposition or fallback.");
   Registry& all = registry();
   std::lock_guard<std::mutex> lock(all.mutex);
   size_t count = 0;
@@ -90,7 +90,7 @@ void force_routes_of_environment() {
     const std::string pattern = item.substr(0, equals);
     const std::optional<Route> route = forcible(item.substr(equals + 1));
     TORCH_CHECK_VALUE(route, "ISTHMUS_ROUTE: ", item,
-                      ": a route is one of kernel, delegate, decomposition and fallback.");
+                      ": unknown route; expected kernel, delegate, decomposition or fallback.");
     TORCH_CHECK_VALUE(force_route(pattern, route_name(*route)) > 0 || may_come_later(pattern),
                       "ISTHMUS_ROUTE: ", item,
                       ": no operator of this driver has that route; `isthmus ops` prints them.");

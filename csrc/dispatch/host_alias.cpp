@@ -54,7 +54,7 @@ void check_strided(const at::Tensor& tensor) {
       impl.layout() == c10::kStrided && impl.has_storage() &&
           !impl.key_set().has(c10::DispatchKey::Quantized) &&
           !impl.key_set().has(c10::DispatchKey::NestedTensor),
-      "compiled code on chip takes and gives dense tensors, not sparse, quantized or nested ones; "
+      "compiled code on chip takes and returns dense tensors, not sparse, quantized or nested ones; "
       "leave the operators on them out of torch.compile.");
 }
 

@@ -107,7 +107,7 @@ void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, name, " is not available on chip: ",
       other_layout ? "it serves sparse, quantized, nested or mkldnn tensors."
-                   : "it has kernels for other accelerators (CUDA) alone and no decomposition.",
+                   : "it has kernels only for other accelerators (CUDA), and no decomposition.",
       " Call it on CPU tensors, or register a kernel for the dispatch key PrivateUse1.");
 }
 

@@ -115,7 +115,7 @@ void Overload::refuse(std::optional<Route> forced) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, name_, " has no route on driver ", driver_table()->name, " for these arguments: ",
       routes_.kernel ? "no kernel of " + routes_.kernel->libraries() + " takes their dtypes"
-                     : "there is no kernel",
+                     : "no library has a kernel",
       routes_.cpu && !routes_.fallback ? ", and the driver allows no fallback to CPU." : ".",
       " `isthmus ops` prints the routes.");
 }

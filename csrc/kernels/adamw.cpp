@@ -145,7 +145,7 @@ class Layout {
  private:
   Tensor matched(const Tensor& given) const {
     TORCH_CHECK_VALUE(given.sizes() == param_.sizes(), "adamw_: a gradient or state has shape ",
-                      given.sizes(), " and its parameter ", param_.sizes(), "; they have to be alike");
+                      given.sizes(), " and its parameter ", param_.sizes(), "; they must be the same");
     if (!dense_) return given.contiguous();
     if (given.strides() == param_.strides()) return given;
     return at::empty_like(param_, given.options()).copy_(given);

@@ -53,10 +53,10 @@ std::vector<int64_t> numbers(const Tensor& tensor) {
 
 void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t tokens, int64_t longest) {
   TORCH_CHECK_VALUE(!ends.empty() && ends.front() == 0 && ends.back() == tokens, "attention: ", name,
-                    " has to rise from 0 to the number of tokens, ", tokens, ": ", ends);
+                    " must rise from 0 to the number of tokens, ", tokens, ": ", ends);
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     const int64_t length = ends[i + 1] - ends[i];
-    TORCH_CHECK_VALUE(length >= 0, "attention: ", name, " has to rise from 0 to the number of tokens, ",
+    TORCH_CHECK_VALUE(length >= 0, "attention: ", name, " must rise from 0 to the number of tokens, ",
                       tokens, ": ", ends);
     TORCH_CHECK_VALUE(length <= longest, "attention: ", name, " has a sequence of ", length,
                       " tokens, above the ", longest, " given");
@@ -83,7 +83,7 @@ std::vector<Span> spans_of(const Tensor& query, const Tensor& key, const Options
   check_ends("cu_seqlens_q", q, query.size(0), options.max_seqlen_q);
   check_ends("cu_seqlens_k", k, key.size(0), options.max_seqlen_k);
   TORCH_CHECK_VALUE(q.size() == k.size(), "attention: cu_seqlens_q has ", q.size(),
-                    " elements and cu_seqlens_k ", k.size(), "; they have to be of the same sequences");
+                    " elements and cu_seqlens_k ", k.size(), "; they must describe the same sequences");
   for (size_t i = 0; i + 1 < q.size(); ++i)
     spans.push_back({static_cast<int64_t>(i), q[i], q[i + 1] - q[i], k[i], k[i + 1] - k[i]});
   return spans;
@@ -228,7 +228,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     const OptionalTensor& cu_seqlens_k, const OptionalTensor& rng, int64_t max_seqlen_q, int64_t max_seqlen_k,
     double scale, OptionalInt left, OptionalInt right, bool top_left, double softcap, double dropout_p,
     bool wants_bias) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!wants_bias, "attention_backward: no kernel has the gradient of the bias");
+  TORCH_CHECK_NOT_IMPLEMENTED(!wants_bias, "attention_backward: the gradient of the bias is not supported");
   auto grads = run_backward(grad, query, key, value, out, lse,
                             {bias, mask, alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng, max_seqlen_q,
                              max_seqlen_k, scale, left, right, top_left, softcap, dropout_p});

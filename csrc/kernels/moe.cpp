@@ -24,8 +24,8 @@ Tensor checked_rows(const Tensor& given, int64_t limit) {
   const Tensor rows = given.to(at::kLong).contiguous();
   const auto* row = rows.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < rows.numel(); ++i)
-    TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < limit, "row ", row[i], " at ", i, " is not one of the ", limit,
-                      " rows there are");
+    TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < limit, "row ", row[i], " at ", i, " is not in [0, ", limit,
+                      ")");
   return rows;
 }
 
@@ -95,7 +95,7 @@ void sum_rows(const T* input, const Wide<T>* scale, const Inverse& inverse, int6
 Tensor scatter_rows(const Tensor& given, const Tensor& given_rows, const OptionalTensor& given_scale,
                     int64_t size) {
   const Tensor input = given.contiguous(), rows = checked_rows(given_rows, size);
-  TORCH_CHECK_VALUE(rows.numel() == input.size(0), "scatter_rows: ", rows.numel(), " numbers of rows for ",
+  TORCH_CHECK_VALUE(rows.numel() == input.size(0), "scatter_rows: ", rows.numel(), " row numbers for ",
                     input.size(0), " rows");
   const Tensor scale = wide_scale(given_scale, input);
   const int64_t n = input.size(1);
@@ -118,7 +118,7 @@ Tensor row_products(const Tensor& given, const Tensor& given_other, const Tensor
   const Tensor rows = checked_rows(given_rows, other.size(0));
   TORCH_CHECK_VALUE(rows.numel() == input.size(0) && input.size(1) == other.size(1),
                     "row_products: input is ", input.sizes(), ", other ", other.sizes(), " and ",
-                    rows.numel(), " numbers of rows");
+                    rows.numel(), " row numbers");
   const int64_t n = input.size(1), count = rows.numel();
   Tensor out = at::empty({count}, input.options().dtype(at::toOpMathType(input.scalar_type())));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "row_products", [&] {
@@ -158,7 +158,7 @@ void for_groups(const Tensor& given_sizes, int64_t groups, int64_t rows, const B
     small = small && 4 * size[i] <= rows && size[i] <= 64;
   }
   TORCH_CHECK_VALUE(begins[groups] == rows, "grouped_matmul: the sizes of the groups add up to ",
-                    begins[groups], " and there are ", rows, " rows");
+                    begins[groups], ", but the input has ", rows, " rows");
   // A product of few rows is not worth two threads; many of them are.
   const auto run = [&](int64_t from, int64_t to) {
     const at::AutoDispatchBelowADInplaceOrView below;

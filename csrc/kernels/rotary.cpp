@@ -47,7 +47,7 @@ struct Tables {
                       sin.sizes());
     TORCH_CHECK_VALUE(
         settings.dim % 2 == 0 && settings.dim <= input.size(3) && (whole || cos.size(2) * 2 == settings.dim),
-        "rotary: tables ", cos.size(2), " wide do not turn ", settings.dim, " of ", input.size(3));
+        "rotary: tables of width ", cos.size(2), " do not rotate ", settings.dim, " of ", input.size(3));
     TORCH_CHECK_VALUE(cos.size(0) == 1 || (cos.size(0) == batch && !positions.defined()),
                       "rotary: tables of ", cos.size(0), " sequences for ", batch);
     if (!positions.defined()) {
@@ -67,7 +67,7 @@ struct Tables {
     if (!positions.defined()) return ((cos.size(0) == 1 ? 0 : sequence * rows) + token) * width;
     const int64_t line = positions.size(0) == 1 ? 0 : sequence * positions.size(1);
     const int64_t row = positions.const_data_ptr<int64_t>()[line + token];
-    TORCH_CHECK_INDEX(row >= 0 && row < rows, "rotary: position ", row, " is none of the ", rows,
+    TORCH_CHECK_INDEX(row >= 0 && row < rows, "rotary: position ", row, " is outside the ", rows,
                       " rows of the tables");
     return row * width;
   }

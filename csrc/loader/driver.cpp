@@ -92,14 +92,14 @@ void check_groups(const isthmus_driver& table, const std::string& driver) {
   for (const Group& group : groups())
     for (const Member& member : group.members)
       if (present(table, member) != present(table, group.members[0]))
-        throw Refused(driver + " has the group \"" + group.name + "\" in part: " + member.name +
-                      " does not agree with " + group.members[0].name + "; see driver.h.");
+        throw Refused(driver + " has the group \"" + group.name + "\" in part: " + group.members[0].name +
+                      " and " + member.name + " must both be null or both be set; see driver.h.");
 }
 
 void check_table(const isthmus_driver& table, const std::string& driver) {
   if (table.version >> 16 != ISTHMUS_DRIVER_VERSION_MAJOR)
     throw Refused(driver + " implements interface version " + version_text(table.version) +
-                  "; this Isthmus speaks version " + std::to_string(ISTHMUS_DRIVER_VERSION_MAJOR) +
+                  "; this Isthmus supports version " + std::to_string(ISTHMUS_DRIVER_VERSION_MAJOR) +
                   ". Install a driver built for it.");
   check_mandatory(table, driver);
   check_groups(table, driver);
@@ -112,7 +112,7 @@ const isthmus_driver& driver_table(const char* path, const std::string& driver) 
   auto get = reinterpret_cast<isthmus_driver_get_fn>(find_symbol("driver", path, ISTHMUS_DRIVER_SYMBOL));
   const isthmus_driver* table = get(ISTHMUS_DRIVER_VERSION);
   if (table == nullptr)
-    throw Refused(driver + " does not serve interface version " +
+    throw Refused(driver + " does not support interface version " +
                   std::to_string(ISTHMUS_DRIVER_VERSION_MAJOR) + "; install a driver built for it.");
   check_table(*table, driver);
   return *table;
@@ -121,7 +121,7 @@ const isthmus_driver& driver_table(const char* path, const std::string& driver) 
 void narrow_delegate(isthmus_driver& table, const std::string& asked, const std::string& driver) {
   if (asked.empty()) return;
   if (asked != "none" && asked != "cpu")
-    throw Refused(driver + " is asked for the delegate \"" + asked + "\"; it is none or cpu.");
+    throw Refused(driver + ": unknown delegate \"" + asked + "\"; expected none or cpu.");
   if (asked == "none") table.delegate = ISTHMUS_DELEGATE_NONE;
   if (asked == "cpu" && table.delegate != ISTHMUS_DELEGATE_CPU)
     throw Refused(driver +

@@ -17,7 +17,7 @@ bool empty(const char* text) { return text == nullptr || *text == '\0'; }
 void check_head(const isthmus_operator_library& table, const std::string& library) {
   if (table.version >> 16 != ISTHMUS_OPERATORS_VERSION_MAJOR)
     throw Refused(library + " implements operator interface version " + version_text(table.version) +
-                  "; this Isthmus speaks version " + std::to_string(ISTHMUS_OPERATORS_VERSION_MAJOR) +
+                  "; this Isthmus supports version " + std::to_string(ISTHMUS_OPERATORS_VERSION_MAJOR) +
                   ". Install a library built for it.");
   if (table.struct_size < sizeof(isthmus_operator_library))
     throw Refused(library + " has a struct_size of " + std::to_string(table.struct_size) +
@@ -40,9 +40,8 @@ void check_operator(const isthmus_operator& entry, uint32_t index, const std::st
   if (entry.call == nullptr) throw Refused(where + "the function (call) is null.");
   if (entry.dtypes == 0) throw Refused(where + "the set of dtypes is empty; use ISTHMUS_DTYPE().");
   if (!same_minor) return;  // a newer interface may have more of both
-  if ((entry.dtypes & ~kDtypes) != 0)
-    throw Refused(where + "the set of dtypes has a bit that names no dtype.");
-  if ((entry.flags & ~kFlags) != 0) throw Refused(where + "a flag is none of ISTHMUS_OPERATOR_*.");
+  if ((entry.dtypes & ~kDtypes) != 0) throw Refused(where + "the set of dtypes has an unknown bit.");
+  if ((entry.flags & ~kFlags) != 0) throw Refused(where + "unknown flag; use ISTHMUS_OPERATOR_*.");
 }
 
 void check_operators(const isthmus_operator_library& table, const std::string& library) {
@@ -61,7 +60,7 @@ const isthmus_operator_library& open_operators(const char* path) {
       find_symbol("operator library", path, ISTHMUS_OPERATORS_SYMBOL));
   const isthmus_operator_library* table = get(ISTHMUS_OPERATORS_VERSION);
   if (table == nullptr)
-    throw Refused(library + " does not serve operator interface version " +
+    throw Refused(library + " does not support operator interface version " +
                   std::to_string(ISTHMUS_OPERATORS_VERSION_MAJOR) + "; install a library built for it.");
   check_head(*table, library);
   check_operators(*table, library);

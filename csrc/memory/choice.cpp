@@ -96,7 +96,7 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
   const std::vector<std::string> unread = drop_unread_options(policy, options);
   if (!unread.empty()) {
     TORCH_WARN_ONCE("chip: allocator '", policy, "' ignores ", c10::Join(", ", unread),
-                    ": set ISTHMUS_ALLOCATOR=torch, which alone reads it, or leave it out");
+                    ": set ISTHMUS_ALLOCATOR=torch to use it, or remove it");
   }
   if (!options.expandable) return options;
   use_device(device);

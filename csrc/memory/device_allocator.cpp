@@ -40,7 +40,8 @@ class ChipAllocator final : public c10::DeviceAllocator {
     if (bytes == 0) return;
     isthmus_pointer_attributes attributes{};
     check(driver().pointer_attributes(to, &attributes), "pointer_attributes");
-    TORCH_INTERNAL_ASSERT(attributes.kind == ISTHMUS_MEMORY_DEVICE, "copy_data to memory of no chip");
+    TORCH_INTERNAL_ASSERT(attributes.kind == ISTHMUS_MEMORY_DEVICE,
+                          "copy_data: the destination is not chip memory");
     const c10::Stream stream = current_stream(static_cast<c10::DeviceIndex>(attributes.device));
     {
       using profiler::Work;

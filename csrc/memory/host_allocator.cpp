@@ -179,9 +179,9 @@ class PinnedAllocator final : public at::HostAllocator {
       start = Clock::now();
       status = from_driver(size, &pointer);
     }
-    TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, "no pinned host memory: asked ", size,
-                     " bytes (reserved ", get_stats().allocated_bytes.current, "): ", driver().last_error(),
-                     ". Lower num_workers or prefetch_factor, or do not pin.");
+    TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, "out of pinned host memory: asked ",
+                     size, " bytes (reserved ", get_stats().allocated_bytes.current,
+                     "): ", driver().last_error(), ". Lower num_workers or prefetch_factor, or do not pin.");
     check(status, "host_allocate");
     const int64_t took = microseconds_since(start);
     std::lock_guard<std::shared_mutex> guard(mutex_);

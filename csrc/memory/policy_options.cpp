@@ -124,8 +124,8 @@ void parse_item(const std::string& item, bool is_ours, PolicyOptions& options) {
     options.expandable = truth(item, value);
   } else if (is_ours || foreign_keys().count(key) == 0) {
     refuse(item,
-           "unknown; there are max_split_size_mb, max_non_split_rounding_mb, garbage_collection_threshold, "
-           "roundup_power2_divisions, expandable_segments");
+           "unknown; expected max_split_size_mb, max_non_split_rounding_mb, garbage_collection_threshold, "
+           "roundup_power2_divisions or expandable_segments");
   }
 }
 

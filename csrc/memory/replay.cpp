@@ -81,7 +81,7 @@ class Replay {
         case EventKind::kUse:
           break;  // whoever frees it later waits; nothing to account for here
         default:
-          TORCH_CHECK_VALUE(false, "event ", event_, " is of no known kind");
+          TORCH_CHECK_VALUE(false, "event ", event_, " is of an unknown kind");
       }
     }
     return finish(start);

@@ -21,13 +21,14 @@ bool can_share(const isthmus_driver& d) {
 TicketRow row_of(const c10::Storage& table, int64_t row) {
   TORCH_CHECK_VALUE(table.device().is_cpu() && row >= 0 &&
                         static_cast<size_t>(row + 1) * 2 * sizeof(int64_t) <= table.nbytes(),
-                    "there is no ticket ", row, " in a table of ", table.nbytes(), " bytes.");
+                    "ticket ", row, " is outside a table of ", table.nbytes(), " bytes.");
   return TicketRow(static_cast<int64_t*>(table.mutable_data()) + 2 * row);
 }
 
 [[noreturn]] void throw_received() {
-  TORCH_CHECK(false,
-              "a tensor of the chip can be received once for each time that it is sent; send it again.");
+  TORCH_CHECK(
+      false,
+      "this tensor was received already; a chip tensor can be received once for each send. Send it again.");
 }
 
 // ---- the sender
@@ -101,7 +102,7 @@ void release_received(void* context) noexcept {
   try {
     synchronize_device(received->device);  // the sender may write there as soon as it has the ticket back
   } catch (const std::exception& error) {
-    TORCH_WARN("memory of another process is returned without waiting for the device: ", error.what());
+    TORCH_WARN("memory of another process is released without waiting for the device: ", error.what());
   }
   {
     const std::lock_guard<std::mutex> lock(receiver().mutex);  // closed before it can be opened again
@@ -131,7 +132,7 @@ std::optional<Exported> export_storage(const c10::Storage& storage) {
 int64_t add_tickets(const at::Tensor& table) {
   TORCH_CHECK_VALUE(table.is_cpu() && table.scalar_type() == at::kLong && table.is_contiguous() &&
                         table.dim() == 2 && table.size(1) == 2 && table.storage_offset() == 0,
-                    "a table of tickets is an int64 tensor of two columns on the CPU.");
+                    "a table of tickets must be an int64 CPU tensor with two columns.");
   Sender& s = sender();
   const std::lock_guard<std::mutex> lock(s.mutex);
   const auto number = static_cast<int64_t>(s.tables.size());

@@ -268,7 +268,8 @@ def test_a_route_that_does_not_exist_is_refused_in_one_line(item: str) -> None:
     said = [line for line in done.stderr.splitlines() if line.startswith("isthmus: ")]
     assert done.returncode == 1 and len(said) == 1, done.stderr
     assert (
-        f"ISTHMUS_ROUTE: {item}: a route is one of kernel, delegate, decomposition and fallback." in said[0]
+        f"ISTHMUS_ROUTE: {item}: unknown route; expected kernel, delegate, decomposition or fallback."
+        in said[0]
     )
 
 

@@ -229,7 +229,7 @@ def test_null_outputs_and_zero_sizes(driver: Driver) -> None:
     invalid = hd.INVALID_ARGUMENT
     refused(driver, invalid, "device_count: count is null", "device_count", None)
     refused(driver, invalid, "memory_allocate: pointer is null", "memory_allocate", 8, None)
-    refused(driver, invalid, "asked 0 bytes", "memory_allocate", 0, ctypes.byref(ctypes.c_void_p()))
+    refused(driver, invalid, "0 bytes requested", "memory_allocate", 0, ctypes.byref(ctypes.c_void_p()))
     refused(driver, invalid, "event is null", "event_record", None, None)
 
 

@@ -91,10 +91,10 @@ def test_the_function_of_a_shared_library_can_be_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("return 0;", "does not serve operator interface version 1; install a library built for it."),
+        ("return 0;", "does not support operator interface version 1; install a library built for it."),
         (
             "library.version = 2u << 16;",
-            "implements operator interface version 2.0; this Isthmus speaks version 1",
+            "implements operator interface version 2.0; this Isthmus supports version 1",
         ),
         ("library.struct_size = 8;", "has a struct_size of 8, less than the 40 of isthmus_operator_library"),
         ("library.operator_size = 16;", "has an operator_size of 16, less than the 40 of isthmus_operator"),
@@ -107,9 +107,9 @@ def test_the_function_of_a_shared_library_can_be_called(tmp_path: Path) -> None:
         ("operators[1].dtypes = 0;", "operator aten::tanh: the set of dtypes is empty"),
         (
             "operators[1].dtypes = 1ull << 40;",
-            "operator aten::tanh: the set of dtypes has a bit that names no dtype",
+            "operator aten::tanh: the set of dtypes has an unknown bit",
         ),
-        ("operators[1].flags = 1u << 20;", "operator aten::tanh: a flag is none of ISTHMUS_OPERATOR_*"),
+        ("operators[1].flags = 1u << 20;", "operator aten::tanh: unknown flag; use ISTHMUS_OPERATOR_*"),
         ('operators[1].name = "aten::relu";', "has the operator aten::relu twice"),
         ('operators[1].name = "aten::tahn";', "no operator 'aten::tahn' in the opset (near: aten::tan"),
         (

@@ -24,9 +24,12 @@ def test_an_outside_driver_runs(tmp_path: Path) -> None:
         ("table.stream_create = 0;", "lacks the mandatory function stream_create"),
         ("table.version = 2u << 16;", "implements interface version 2.0"),
         ("table.struct_size = 64;", "lacks the mandatory function"),
-        ("table.virtual_map = 0;", 'has the group "virtual memory" in part: virtual_map'),
+        (
+            "table.virtual_map = 0;",
+            'has the group "virtual memory" in part: virtual_granularity and virtual_map',
+        ),
         ("table.host_window = 0;", "declares a delegate but has no host_window"),
-        ("return 0;", "does not serve interface version 1"),
+        ("return 0;", "does not support interface version 1"),
     ],
 )
 def test_a_wrong_table_is_refused_by_name(tmp_path: Path, edit: str, message: str) -> None:

@@ -212,7 +212,7 @@ def test_no_accelerator_is_one_line():
     assert re.fullmatch(r"isthmus: no accelerator: [^\n]*`isthmus doctor` says why\n", done.stderr)
     done = run("-c", "import torch", ISTHMUS_HOST_MEMORY="64Mb")
     assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert 'ISTHMUS_HOST_MEMORY="64Mb" is not a device capacity; set it to' in done.stderr
+    assert "ISTHMUS_HOST_MEMORY=64Mb: not a size; set it to" in done.stderr
 
 
 @pytest.mark.parametrize(

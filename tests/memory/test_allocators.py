@@ -119,15 +119,15 @@ def test_one_allocator_for_each_device() -> None:
     [
         (
             {"ISTHMUS_ALLOCATOR": "best"},
-            "ISTHMUS_ALLOCATOR: no allocator is called 'best'; there are planned",
+            "ISTHMUS_ALLOCATOR: unknown allocator 'best'; expected one of planned",
         ),
-        ({"ISTHMUS_ALLOCATOR": "gpu:1=bf"}, "ISTHMUS_ALLOCATOR: 'gpu:1' is no device; write chip:0=torch"),
-        ({"ISTHMUS_ALLOCATOR": "torch,"}, "ISTHMUS_ALLOCATOR: no allocator is called ''; there are planned"),
+        ({"ISTHMUS_ALLOCATOR": "gpu:1=bf"}, "ISTHMUS_ALLOCATOR: 'gpu:1' is not a device; write chip:0=torch"),
+        ({"ISTHMUS_ALLOCATOR": "torch,"}, "ISTHMUS_ALLOCATOR: unknown allocator ''; expected one of planned"),
         (
             {"ISTHMUS_ALLOCATOR": "chip:0=torch,chip:0=bf"},
-            "ISTHMUS_ALLOCATOR: 'chip:0=bf' is the second entry of chip:0; leave one",
+            "ISTHMUS_ALLOCATOR: 'chip:0=bf' is the second entry for chip:0; remove one",
         ),
-        ({"ISTHMUS_ALLOC_CONF": "max_split:20"}, "allocator option 'max_split:20': unknown; there are"),
+        ({"ISTHMUS_ALLOC_CONF": "max_split:20"}, "allocator option 'max_split:20': unknown; expected"),
         ({"ISTHMUS_ALLOC_CONF": "max_split_size_mb:x"}, "'x' is not a number of at least 0"),
         (
             {"PYTORCH_ALLOC_CONF": "roundup_power2_divisions:[256:3]"},

@@ -216,7 +216,7 @@ def test_an_output_that_is_masked_out_is_null(call: Caller) -> None:
         (2, b"x", "s", "is not a number"),
         (4, 1.5, "i", "is not an integer"),
         (6, ONE, "f", "is not a number"),
-        (9, 1, "d", "is not a text"),
+        (9, 1, "d", "is not a string"),
         (10, 99, "e", "is a list longer than the call"),
         (10, -3, "e", "is a list longer than the call"),
     ],

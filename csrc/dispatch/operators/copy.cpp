@@ -183,7 +183,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
                                 "a copy that changes strides or dtype needs a kernel aten::copy_, which "
                                 "the libraries of driver ",
                                 driver_table()->name, " lack (", from.scalar_type(), " to ", to.scalar_type(),
-                                "); ISTHMUS_STRICT=1 forbids to do it on CPU.");
+                                "); ISTHMUS_STRICT=1 forbids doing it on CPU.");
     copy_on_cpu(to, from);
   }
   if (on_chip(to) != on_chip(from) && !(non_blocking && on_chip(to))) tell_host_waited(to, from);

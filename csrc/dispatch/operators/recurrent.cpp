@@ -17,7 +17,7 @@ State State::rows(int64_t begin, int64_t end) const {
 
 std::vector<Tensor> split_gates(const Tensor& tensor, int64_t gates) {
   TORCH_CHECK(tensor.dim() == 2 && tensor.size(1) % gates == 0, "the weights of a recurrent layer must have ",
-              gates, " * hidden_size rows; they give a tensor of shape ", tensor.sizes());
+              gates, " * hidden_size rows; their product with the input has shape ", tensor.sizes());
   return tensor.unsafe_chunk(gates, 1);
 }
 

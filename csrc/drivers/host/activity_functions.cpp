@@ -39,7 +39,7 @@ class Recorder {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (thread_.joinable()) {
       fail(ISTHMUS_INVALID_ARGUMENT,
-           "activity_start: records are being kept already; call activity_stop() first");
+           "activity_start: recording is already active; call activity_stop() first");
     }
     callback_ = callback;
     user_data_ = user_data;

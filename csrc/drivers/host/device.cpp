@@ -40,7 +40,7 @@ void Device::destroy_stream(Stream& stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = streams_.find(&stream);
     if (found == streams_.end()) {
-      fail(ISTHMUS_INVALID_ARGUMENT, "stream_destroy: %p was destroyed before", static_cast<void*>(&stream));
+      fail(ISTHMUS_INVALID_ARGUMENT, "stream_destroy: %p is already destroyed", static_cast<void*>(&stream));
     }
     destroyed = std::move(found->second);
     streams_.erase(found);
@@ -74,7 +74,7 @@ Device& device_at(int32_t index) {
   auto& devices = runtime().devices;
   if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
     fail(ISTHMUS_NO_DEVICE,
-         "device %d does not exist: there are %zu, numbered from 0; set ISTHMUS_HOST_DEVICES", index,
+         "device %d does not exist: %zu available, numbered from 0; set ISTHMUS_HOST_DEVICES", index,
          devices.size());
   }
   return *devices[static_cast<size_t>(index)];
@@ -101,7 +101,7 @@ Stream& stream_of(isthmus_stream handle) {
   if (handle == nullptr) return current_device().default_stream();
   Stream& stream = *reinterpret_cast<Stream*>(handle);
   if (!stream.is_valid()) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%p is not a stream; pass what stream_create() gave",
+    fail(ISTHMUS_INVALID_ARGUMENT, "%p is not a stream; pass one returned by stream_create()",
          static_cast<void*>(handle));
   }
   return stream;

@@ -25,7 +25,8 @@ SharedPart DeviceMemory::shared_part(const void* pointer) {
   const auto found = allocations_.find(offset);
   if (found == allocations_.end()) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "memory_export: %p on chip %d is not the start of an allocation; pass what memory_allocate() gave",
+         "memory_export: %p on chip %d is not the start of an allocation; pass an address returned by "
+         "memory_allocate()",
          pointer, device_);
   }
   return {SharedPart::kMemory, window_.descriptor(), offset, found->second.requested};
@@ -35,7 +36,7 @@ void* DeviceMemory::import(int descriptor, uint64_t file_offset, uint64_t bytes)
   struct stat info;
   if (fstat(descriptor, &info) != 0 || file_offset > static_cast<uint64_t>(info.st_size) ||
       bytes > static_cast<uint64_t>(info.st_size) - file_offset || bytes == 0) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "memory_import: the handle does not fit the memory that it names");
+    fail(ISTHMUS_INVALID_ARGUMENT, "memory_import: the handle does not match its memory");
   }
   const uint64_t within = file_offset % page_bytes();
   const uint64_t mapped = round_up(within + bytes, page_bytes());
@@ -61,7 +62,7 @@ void DeviceMemory::close_import(void* pointer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = imports_.find(offset);
   if (found == imports_.end()) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "memory_close: %p on chip %d is not what memory_import() gave", pointer,
+    fail(ISTHMUS_INVALID_ARGUMENT, "memory_close: %p on chip %d was not returned by memory_import()", pointer,
          device_);
   }
   const Import import = found->second;

@@ -73,7 +73,7 @@ std::string user_folder() {
   const std::string folder = std::string(temporary) + "/isthmus-" + std::to_string(geteuid());
   if (!prepare_folder(folder)) {
     fail(ISTHMUS_INTERNAL,
-         "cannot keep the devices' accounts in %s: it must be a folder of yours with mode 0700; "
+         "cannot keep the device accounts in %s: it must be a folder that you own with mode 0700; "
          "set XDG_RUNTIME_DIR or TMPDIR to a folder that you can write",
          folder.c_str());
   }
@@ -100,14 +100,14 @@ Ledger::Ledger(int32_t device, uint64_t capacity)
   if (descriptor_ < 0 || fchmod(descriptor_, 0640) != 0 || ftruncate(descriptor_, sizeof(File)) != 0) {
     const int error = errno;
     if (descriptor_ >= 0) close(descriptor_);
-    fail(ISTHMUS_INTERNAL, "cannot open the device's account %s: %s; remove it or set XDG_RUNTIME_DIR",
+    fail(ISTHMUS_INTERNAL, "cannot open the device account %s: %s; remove it or set XDG_RUNTIME_DIR",
          path_.c_str(), std::strerror(error));
   }
   void* mapped = mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
     close(descriptor_);
-    fail(ISTHMUS_INTERNAL, "cannot map the device's account %s: %s", path_.c_str(), std::strerror(error));
+    fail(ISTHMUS_INTERNAL, "cannot map the device account %s: %s", path_.c_str(), std::strerror(error));
   }
   file_ = static_cast<File*>(mapped);
 }
@@ -146,7 +146,8 @@ void Ledger::join() {
     own_ = slot;
     return;
   }
-  fail(ISTHMUS_INTERNAL, "%d processes already use the device of account %s; end some of them", kSlots,
+  fail(ISTHMUS_INTERNAL,
+       "%d processes already use the device of account %s, the most allowed; end some of them", kSlots,
        path_.c_str());
 }
 

@@ -99,10 +99,10 @@ void DeviceMemory::free(void* pointer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = allocations_.find(offset);
   if (found == allocations_.end()) {
-    fail(
-        ISTHMUS_INVALID_ARGUMENT,
-        "memory_free: %p on chip %d is not the start of an allocation; free once what memory_allocate() gave",
-        pointer, device_);
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "memory_free: %p on chip %d is not the start of an allocation; free each address returned by "
+         "memory_allocate() once",
+         pointer, device_);
   }
   const uint64_t reserved = found->second.reserved;
   allocations_.erase(found);

@@ -15,7 +15,7 @@ DeviceMemory& memory_of(const void* pointer, const char* function) {
 }
 
 void require_bytes(size_t bytes, const char* function) {
-  if (bytes == 0) fail(ISTHMUS_INVALID_ARGUMENT, "%s: asked 0 bytes; ask for at least 1", function);
+  if (bytes == 0) fail(ISTHMUS_INVALID_ARGUMENT, "%s: 0 bytes requested; request at least 1", function);
 }
 
 isthmus_status memory_allocate(size_t bytes, void** pointer) {
@@ -109,8 +109,8 @@ DeviceMemory& memory_of_handle(isthmus_memory_handle handle, const char* functio
     DeviceMemory* memory = device->memory_if_open();
     if (memory != nullptr && memory->owns(handle)) return *memory;
   }
-  fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is not a memory handle; pass what virtual_create() gave", function,
-       static_cast<void*>(handle));
+  fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is not a memory handle; pass one returned by virtual_create()",
+       function, static_cast<void*>(handle));
 }
 
 isthmus_status virtual_destroy(isthmus_memory_handle handle) {

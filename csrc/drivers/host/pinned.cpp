@@ -10,7 +10,7 @@ namespace isthmus::host {
 void* PinnedMemory::allocate(size_t bytes) {
   void* pointer = nullptr;
   if (posix_memalign(&pointer, kAlignment, bytes) != 0) {
-    fail(ISTHMUS_OUT_OF_MEMORY, "host_allocate: the host has no %s of memory left; free some or pin less",
+    fail(ISTHMUS_OUT_OF_MEMORY, "host_allocate: the host is out of memory: asked %s; free some or pin less",
          format_bytes(bytes).c_str());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -23,7 +23,9 @@ void PinnedMemory::free(void* pointer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (allocations_.erase(static_cast<const char*>(pointer)) == 0) {
       fail(ISTHMUS_INVALID_ARGUMENT,
-           "host_free: %p is not the start of pinned memory; free once what host_allocate() gave", pointer);
+           "host_free: %p is not the start of pinned memory; free each address returned by host_allocate() "
+           "once",
+           pointer);
     }
   }
   std::free(pointer);

@@ -52,7 +52,7 @@ isthmus_status event_export(isthmus_event event, isthmus_ipc_handle* handle) {
     const SharedEvent* shared = reinterpret_cast<Event*>(event)->shared();
     if (shared == nullptr) {
       fail(ISTHMUS_INVALID_ARGUMENT,
-           "event_export: the event was not made to be shared; create it with ISTHMUS_EVENT_SHARED");
+           "event_export: the event is not shared; create it with ISTHMUS_EVENT_SHARED");
     }
     shared->write_handle(handle);
     return ISTHMUS_OK;

@@ -26,7 +26,8 @@ isthmus_status stream_destroy(isthmus_stream handle) {
     Stream& stream = stream_of(handle);
     Device& device = device_at(stream.device());
     if (&stream == &device.default_stream()) {
-      fail(ISTHMUS_INVALID_ARGUMENT, "stream_destroy: %p is the default stream of chip %d, which stays",
+      fail(ISTHMUS_INVALID_ARGUMENT,
+           "stream_destroy: %p is the default stream of chip %d; destroy other streams only",
            static_cast<void*>(handle), device.index());
     }
     device.destroy_stream(stream);
@@ -74,7 +75,7 @@ isthmus_status stream_wrap(void* native, isthmus_stream* stream) {
       return ISTHMUS_OK;
     }
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "stream_wrap: %p is not a stream of the host chip; pass what stream_create() gave", native);
+         "stream_wrap: %p is not a stream of the host chip; pass one returned by stream_create()", native);
   });
 }
 

@@ -38,7 +38,7 @@ void DeviceMemory::release(void* pointer, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = reservations_.find(offset);
   if (found == reservations_.end() || found->second != bytes) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_release: %p with %zu bytes was not reserved as such on chip %d",
+    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_release: %p with %zu bytes is not a reservation of chip %d",
          pointer, bytes, device_);
   }
   const auto mapping = mappings_.lower_bound(offset);
@@ -77,7 +77,7 @@ void DeviceMemory::map(void* pointer, size_t bytes, isthmus_memory_handle handle
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t offset = reserved_range(pointer, bytes, "virtual_map");
   if (bytes != handle->bytes) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: asked to map %zu bytes of a handle of %llu; map all of it",
+    fail(ISTHMUS_INVALID_ARGUMENT, "virtual_map: %zu bytes requested of a handle of %llu; map all of it",
          bytes, static_cast<unsigned long long>(handle->bytes));
   }
   const auto next = mappings_.lower_bound(offset);

@@ -33,7 +33,7 @@ const Entry& entry(const std::string& name, const std::string& where) {
   if (found != std::end(kPolicies)) return *found;
   std::string names;
   for (const Entry& each : kPolicies) names += (names.empty() ? "" : ", ") + std::string(each.name);
-  TORCH_CHECK_VALUE(false, where, "no allocator is called '", name, "'; there are ", names);
+  TORCH_CHECK_VALUE(false, where, "unknown allocator '", name, "'; expected one of ", names);
 }
 
 }  // namespace
