@@ -12,8 +12,8 @@
  *     takes neither a device nor a stream acts on it. The core calls device_set() only when it changes.
  *   - A null stream is the current device's default stream. A function that takes a stream only enqueues:
  *     it returns before the work is done, and pointers must stay valid until the work is done.
- *   - Work on one stream runs in the order of its enqueueing. Streams are ordered among themselves by
- *     events alone; the default stream is no exception.
+ *   - Work on one stream runs in the order in which it was enqueued. Only events order streams among
+ *     themselves; this includes the default stream.
  *   - Sizes are bytes, times are as named, and pointers to outputs are never null.
  *   - Output parameters are unchanged when the status is not ISTHMUS_OK.
  *
@@ -65,7 +65,7 @@ typedef enum isthmus_copy_kind {
 } isthmus_copy_kind;
 
 typedef enum isthmus_memory_kind {
-  ISTHMUS_MEMORY_UNKNOWN = 0, /* ordinary host memory, or not an address of ours */
+  ISTHMUS_MEMORY_UNKNOWN = 0, /* ordinary host memory, or an address unknown to the driver */
   ISTHMUS_MEMORY_DEVICE = 1,
   ISTHMUS_MEMORY_PINNED = 2
 } isthmus_memory_kind;
@@ -91,7 +91,7 @@ typedef struct isthmus_pointer_attributes {
   int32_t device; /* -1 unless kind is ISTHMUS_MEMORY_DEVICE */
 } isthmus_pointer_attributes;
 
-/* Backends of PyTorch that a driver may name as able to run on its memory in place. */
+/* PyTorch backends whose kernels may run in place on the driver's memory. */
 typedef enum isthmus_delegate {
   ISTHMUS_DELEGATE_NONE = 0,
   ISTHMUS_DELEGATE_CPU = 1
@@ -156,7 +156,7 @@ typedef struct isthmus_activity {
   int32_t device;
   isthmus_stream stream;
   uint64_t start_ns, end_ns; /* CLOCK_REALTIME */
-  uint64_t correlation;      /* what activity_push_correlation() last set on the enqueueing thread; 0 if none */
+  uint64_t correlation;      /* last set by activity_push_correlation() on the enqueueing thread; 0 if none */
   uint64_t bytes;            /* copies, sets, collectives */
   const char* name;          /* valid during the callback only */
 } isthmus_activity;
@@ -175,8 +175,8 @@ typedef struct isthmus_telemetry {
 /* ---- The table -------------------------------------------------------------------------------------- */
 
 #define ISTHMUS_STREAM_PRIORITY_DEFAULT 0
-#define ISTHMUS_EVENT_TIMING 1u /* event_elapsed() may be asked; without it an event may be cheaper */
-#define ISTHMUS_EVENT_SHARED 2u /* event_export() may be asked */
+#define ISTHMUS_EVENT_TIMING 1u /* event_elapsed() may be called; without it an event may be cheaper */
+#define ISTHMUS_EVENT_SHARED 2u /* event_export() may be called */
 #define ISTHMUS_VIRTUAL_READ_WRITE 3u
 
 typedef struct isthmus_driver {
@@ -190,17 +190,17 @@ typedef struct isthmus_driver {
 
   /* ---- Life and errors ---- */
   /* [M] Once per process, before anything else but last_error(). May be called again; does nothing then.
-   * A process forked after it must not call the driver. acl: aclInit. cuda: cuInit. */
+   * A process forked afterwards must not call the driver. acl: aclInit. cuda: cuInit. */
   isthmus_status (*initialize)(void);
-  /* [M] At exit, no work outstanding. Nothing may be called after it. acl: aclFinalize. */
+  /* [M] Called at exit, with no work outstanding. No function may be called after it. acl: aclFinalize. */
   isthmus_status (*finalize)(void);
   /* [M] Message of the last failure on this thread: what, the value, the remedy. Never null, valid until the
    * next call on this thread. acl: aclGetRecentErrMsg. cuda: cudaGetErrorString. */
   const char* (*last_error)(void);
 
   /* ---- Device ---- */
-  /* [M] Number of devices visible to this process; 0 is not an error. May be called before initialize(): a driver
-   * that can count without it does, so that asking does not rule out a later fork, and otherwise returns
+  /* [M] Number of devices visible to this process; 0 is not an error. May be called before initialize(). A driver
+   * that can count without being initialised does so, and the process may still fork; otherwise it returns
    * ISTHMUS_NOT_READY. acl: aclrtGetDeviceCount. cuda: cudaGetDeviceCount, nvmlDeviceGetCount. */
   isthmus_status (*device_count)(int32_t* count);
   /* [M] acl: aclrtGetSocName, aclrtGetMemInfo. cuda: cudaGetDeviceProperties. */
@@ -221,17 +221,17 @@ typedef struct isthmus_driver {
 
   /* ---- Memory ---- */
   /* [M] bytes > 0 of the current device's memory, aligned to memory_alignment. Contents are undefined.
-   * ISTHMUS_INVALID_ARGUMENT for 0 bytes, ISTHMUS_OUT_OF_MEMORY when there is no room. acl: aclrtMalloc. cuda: cudaMalloc. */
+   * ISTHMUS_INVALID_ARGUMENT for 0 bytes, ISTHMUS_OUT_OF_MEMORY if it is not available. acl: aclrtMalloc. cuda: cudaMalloc. */
   isthmus_status (*memory_allocate)(size_t bytes, void** pointer);
-  /* [M] Returns what memory_allocate() gave, on any thread and under any current device. The caller has
-   * seen to it that no work uses it. Null is allowed. acl: aclrtFree. cuda: cudaFree. */
+  /* [M] Frees memory allocated by memory_allocate(), on any thread and under any current device. The caller
+   * ensures that no work uses it. Null is allowed. acl: aclrtFree. cuda: cudaFree. */
   isthmus_status (*memory_free)(void* pointer);
   /* [M] Page-locked host memory that asynchronous copies read and write directly, readable and writable by
    * the CPU, aligned to 64. acl: aclrtMallocHost. cuda: cudaMallocHost. */
   isthmus_status (*host_allocate)(size_t bytes, void** pointer);
   /* [M] acl: aclrtFreeHost. cuda: cudaFreeHost. */
   isthmus_status (*host_free)(void* pointer);
-  /* [M] What an address is. Any address is allowed, also one inside an allocation.
+  /* [M] Kind and device of an address. Any address is allowed, including one inside an allocation.
    * acl: aclrtPointerGetAttributes. cuda: cudaPointerGetAttributes. */
   isthmus_status (*pointer_attributes)(const void* pointer, isthmus_pointer_attributes* attributes);
 
@@ -262,7 +262,7 @@ typedef struct isthmus_driver {
   /* [M] ISTHMUS_OK when idle, ISTHMUS_NOT_READY when not. acl: aclrtStreamQuery. cuda: cudaStreamQuery. */
   isthmus_status (*stream_query)(isthmus_stream stream);
   /* [M] Later work of the stream waits for the work captured by the event's last record. An event that was
-   * never recorded does not hold it up. The event may be of another device.
+   * never recorded does not delay it. The event may be of another device.
    * acl: aclrtStreamWaitEvent. cuda: cudaStreamWaitEvent. */
   isthmus_status (*stream_wait_event)(isthmus_stream stream, isthmus_event event);
   /* [O] The handle of the current device's default stream, for code that needs a non-null one. Without it:
@@ -273,7 +273,7 @@ typedef struct isthmus_driver {
   /* [M] On the current device; flags are ISTHMUS_EVENT_*. acl: aclrtCreateEventExWithFlag.
    * cuda: cudaEventCreateWithFlags. */
   isthmus_status (*event_create)(uint32_t flags, isthmus_event* event);
-  /* [M] May be called while a stream waits for it; the wait is not disturbed. acl: aclrtDestroyEvent.
+  /* [M] May be called while a stream waits for the event; the wait is unaffected. acl: aclrtDestroyEvent.
    * cuda: cudaEventDestroy. */
   isthmus_status (*event_destroy)(isthmus_event event);
   /* [M] Captures the work enqueued on stream so far; replaces an earlier record. acl: aclrtRecordEvent.
@@ -288,25 +288,25 @@ typedef struct isthmus_driver {
    * Resolution better than 10 us. acl: aclrtEventElapsedTime. cuda: cudaEventElapsedTime. */
   isthmus_status (*event_elapsed)(isthmus_event start, isthmus_event end, double* milliseconds);
 
-  /* ---- Collectives [O, as one group: a driver has comm_unique_id() or none of them] ----
+  /* ---- Collectives [O, as one group: all of them, or none] ----
    * Without the group: the core uses gloo on host memory. All enqueue on stream. count is in elements and
    * per rank where the comment says so. An unsupported (dtype, op) pair returns ISTHMUS_UNSUPPORTED before
    * anything is enqueued. to and from may be equal (in place) where the CUDA counterpart allows it. */
-  /* Made by one rank, carried to the others by the core. Hccl: HcclGetRootInfo. nccl: ncclGetUniqueId. */
+  /* Called on one rank; the core sends the result to the others. Hccl: HcclGetRootInfo. nccl: ncclGetUniqueId. */
   isthmus_status (*comm_unique_id)(isthmus_unique_id* id);
   /* Collective over all ranks; on the current device. Hccl: HcclCommInitRootInfo. nccl: ncclCommInitRank. */
   isthmus_status (*comm_create)(const isthmus_unique_id* id, const isthmus_comm_options* options,
                                 isthmus_comm* comm);
-  /* [O] Collective over comm. color < 0: this rank takes no part and gets null. Without it: comm_create().
+  /* [O] Collective over comm. color < 0: this rank is in no group and gets null. Without it: comm_create().
    * Hccl: HcclCreateSubCommConfig. nccl: ncclCommSplit. */
   isthmus_status (*comm_split)(isthmus_comm comm, int32_t color, int32_t key,
                                const isthmus_comm_options* options, isthmus_comm* out);
-  /* After all work is done. Hccl: HcclCommDestroy. nccl: ncclCommDestroy. */
+  /* Called after all work is done. Hccl: HcclCommDestroy. nccl: ncclCommDestroy. */
   isthmus_status (*comm_destroy)(isthmus_comm comm);
-  /* Ends outstanding work with ISTHMUS_ABORTED, from any thread; comm is then only good for comm_destroy().
+  /* Ends outstanding work with ISTHMUS_ABORTED, from any thread; comm may then only be passed to comm_destroy().
    * nccl: ncclCommAbort. */
   isthmus_status (*comm_abort)(isthmus_comm comm);
-  /* ISTHMUS_OK, or how outstanding work failed. Hccl: HcclGetCommAsyncError. nccl: ncclCommGetAsyncError. */
+  /* ISTHMUS_OK, or the status of outstanding work that failed. Hccl: HcclGetCommAsyncError. nccl: ncclCommGetAsyncError. */
   isthmus_status (*comm_error)(isthmus_comm comm);
   /* factor: one element of dtype in host memory for ISTHMUS_PREMUL_SUM, else null.
    * Hccl: HcclAllReduce. nccl: ncclAllReduce. */
@@ -363,7 +363,7 @@ typedef struct isthmus_driver {
   /* Smallest unit of the functions below, a power of two. acl: aclrtMemGetAllocationGranularity.
    * cuda: cuMemGetAllocationGranularity. */
   isthmus_status (*virtual_granularity)(size_t* bytes);
-  /* Address space of the current device, with no memory behind it. acl: aclrtReserveMemAddress.
+  /* Address space of the current device, without memory. acl: aclrtReserveMemAddress.
    * cuda: cuMemAddressReserve. */
   isthmus_status (*virtual_reserve)(size_t bytes, void** pointer);
   /* acl: aclrtReleaseMemAddress. cuda: cuMemAddressFree. */
@@ -378,7 +378,7 @@ typedef struct isthmus_driver {
   isthmus_status (*virtual_unmap)(void* pointer, size_t bytes);
 
   /* ---- Export and import between processes [O, as one group] ---- Without it: tensors are shared by copy. */
-  /* pointer is what memory_allocate() gave. acl: aclrtIpcMemGetExportKey. cuda: cudaIpcGetMemHandle. */
+  /* pointer was returned by memory_allocate(). acl: aclrtIpcMemGetExportKey. cuda: cudaIpcGetMemHandle. */
   isthmus_status (*memory_export)(void* pointer, isthmus_ipc_handle* handle);
   /* acl: aclrtIpcMemImportByKey. cuda: cudaIpcOpenMemHandle. */
   isthmus_status (*memory_import)(const isthmus_ipc_handle* handle, void** pointer);
@@ -393,8 +393,8 @@ typedef struct isthmus_driver {
   /* Lowest and highest priority number; highest <= lowest. Without it: 0 and 0.
    * acl: aclrtDeviceGetStreamPriorityRange. cuda: cudaDeviceGetStreamPriorityRange. */
   isthmus_status (*stream_priority_range)(int32_t* lowest, int32_t* highest);
-  /* Takes a native stream made elsewhere, which stays its maker's to destroy. Without it: the handle is used
-   * as it is. */
+  /* Wraps a native stream created elsewhere, which its creator destroys. Without it: the handle is used
+   * unchanged. */
   isthmus_status (*stream_wrap)(void* native, isthmus_stream* stream);
 
   /* ---- Host callbacks [O] ---- */
@@ -407,7 +407,7 @@ typedef struct isthmus_driver {
   /* Records of every device go to callback, in batches, on a thread of the driver. acl: aclprofStart.
    * cuda: cuptiActivityEnable. */
   isthmus_status (*activity_start)(isthmus_activity_callback callback, void* user_data);
-  /* Delivers what is outstanding, then stops. acl: aclprofStop. cuda: cuptiActivityFlushAll. */
+  /* Delivers outstanding records, then stops. acl: aclprofStop. cuda: cuptiActivityFlushAll. */
   isthmus_status (*activity_stop)(void);
   /* Work enqueued by this thread carries the correlation until the next call. cuda:
    * cuptiActivityPushExternalCorrelationId. */
@@ -420,18 +420,18 @@ typedef struct isthmus_driver {
 
   /* ---- Since version 1.1 ---- */
   /* [O] Whether this process, with its current device, can be a rank of the communicator of id;
-   * ISTHMUS_UNSUPPORTED, with the reason, if it cannot. Waits for nobody. The core asks on every rank before any
-   * calls comm_create(), so that none waits there for a rank that cannot come. Without it: comm_create() tells.
-   * Hccl and nccl: none; they connect whatever has a network in between. */
+   * ISTHMUS_UNSUPPORTED, with the reason, if it cannot. Does not wait for other ranks. The core calls it on every
+   * rank before comm_create(), so that no rank waits there for one that cannot join. Without it: comm_create()
+   * fails. Hccl and nccl: no counterpart; they connect over any network. */
   isthmus_status (*comm_reachable)(const isthmus_unique_id* id);
   /* [O] Details of the failure that comm_error() returns. Without it: the core reports comm_error()'s message only,
    * and cannot tell which rank is lost. Hccl and nccl: none. */
   isthmus_status (*comm_failure)(isthmus_comm comm, isthmus_comm_failure* failure);
 } isthmus_driver;
 
-/* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that cannot serve
- * that major version returns null. The table is the driver's and lives as long as the library. Does no work: no
- * thread, no allocation, no device is touched before initialize(). */
+/* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that does not
+ * support that major version returns null. The driver owns the table, which lives as long as the library. The
+ * function only returns it: threads, allocations and device access wait for initialize(). */
 typedef const isthmus_driver* (*isthmus_driver_get_fn)(uint32_t core_version);
 #define ISTHMUS_DRIVER_SYMBOL "isthmus_driver_get"
 

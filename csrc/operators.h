@@ -10,7 +10,7 @@
  * opset. A kernel is called with
  *   1. the context,
  *   2. the arguments of the operator's schema in their order, without those of type ScalarType, Layout, Device,
- *      MemoryFormat and Generator and without pin_memory: the outputs and the context say what they said;
+ *      MemoryFormat and Generator and without pin_memory: the outputs and the context carry that information;
  *   3. one output for each result that is not one of the arguments.
  * An operator that writes to an argument (aten::copy_) has no output for it. In-place and out= overloads are
  * served by the kernel of their functional overload, with the written tensor as its output.
@@ -19,15 +19,15 @@
  *   - Tensors lie in memory of context->device, under the DLPack device that the driver declares. Their data
  *     pointer includes the offset (byte_offset is 0) and strides are never null. A tensor without elements may
  *     have a null data pointer.
- *   - A kernel enqueues its work on context->stream. One that computes in the calling thread instead says so by
- *     ISTHMUS_OPERATOR_HOST: the stream is idle when it is called, its work is done when it returns, and its tensors
+ *   - A kernel enqueues its work on context->stream. A kernel that computes in the calling thread instead has
+ *     the flag ISTHMUS_OPERATOR_HOST: the stream is idle when it is called, its work is done when it returns, and its tensors
  *     and its workspace have the addresses at which the CPU reaches them (the driver's host_window).
- *   - Inputs are not written, unless the schema says so. Outputs are written in full; what was there is
- *     undefined, and is poison under the conformance suite.
+ *   - Inputs are not written, unless the schema marks them. Outputs are written in full; their previous
+ *     contents are undefined, and poisoned by the conformance suite.
  *   - Without ISTHMUS_OPERATOR_STRIDED all tensors are contiguous. Without ISTHMUS_OPERATOR_IN_PLACE no output
  *     shares memory with an input. Without ISTHMUS_OPERATOR_MIXED the tensors of an operator that promotes have
  *     one dtype (conditions and masks apart).
- *   - It returns ISTHMUS_OK or a status; ISTHMUS_UNSUPPORTED sends the call on to the operator's next route.
+ *   - It returns ISTHMUS_OK or a status; ISTHMUS_UNSUPPORTED passes the call to the operator's next route.
  *
  * The binary interface underneath is that of TVM-FFI: a function of type TVMFFISafeCallType whose first argument
  * is the context's address as an integer, a list is its length followed by its elements, and an absent optional
@@ -48,7 +48,7 @@ extern "C" {
 #define ISTHMUS_OPERATORS_VERSION_MINOR 0u
 #define ISTHMUS_OPERATORS_VERSION ((ISTHMUS_OPERATORS_VERSION_MAJOR << 16) | ISTHMUS_OPERATORS_VERSION_MINOR)
 
-/* What the framework hands to a kernel beside its arguments. Valid during the call. */
+/* What a kernel gets beside its arguments. Valid during the call. */
 typedef struct isthmus_context {
   uint32_t struct_size;
   int32_t device;        /* index of the device; it is current on this thread */
@@ -57,12 +57,12 @@ typedef struct isthmus_context {
   /* Scratch memory of the device, aligned like the driver's allocations, usable by work enqueued on the stream by
    * this call. Null when the device is full; return ISTHMUS_OUT_OF_MEMORY then. */
   void* (*workspace)(struct isthmus_context* context, size_t bytes);
-  /* Says which argument a failing status is about and why; both are copied. */
+  /* Names the argument and the reason of a failing status; both are copied. */
   void (*explain)(struct isthmus_context* context, const char* argument, const char* reason);
-  void* framework; /* not the kernel's */
+  void* framework; /* private to the framework */
 } isthmus_context;
 
-/* A Scalar argument: a number whose type is the operator's business. */
+/* A Scalar argument: a number whose type the operator interprets. */
 typedef enum isthmus_scalar_kind { ISTHMUS_SCALAR_INT = 0, ISTHMUS_SCALAR_FLOAT = 1, ISTHMUS_SCALAR_BOOL = 2 }
 isthmus_scalar_kind;
 typedef struct isthmus_scalar {
@@ -89,7 +89,7 @@ static inline double isthmus_list_double(isthmus_list list, int64_t i) {
 #define ISTHMUS_DTYPE(name) (1ull << ISTHMUS_##name)
 
 #define ISTHMUS_OPERATOR_STRIDED 1u  /* takes tensors of any strides */
-#define ISTHMUS_OPERATOR_IN_PLACE 2u /* an output may be the very memory of an input of its shape and strides */
+#define ISTHMUS_OPERATOR_IN_PLACE 2u /* an output may share the memory of an input with the same shape and strides */
 #define ISTHMUS_OPERATOR_MIXED 4u    /* promotes tensors of different dtypes itself */
 #define ISTHMUS_OPERATOR_HOST 8u     /* computes in the calling thread, on addresses of the CPU */
 
@@ -112,8 +112,8 @@ typedef struct isthmus_operator_library {
   const isthmus_operator* operators;
 } isthmus_operator_library;
 
-/* The one exported symbol. version is the caller's ISTHMUS_OPERATORS_VERSION; a library that cannot serve its
- * major version returns null. */
+/* The one exported symbol. version is the caller's ISTHMUS_OPERATORS_VERSION; a library that does not
+ * support its major version returns null. */
 typedef const isthmus_operator_library* (*isthmus_operators_get_fn)(uint32_t version);
 #define ISTHMUS_OPERATORS_SYMBOL "isthmus_operators_get"
 

@@ -1,5 +1,5 @@
-// Device guard: devices, streams and events for code that knows no backend (autograd, torch.accelerator,
-// c10d).
+// Device guard: devices, streams and events for code that is independent of the backend (autograd,
+// torch.accelerator, c10d).
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "core/event.h"
@@ -11,7 +11,7 @@
 namespace isthmus {
 namespace {
 
-// Quantized, packed and opaque dtypes are names of bits that no kernel of PyTorch converts.
+// Quantized, packed and opaque dtypes: no kernel of PyTorch converts them.
 constexpr uint64_t dtypes(int first, int last) { return (uint64_t{2} << last) - (uint64_t{1} << first); }
 constexpr uint64_t kOpaqueDtypes =
     dtypes(c10::kIndex_QInt8, c10::kIndex_QInt32) | dtypes(c10::kIndex_QUInt4x2, c10::kIndex_Bits16) |
@@ -34,7 +34,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
-  // Autograd asks for it before it chooses the thread that runs a node.
+  // Autograd calls it before it chooses the thread that runs a node.
   c10::Stream getStream(c10::Device device) const override {
     keep_backward_in_thread();
     if (device.index() > 0) check_device(device.index());

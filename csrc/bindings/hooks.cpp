@@ -1,4 +1,4 @@
-// Hooks: what PyTorch asks of the backend outside the dispatcher.
+// Hooks of the backend that PyTorch calls outside the dispatcher.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "core/generator.h"

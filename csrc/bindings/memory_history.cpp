@@ -267,7 +267,7 @@ uintptr_t raw_allocate(size_t bytes, int64_t stream, int device) {
 }
 
 void raw_delete(uintptr_t address) {
-  c10::DataPtr data;  // returned after the lock is
+  c10::DataPtr data;  // freed after the lock is released
   std::lock_guard<std::mutex> guard(raw().mutex);
   const auto found = raw().held.find(address);
   TORCH_CHECK_VALUE(found != raw().held.end() || address == 0, "caching_allocator_delete: ", address,

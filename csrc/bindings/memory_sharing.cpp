@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace isthmus {
 namespace {
 
-// Storages come to Python in a tensor of their bytes.
+// Storages are passed to Python as a tensor of their bytes.
 at::Tensor bytes_of(const c10::Storage& storage) {
   const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
   return at::empty({0}, options).set_(storage, 0, {static_cast<int64_t>(storage.nbytes())}, {});

@@ -46,7 +46,7 @@ void push(const py::object& result, const c10::FunctionSchema& schema, torch::ji
 }  // namespace
 
 Decomposition python_decomposition(py::object function) {
-  PyObject* kept = function.release().ptr();  // for ever, as the overload is
+  PyObject* kept = function.release().ptr();  // never freed, like the overload
   return [kept](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     py::gil_scoped_acquire gil;

@@ -11,7 +11,7 @@
 
 namespace isthmus {
 
-// Whether ISTHMUS_HOST_RNG asks for Philox. Throws where it asks for what there is not.
+// Whether ISTHMUS_HOST_RNG selects Philox. Throws for a wrong value.
 bool philox_is_chosen();
 
 class ChipGenerator final : public c10::GeneratorImpl {

@@ -1,5 +1,5 @@
-// What torch.profiler is told: the work of the chip, and the calls of the host that caused it. While no
-// profiler runs, each scope below costs one relaxed load.
+// Records for torch.profiler: the work of the chip, and the host calls that caused it. While no profiler
+// runs, each scope below costs one relaxed load.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -80,8 +80,8 @@ class Call {
   uint32_t outer_ = 0;
 };
 
-// Work on a stream and the call that starts it: done by the calling thread in the chip's place, or enqueued,
-// in which case the driver's own record of it is shown, and where it keeps none, what events around it tell.
+// Work on a stream and the call that starts it. The calling thread does it in the chip's place, or it is
+// enqueued. Enqueued work is shown by the driver's own record, or timed by events if the driver keeps none.
 class Work : public Call {
  public:
   enum class By { kThread, kDriver };
@@ -98,7 +98,7 @@ class Work : public Call {
   void begin(Kind kind, const char* name, c10::Stream stream, By by, uint64_t bytes);
   void end() noexcept;
 
-  const char* work_ = nullptr;  // null: there is nothing to record at the end
+  const char* work_ = nullptr;  // null: nothing to record at the end
   Kind kind_ = Kind::kKernel;
   c10::Stream stream_{c10::Stream::UNSAFE, c10::Device(kChip, 0), 0};
   uint64_t bytes_ = 0;
@@ -118,7 +118,7 @@ class Collective {
   void launched(int group_size);  // ends the call, in its thread
   void done() noexcept;
   // In the place of these two where a driver does the work, on a stream: the row is the driver's record of
-  // it, or what events tell.
+  // it, or timed by events.
   void enqueues_on(c10::Stream stream);
   void enqueued(int group_size, c10::Stream stream);
 

@@ -117,7 +117,7 @@ const std::string& device_error() noexcept { return state().error; }
 c10::DeviceIndex current_device() noexcept { return tls_device; }
 
 void check_device(c10::DeviceIndex device) {
-  if (C10_UNLIKELY(in_bad_fork())) driver();  // says why there are none
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // throws with the reason
   const int count = device_count();
   TORCH_CHECK(device >= 0 && device < count, "chip:", static_cast<int>(device), " does not exist: ", count,
               count == 1 ? " device available, chip:0" : " devices available, from chip:0");

@@ -16,7 +16,7 @@ namespace isthmus {
 constexpr c10::DeviceType kChip = c10::DeviceType::PrivateUse1;
 constexpr int kMaxDevices = 64;
 
-// Opens the library at path and checks its table (loader.h says what name and delegate change). Throws
+// Opens the library at path and checks its table (for name and delegate see loader.h). Throws
 // c10::Error with one line. Does not initialise it.
 void open_driver(const std::string& path, const std::string& name, const std::string& delegate);
 
@@ -47,13 +47,13 @@ void check(isthmus_status status, const char* what);
 c10::DeviceIndex device_count() noexcept;
 const std::string& device_error() noexcept;
 
-// Throws unless the device exists; in a process forked after the first use, says that.
+// Throws unless the device exists; the error names a process forked after the first use.
 void check_device(c10::DeviceIndex device);
 
 // (free, total) bytes of the device's memory, over all processes.
 std::pair<uint64_t, uint64_t> free_and_total(c10::DeviceIndex device);
 
-// PyTorch's current device of this thread. The driver is told only when a call needs it: use_device().
+// PyTorch's current device of this thread. use_device() passes it to the driver, only when a call needs it.
 c10::DeviceIndex current_device() noexcept;
 void set_current_device(c10::DeviceIndex device);  // throws if out of range
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);

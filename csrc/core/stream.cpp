@@ -105,7 +105,7 @@ c10::Stream current_stream(c10::DeviceIndex device) noexcept {
 }
 
 void set_current_stream(c10::Stream stream) {
-  entry(stream);  // throws if there is no such stream
+  entry(stream);  // throws for an unknown stream
   tls_current[stream.device_index()] = stream.id();
 }
 

@@ -22,13 +22,13 @@ int stream_priority(c10::Stream stream);
 
 // The driver's handle; null for a default stream that has none, whose device is then made current.
 isthmus_stream stream_handle(c10::Stream stream);
-// PyTorch's id of a stream that the driver names; -1 for one that this process did not get from here.
+// PyTorch's id of a stream that the driver names; -1 for one that was not created here.
 c10::StreamId stream_id(isthmus_stream handle, c10::DeviceIndex device) noexcept;
 
-// Says that work was enqueued on the stream through the driver, so drain() must wait for it.
+// Records that work was enqueued on the stream through the driver, so that drain() waits for it.
 void mark_busy(c10::Stream stream) noexcept;
 
-// Waits for enqueued work, if any: what a computation in the calling thread does first. Cheap when idle.
+// Waits for enqueued work, if any, before a computation in the calling thread. Cheap when idle.
 void drain(c10::Stream stream);
 
 void synchronize_stream(c10::Stream stream);

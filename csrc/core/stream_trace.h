@@ -1,7 +1,7 @@
-// What PyTorch asks of streams and events, told to one listener while there is one: the stream-order checker.
+// Reports operations on streams and events to one listener, the stream-order checker.
 //
-// Told is what a program asks for, through the guard or torch.chip; not what the core does for itself, which
-// orders streams on this chip only and may not on another.
+// Only operations of the program are reported, through the guard or torch.chip. The core's own are left out:
+// they order streams on this chip, and may not on another.
 #pragma once
 
 #include <c10/core/Stream.h>

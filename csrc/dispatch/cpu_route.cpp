@@ -23,7 +23,7 @@ void prepare() {
     return true;
   }();
   static_cast<void>(once);
-  if (C10_UNLIKELY(in_bad_fork())) driver();  // says so
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // throws
 }
 
 void map_list(c10::IValue& value, Mapping& mapping, bool written) {

@@ -22,7 +22,7 @@ class CpuRoute {
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
 
  private:
-  // What the schema says that the arguments do not.
+  // Facts of the schema that the arguments do not show.
   struct Signature {
     explicit Signature(const c10::FunctionSchema& schema);
     std::vector<bool> written;  // per argument

@@ -15,7 +15,7 @@
 namespace isthmus {
 namespace {
 
-// Overloads by name. The dispatcher owns them and keeps them for ever.
+// Overloads by name. The dispatcher owns them and never destroys them.
 struct Registry {
   std::mutex mutex;
   std::map<std::string, Overload*> overloads;
@@ -42,7 +42,8 @@ bool matches(const std::string& name, const std::string& pattern) {
   return false;
 }
 
-// Whether operators that it names may still come: those of ATen are all there when the driver is opened.
+// Whether the pattern may match operators registered later: those of ATen are complete when the driver is
+// opened.
 bool may_come_later(const std::string& pattern) {
   const size_t space = pattern.find("::");
   return space != std::string::npos && fnmatch(pattern.substr(0, space).c_str(), "aten", 0) != 0;

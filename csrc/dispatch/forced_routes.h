@@ -9,14 +9,15 @@
 
 namespace isthmus {
 
-// Makes an overload known to force_route() and forces what ISTHMUS_ROUTE says of it. It has to live for ever.
+// Adds an overload to the list of force_route(), and forces its route if ISTHMUS_ROUTE names it. The overload
+// must never be destroyed.
 void list_overload(Overload& overload);
 
 // Forces a route on every overload whose name, with or without overload name, matches the pattern; "" undoes.
 // Returns how many overloads have the route. Throws for a route that cannot be forced.
 size_t force_route(const std::string& pattern, const std::string& route);
 // Of ISTHMUS_ROUTE: "aten::mm=kernel,aten::*softmax*=fallback", or @file with such items; for overloads that
-// are registered later too. Throws for an item that cannot come to hold.
+// are registered later too. Throws for an item that no overload can match.
 void force_routes_of_environment();
 
 struct ChoiceRow {

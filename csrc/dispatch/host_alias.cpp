@@ -9,7 +9,7 @@
 namespace isthmus {
 namespace {
 
-// Its address also tells an alias from other CPU storages.
+// Its address also identifies an alias among CPU storages.
 void release_original(void* original) { delete static_cast<c10::Storage*>(original); }
 
 c10::DataPtr over(const c10::Storage& original) {
@@ -17,15 +17,15 @@ c10::DataPtr over(const c10::Storage& original) {
   return c10::DataPtr(data, new c10::Storage(original), &release_original, c10::Device(c10::kCPU));
 }
 
-// The chip storage that a CPU storage is an alias of; null if it is none.
+// The chip storage of which a CPU storage is an alias; null if it is not an alias.
 const c10::Storage* original_of(const c10::StorageImpl& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   return data.get_deleter() == &release_original ? static_cast<const c10::Storage*>(data.get_context())
                                                  : nullptr;
 }
 
-// Gives the bytes of a CPU storage in the chip's pool to a chip storage, of which the CPU storage becomes an
-// alias. Returns a null storage if the bytes are not the chip's.
+// Moves the bytes of a CPU storage in the chip's pool to a chip storage. The CPU storage becomes its alias.
+// Returns a null storage if the bytes are not the chip's.
 c10::Storage adopt(c10::StorageImpl& host) {
   auto chip = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), host.nbytes(),
                                                     std::move(host._mutable_data_ptr_no_checks()),

@@ -20,7 +20,7 @@ class KernelCall {
   KernelCall(KernelRoute& route, c10::ArrayRef<c10::IValue> arguments)
       : route_(route), arguments_(arguments) {}
 
-  // Whether the tensors are such as a kernel can be asked about. Throws for a tensor of another device.
+  // Whether a kernel may take the tensors. Throws for a tensor of another device.
   bool examine();
   bool run(torch::jit::Stack& results);
 
@@ -30,12 +30,12 @@ class KernelCall {
   void infer();
   size_t inferred_tensors() const;
   // What the operands promote to, together with the numbers among them; floating where the result is and they
-  // are not. The result's own class (truth values, the absolute value of complex numbers) is no matter.
+  // are not. The result's own class is ignored (bool results, the absolute value of complex numbers).
   at::ScalarType compute_dtype() const;
   // Of all tensors that the kernel would get.
   uint64_t dtypes() const;
   bool prepare_inputs(const Kernel& kernel, KernelArguments& call);
-  // The tensor as the kernel asks for it; kept alive to the end of the call.
+  // The tensor in the form that the kernel takes; kept alive to the end of the call.
   const at::Tensor& input(const at::Tensor& tensor, const KernelRoute::Role& role, const Kernel& kernel);
   // A number from the CPU, by a fill on the stream where a library has one: a copy would wait for the stream.
   at::Tensor brought(const at::Tensor& number) const;

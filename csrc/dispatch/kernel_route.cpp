@@ -14,7 +14,7 @@
 namespace isthmus {
 namespace {
 
-// As isthmus.opset.schema says it: by type, whatever the name (input_dtype of softmax's gradient), and two by
+// As in isthmus.opset.schema: by type, whatever the name (input_dtype of softmax's gradient), and two by
 // name.
 bool omitted(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
@@ -43,7 +43,7 @@ bool writes_undeclared(const c10::OperatorHandle& op, const c10::Argument& argum
          (argument.name() == "running_mean" || argument.name() == "running_var");
 }
 
-// Results that are none of the arguments.
+// Number of results that are not arguments.
 size_t count_outputs(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
   return static_cast<size_t>(std::count_if(returns.begin(), returns.end(),
@@ -182,7 +182,7 @@ std::unique_ptr<KernelRoute>& copy_kernels() {
 }  // namespace
 
 void set_copy_kernels(const c10::OperatorHandle& op, Kernels kernels) {
-  // A copy is how tensors become contiguous, so it cannot ask for contiguous ones.
+  // A copy is how tensors become contiguous, so it cannot require contiguous ones.
   std::erase_if(kernels.kernels, [](const Kernel& kernel) { return !kernel.has(ISTHMUS_OPERATOR_STRIDED); });
   copy_kernels() = std::make_unique<KernelRoute>(op, std::move(kernels));
 }

@@ -57,7 +57,7 @@ class KernelRoute {
   bool random_ = false;
   bool promotes_ = false;
   std::vector<bool> returns_argument_;    // per result
-  std::unique_ptr<Inference> inference_;  // null where there is nothing to infer
+  std::unique_ptr<Inference> inference_;  // null: nothing to infer
   bool exact_dtype_ = false;              // out= has to have the inferred dtype
   int dtype_ = -1;                        // position of dtype in an out= overload's inference
   size_t inferred_from_ = 0;              // arguments that the inference takes

@@ -3,7 +3,7 @@
 
 namespace isthmus {
 
-// Reads ISTHMUS_STRICT and ISTHMUS_TRACE, once, when the driver is opened. Throws for a wrong value.
+// Reads ISTHMUS_STRICT and ISTHMUS_TRACE, once, when the driver is opened. Throws options::Error.
 void read_modes();
 
 // Whether the fallback route raises.

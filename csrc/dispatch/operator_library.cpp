@@ -29,7 +29,7 @@ bool begins_like(const c10::FunctionSchema& overload, const c10::FunctionSchema&
   return true;
 }
 
-// What an out= overload may lack: its output says it.
+// Arguments that an out= overload may lack: its output determines them.
 bool is_factory_argument(const c10::Argument& argument) {
   static const std::unordered_set<std::string> names{"dtype", "layout", "device", "pin_memory",
                                                      "memory_format"};

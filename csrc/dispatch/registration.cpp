@@ -115,8 +115,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&serve_unregistered>());
 }
 
-// Composites of PyTorch that are run whole on the CPU's tensors: in parts they would look for a kernel of
-// this device where no operator asks for it, or ask whether two references are one tensor.
+// Composites of PyTorch that are run whole on the CPU's tensors: their parts look for kernels of
+// this device that no operator declares, or compare two references to one tensor.
 const std::unordered_set<std::string>& whole_composites() {
   static const auto& names = *new std::unordered_set<std::string>{
       "aten::addr_",
@@ -129,7 +129,7 @@ const std::unordered_set<std::string>& whole_composites() {
   return names;
 }
 
-// Registers one overload after another; knows which of them have a kernel or a decomposition already.
+// Registers one overload after another, from the kernels of libraries and the decompositions.
 class Registration {
  public:
   explicit Registration(PythonDecompositions decompositions) : decompositions_(std::move(decompositions)) {
@@ -179,7 +179,7 @@ class Registration {
     const auto python = decompositions_.find(name);
     if (python != decompositions_.end()) return python->second;
     return by_functional(op, [this](const c10::OperatorHandle& functional) {
-      // A composite of PyTorch may be made of the very overload that asks.
+      // A composite of PyTorch may call the overload that is being registered.
       return kernels_.count(functional.operator_name()) > 0 ||
              (!composite_of(functional) && decompositions_.count(full_name(functional.operator_name())) > 0);
     });

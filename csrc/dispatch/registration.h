@@ -7,12 +7,12 @@
 
 namespace isthmus {
 
-// On every overload that has a kernel, a CPU kernel or a decomposition and no kernel of ours; once, when the
-// driver is opened and its operator libraries are added.
+// Registers every overload that has a kernel, a CPU kernel or a decomposition, and none written by hand;
+// once, when the driver is opened and its operator libraries are added.
 void register_routes(PythonDecompositions decompositions);
 
 // Registers the libraries' kernels of an operator that was defined after register_routes() and has a
-// composite, which would otherwise be taken. False if there are none.
+// composite, which would otherwise be taken. Returns false if the libraries have none.
 bool serve_extension(const std::string& name);
 
 // An overload whose delegate takes some arguments only, and what serves the others. Before register_routes().

@@ -9,10 +9,10 @@
 
 namespace isthmus {
 
-// Says what route an overload takes that has a kernel of ours, and why; all_routes() prints the last word.
+// Notes the route of an overload registered here, and the reason. The last note counts.
 void note_route(const std::string& name, Route route, const std::string& reason);
 
-// Every ATen overload, and those of extensions that have a kernel of ours, with its route and the reason.
+// Every ATen overload, and those of extensions registered here, with its route and the reason.
 std::map<std::string, std::pair<Route, std::string>> all_routes();
 
 }  // namespace isthmus

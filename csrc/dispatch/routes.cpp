@@ -71,7 +71,7 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
   }
 }
 
-// One that comes back to itself, over whatever other overloads, would never end.
+// A decomposition that leads back to its own overload would never end.
 bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static thread_local std::vector<const Overload*> inside;
   if (std::find(inside.begin(), inside.end(), this) != inside.end()) return false;
@@ -102,7 +102,7 @@ bool Overload::force(std::optional<Route> route) {
     note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
     return true;
   }
-  // A forced fallback is the user's word, whatever the driver allows by itself.
+  // The user may force the fallback even where the driver does not allow it.
   if (!has(*route) && !(*route == Route::kFallback && routes_.cpu)) return false;
   forced_.store(*route, std::memory_order_relaxed);
   note(*route, "forced");

@@ -1,4 +1,4 @@
-// What is registered for an overload that may take more than one route: which one, call by call.
+// Decides the route of an operator's overload, call by call, in the order of preference.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -31,14 +31,15 @@ class Overload final : public c10::OperatorKernel {
     bool (*delegate_takes)(c10::ArrayRef<c10::IValue> arguments) = nullptr;  // null: any arguments
     bool fallback = false;                                                   // or on copies of it
     bool prefer_delegate = false;
-    std::string reason;  // of the first route, for people
+    std::string reason;  // of the first route, for all_routes()
   };
 
   Overload(const c10::OperatorHandle& op, Routes routes);
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-  // Takes one route alone; nothing goes back to the order of preference. False if it does not have it.
+  // Takes only the given route; no route restores the order of preference. Returns false if the overload
+  // lacks it.
   bool force(std::optional<Route> route);
   const KernelRoute* kernel() const { return routes_.kernel.get(); }
   const std::string& name() const { return name_; }

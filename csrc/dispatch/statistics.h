@@ -13,7 +13,7 @@ enum class Route { kNative, kKernel, kDelegate, kDecomposition, kFallback, kNone
 
 const char* route_name(Route route) noexcept;
 
-// Calls of one overload by one route. Lives for ever.
+// Calls of one overload by one route. Never destroyed.
 struct OperatorCalls {
   std::string name;
   Route route;
@@ -26,7 +26,7 @@ struct OperatorCalls {
 OperatorCalls& operator_calls(const std::string& name, Route route);
 
 // Counts the call of a kernel that is registered by hand: ISTHMUS_COUNT("aten::view", Route::kNative). The
-// counter is made when the library is loaded, so that all_routes() knows it before the first call.
+// counter is made when the library is loaded, so that all_routes() lists it before the first call.
 template <size_t N>
 struct Literal {
   constexpr Literal(const char (&from)[N]) { std::copy_n(from, N, text); }
@@ -38,7 +38,7 @@ inline OperatorCalls& counter = operator_calls(kName.text, kRoute);
 
 // Bytes that the fallback route copied, both ways.
 void add_fallback_bytes(int64_t bytes) noexcept;
-// Bytes of tensors that were made contiguous, cast or brought from the CPU because a kernel asks for it.
+// Bytes of tensors that were made contiguous, cast or copied from the CPU because a kernel requires it.
 void add_kernel_copy_bytes(int64_t bytes) noexcept;
 // Bytes of results that a delegated kernel did not place in the chip's memory, so that they were copied
 // there.

@@ -1,5 +1,4 @@
-// Route none: the tensor layouts that a chip does not have are refused in one line, whichever operator asks
-// first.
+// Route none: tensor layouts that a chip does not support are refused in one line, by every operator.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -13,7 +12,7 @@ void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
                               "on chip; keep them on CPU.");
 }
 
-// nn.TransformerEncoder asks it before it makes nested tensors, and takes the padded path on a no.
+// nn.TransformerEncoder calls it before it makes nested tensors, and takes the padded path if it is false.
 bool no_nested_tensor(const at::Tensor&, const at::Tensor&) { return false; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -1,4 +1,4 @@
-// Attention by blocks: what a call of it says, and the row of scores that every kernel of it works on.
+// Attention by blocks: the settings of a call, and the row of scores that every kernel works on.
 #pragma once
 
 #include <ATen/OpMathType.h>

@@ -1,4 +1,4 @@
-// Memory that is walked through once: loads that ask early for what comes next, and stores that go past the
+// Memory that is read or written once: loads that prefetch what comes next, and stores that go past the
 // caches, since a result larger than they are need not be read before it is written.
 #pragma once
 
@@ -77,7 +77,7 @@ inline Piece<T> load_ahead(const T* from, int64_t count) {
   return Piece<T>::load(from, count);
 }
 
-// For a row of n that is read twice: how many elements ahead to ask for at the second reading, so that the
+// For a row of n that is read twice: how many elements ahead to prefetch at the second reading, so that the
 // next row comes while this one is written.
 template <typename T>
 inline int64_t next_row(int64_t n) {

@@ -25,7 +25,7 @@ V sigmoid(const V& x) {
 // Within 2 units in the last place, and without a call or a division; 0 where e^-x is larger than 2^126.
 inline Vectorized<float> sigmoid(const Vectorized<float>& x) {
   const auto all = [](float value) { return _mm512_set1_ps(value); };
-  // NaN goes through: of two operands, min and max return the second if one is none.
+  // NaN goes through: of two operands, min and max return the second if one is NaN.
   const __m512 bounded = _mm512_min_ps(all(88.f), _mm512_max_ps(all(-88.f), _mm512_sub_ps(all(0.f), x)));
   // e^-x as a power of 2, times e^part by a polynomial, near the best of its degree for |part| <= ln(2) / 2.
   const __m512 power =

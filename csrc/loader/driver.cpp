@@ -48,7 +48,7 @@ const Member kMandatory[] = {
     ISTHMUS_MEMBER(event_elapsed),
 };
 
-// Members of a group come together or not at all; the first one stands for the group.
+// Functions of a group are all set or all null; the first one stands for the group.
 struct Group {
   const char* name;
   std::vector<Member> members;

@@ -34,7 +34,7 @@ void check_complete(const std::string& what, const std::string& path) {
   const uint64_t size = file ? static_cast<uint64_t>(file.tellg()) : 0;
   Elf64_Ehdr head{};
   file.seekg(0);
-  if (!file.read(reinterpret_cast<char*>(&head), sizeof head)) return;  // dlopen says what it is
+  if (!file.read(reinterpret_cast<char*>(&head), sizeof head)) return;  // dlopen reports the error
   if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64) return;
   const uint64_t needed = needed_bytes(file, head);
   if (needed > size)

@@ -1,4 +1,4 @@
-// A piece of a device's memory, as the allocators keep account of it.
+// A block of a device's memory.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ class Policy;
 
 enum class BlockState : uint8_t {
   kUsed,      // held by a DataPtr
-  kWaiting,   // returned, but work on another stream may still use it
-  kCooling,   // returned by a communication stream: reused after everything else
+  kWaiting,   // freed, but work on another stream may still use it
+  kCooling,   // freed by a communication stream: reused after everything else
   kKept,      // free, kept whole for requests of its size
   kFree,      // free; neighbours of this state are merged
   kUnmapped,  // addresses without memory, between or behind mapped ones
@@ -29,7 +29,7 @@ struct StreamPool {
   int64_t stream = 0;
 };
 
-// One cache line, so that a return touches no other.
+// One cache line, so that freeing touches no other.
 struct alignas(64) Block {
   void* pointer = nullptr;  // device address
   size_t size = 0;          // 0: not in use as a Block object
@@ -41,7 +41,7 @@ struct alignas(64) Block {
   BlockState state = BlockState::kUsed;
   bool small = false;                  // counted as of the small pool
   std::atomic<bool> host_view{false};  // held by a CPU DataPtr; written by the holder without the lock
-  std::atomic<bool> recorded{false};   // DeviceMemory knows streams that use it besides its own
+  std::atomic<bool> recorded{false};   // other streams than its own use it; DeviceMemory has the list
   uint32_t tag = 0;                    // the policy's
 
   bool whole_segment() const { return previous == nullptr && next == nullptr; }

@@ -9,9 +9,9 @@
 
 namespace isthmus::memory {
 
-// Of choose_policy(), else of ISTHMUS_ALLOCATOR: "torch", or "chip:1=torch,planned".
+// The policy set by choose_policy(), else by ISTHMUS_ALLOCATOR: "torch", or "chip:1=torch,planned".
 std::string chosen_policy(c10::DeviceIndex device);
-// Of choose_policy(), else of ISTHMUS_ALLOC_CONF, else of PYTORCH_ALLOC_CONF (or its older
+// The options set by choose_policy(), else by ISTHMUS_ALLOC_CONF, else of PYTORCH_ALLOC_CONF (or its older
 // name PYTORCH_CUDA_ALLOC_CONF).
 PolicyOptions chosen_options(c10::DeviceIndex device);
 

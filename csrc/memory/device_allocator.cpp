@@ -24,7 +24,7 @@ StatArray to_stats(const Tally& tally) {
 }
 
 // The context of a DataPtr is its Block, not its address: a driver need not let us find one from the other.
-// So raw_deleter() stays null, which tells callers that raw_allocate() is not to be had.
+// So raw_deleter() stays null, by which callers see that raw_allocate() is not supported.
 class ChipAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

@@ -70,7 +70,7 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
   collect_garbage(bytes);
   history::Stack stack;
   if (history::is_on()) stack = history::stack_for(history::Action::kSegmentAllocate);
-  // Nobody else may map or unmap at the addresses that a expandable's growth names.
+  // No other thread may map or unmap at the addresses of an expandable segment's growth.
   std::unique_lock<std::mutex> one_at_a_time(reclaim_, std::defer_lock);
   if (context_.options.expandable) one_at_a_time.lock();
   Policy* policy;
@@ -186,7 +186,7 @@ void DeviceMemory::release_unkept() noexcept {
   try {
     if (!in_bad_fork()) release_ranges(0);
   } catch (const std::exception&) {
-    // The device has failed, and its next user is told so.
+    // The device has failed, and its next user gets the error.
   }
 }
 
@@ -268,7 +268,7 @@ bool DeviceMemory::includes(Pools pools, int64_t pool) const {
 }
 
 void DeviceMemory::drop_empty_pools() {
-  std::lock_guard<std::mutex> one_at_a_time(reclaim_);  // whoever gives ranges back knows their policies
+  std::lock_guard<std::mutex> one_at_a_time(reclaim_);  // a thread that frees ranges needs their policies
   std::lock_guard<SpinLock> guard(lock_);
   for (auto it = pools_.begin(); it != pools_.end();) {
     bool is_empty = !it->second.is_open;
@@ -375,7 +375,7 @@ void unlock(bool is_child) {
 void after_fork_in_parent() { unlock(/*is_child=*/false); }
 
 // The child may return blocks it inherited, but must not hand any out: parent and child would share them.
-// With no memory in the table, the next allocation asks the driver, which refuses in a child.
+// With no memory in the table, the next allocation goes to the driver, which refuses it in a child.
 void after_fork_in_child() {
   unlock(/*is_child=*/true);
   for (auto& slot : detail::device_memories) slot.store(nullptr);

@@ -44,7 +44,7 @@ class DeviceMemory {
  public:
   DeviceMemory(c10::DeviceIndex device, const Window* window);
 
-  // Throws c10::OutOfMemoryError after all other means. bytes > 0.
+  // Throws c10::OutOfMemoryError if no memory can be freed for it. bytes > 0.
   Block* allocate(int64_t stream, size_t bytes) {
     Block* block = nullptr;
     if (C10_LIKELY(bytes <= kRequestLimit)) {
@@ -67,24 +67,24 @@ class DeviceMemory {
     if (C10_UNLIKELY(!keeps_)) release_unkept();
   }
 
-  // Says that stream works on the block, so that it is reused only after that work.
+  // Records that stream uses the block, so that it is reused only after that work.
   void record(Block* block, c10::Stream stream);
-  // Says that the stream carries communication: blocks that it has used are reused after all others.
+  // Marks a stream as carrying communication: blocks that it has used are reused after all others.
   void mark_communication(int64_t stream);
   void empty_cache();
   // The boundary between two training steps.
   void step();
 
-  // Of the device's memory, what this process may reserve; 1 at first.
+  // Fraction of the device's memory that this process may reserve; 1 by default.
   void set_fraction(double fraction);
   double fraction();
 
   // This device's part of the MemPool of that number. Returns its id on this device, which is never 0.
   int64_t open_pool(int64_t number, bool is_last_resort);
-  // What nothing uses of it goes back to the driver now, and the rest when its last block is freed.
+  // Frees the pool's unused memory now, and the rest when its last block is freed.
   void close_pool(int64_t id);
 
-  // What the driver gave that holds the address.
+  // The segment of driver memory that contains the address.
   std::optional<Segment> segment_of(const void* pointer);
 
   PoolStatistics statistics(DriverCalls* calls);
@@ -201,7 +201,7 @@ inline DeviceMemory& device_memory(c10::DeviceIndex device) {
   return open_device_memory(device);
 }
 
-// The same, or null if the device has not been used.
+// Memory of the device, or null if it has not been used.
 inline DeviceMemory* used_device_memory(c10::DeviceIndex device) {
   return static_cast<unsigned>(device) < unsigned{kMaxDevices} ? detail::device_memories[device].load()
                                                                : nullptr;

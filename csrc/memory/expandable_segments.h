@@ -1,4 +1,4 @@
-// Virtual memory behind growing ranges of addresses: what expandable segments stand on.
+// Virtual memory of expandable segments: ranges of addresses that are mapped as they grow.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,10 +14,10 @@ namespace isthmus::memory {
 // Thread-safe, with a lock of its own: the driver is called under it.
 class ExpandableSegments {
  public:
-  // So many bytes of memory for growth, whose expandable is reserved at its first use. Null if the device has
-  // not so much, or no such addresses. The current device is the expandables'.
+  // Maps bytes of memory for growth. The addresses of a segment are reserved at its first use. Returns null
+  // if the device lacks the memory or the addresses. The current device must be the segments' device.
   void* map(const Policy& policy, const Growth& growth, size_t bytes, size_t expandable_bytes);
-  // Gives back what was mapped, in whole units.
+  // Unmaps whole units.
   void unmap(const Policy& policy, const Range& range);
 
  private:

@@ -24,7 +24,7 @@ struct State {
 };
 
 State& state() {
-  static State* const instance = new State;  // events may come during static destruction
+  static State* const instance = new State;  // events may occur during static destruction
   return *instance;
 }
 

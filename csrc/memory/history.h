@@ -1,4 +1,4 @@
-// Who allocated what, and when: what memory snapshots, leak reports and traces are made of.
+// History of allocations, for memory snapshots, leak reports and traces.
 //
 // Off, it costs one relaxed load for each allocation. On, each event is kept with the Python stack of its
 // thread, the newest so many of them, and the stack of every allocation that is held.
@@ -59,7 +59,8 @@ struct Options {
 void start(const Options& options, bool clear);
 void stop();  // keeps what was recorded
 
-// Gathers this thread's stack; null without an interpreter. Set once, before start() (history_bindings.cpp).
+// Gathers this thread's stack; null without an interpreter. Set once, before start()
+// (bindings/memory_history.cpp).
 using Gather = Stack (*)(bool cpp_frames);
 
 namespace detail {
@@ -70,7 +71,7 @@ inline bool is_on() noexcept { return detail::on.load(std::memory_order_relaxed)
 
 // This thread's stack, if such events get one. Not under a lock: it may wait for the GIL.
 Stack stack_for(Action action) noexcept;
-// Without a stack, the end of an allocation has that of its beginning. Waits for nobody.
+// Without a stack, the end of an allocation gets the stack of its beginning. Never blocks.
 void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t size, int64_t stream,
           int64_t pool, Stack stack) noexcept;
 

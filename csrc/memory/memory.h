@@ -1,5 +1,5 @@
 // Memory of the chip as PyTorch sees it: a caching allocator per device, pinned host memory, and the router
-// that gives the chip's memory to CPU kernels which run for the chip.
+// that serves CPU kernels of the delegate route from the chip's memory.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -42,7 +42,7 @@ inline void* host_address(const void* device_pointer) noexcept {
 
 c10::Allocator& pinned_allocator();
 bool is_pinned(const void* pointer) noexcept;
-// Says that stream reads or writes the pinned block that holds pointer; it is reused only after that.
+// Records that stream uses the pinned block that contains pointer; it is reused only after that work.
 void record_pinned(const void* pointer, c10::Stream stream);
 void host_empty_cache();
 

@@ -1,4 +1,4 @@
-// What a caching allocator decides: which free memory serves a request, and what to ask of the driver.
+// Policy of a caching allocator: which free memory serves a request, and how much to request from the driver.
 //
 // Pure bookkeeping. A policy never touches the memory itself, calls no driver and takes no lock: its owner
 // (DeviceMemory, or a replay over a trace) holds one around every call.
@@ -21,11 +21,11 @@ namespace isthmus::memory {
 struct Range {
   void* pointer = nullptr;
   size_t bytes = 0;
-  int expandable = -1;  // of virtual memory; -1: a segment of its own
+  int expandable = -1;  // index of an expandable segment; -1: a segment of its own
   int64_t stream = 0;
 };
 
-// What to ask of the driver. With a expandable: memory at that offset of the expandable's reserved addresses.
+// A request to the driver. For an expandable segment: memory at that offset of its reserved addresses.
 struct Growth {
   size_t bytes = 0;
   size_t minimum = 0;  // enough for the request itself, when the driver has not so much as bytes
@@ -42,7 +42,7 @@ struct PolicyOptions {
   std::array<size_t, 16> divisions{};        // of [2^20+i, 2^21+i) into so many steps; 0: none
   bool expandable = false;                   // the owner has virtual memory and the user wants it
   size_t mapping_granule = size_t{2} << 20;  // of that memory
-  size_t expandable_bytes = 0;               // of addresses that the owner reserves for a expandable
+  size_t expandable_bytes = 0;               // addresses that the owner reserves for an expandable segment
   double collection_threshold = 0;           // share of the limit above which unused segments go back
 };
 
@@ -102,10 +102,10 @@ class Policy {
   // is_last: reused only when no other free memory serves.
   void wait_done(Block* block, bool is_last);
 
-  // What to ask of the driver for a request that take() could not serve.
+  // What to request from the driver where take() could not serve a request.
   virtual Growth growth(int64_t stream, size_t requested) = 0;
   // Adds what the driver gave for growth, bytes at pointer, and takes a block from it. Null if another
-  // request has taken free memory that growth() counted on: ask again.
+  // request has taken free memory that growth() counted on: call growth() again.
   Block* add(int64_t stream, const Growth& growth, void* pointer, size_t bytes, size_t requested) {
     Block* block = place(stream, {pointer, bytes, growth.expandable}, requested);
     if (C10_LIKELY(block != nullptr)) count_use(block, requested);

@@ -218,7 +218,7 @@ class Replay {
                               static_cast<int64_t>(block->size), static_cast<int64_t>(index)});
   }
 
-  // Parts of segments: a range of a expandable may go back in pieces.
+  // Parts of segments: a range of an expandable segment may be freed in pieces.
   void close_segment(const Range& range) {
     auto* const begin = static_cast<char*>(range.pointer);
     auto* const end = begin + range.bytes;

@@ -13,12 +13,12 @@ struct Segment {
   size_t bytes = 0;
   int64_t stream = 0;
   int64_t pool = 0;     // a MemPool's id; 0: the common one
-  int expandable = -1;  // of virtual memory; -1: an allocation of its own
+  int expandable = -1;  // index of an expandable segment; -1: an allocation of its own
 };
 
 class Segments {
  public:
-  // Joins what follows on a range of the same expandable.
+  // Joins what follows on a range of the same expandable segment.
   void add(const Segment& segment);
   // Cuts the range out of the segments that have it.
   void remove(const void* pointer, size_t bytes);

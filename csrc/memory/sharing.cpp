@@ -100,7 +100,7 @@ void release_received(void* context) noexcept {
   const std::unique_ptr<Received> received(static_cast<Received*>(context));
   if (in_bad_fork()) return;
   try {
-    synchronize_device(received->device);  // the sender may write there as soon as it has the ticket back
+    synchronize_device(received->device);  // the sender may write there as soon as the ticket is released
   } catch (const std::exception& error) {
     TORCH_WARN("memory of another process is released without waiting for the device: ", error.what());
   }
@@ -122,7 +122,7 @@ std::optional<Exported> export_storage(const c10::Storage& storage) {
   const c10::DeviceIndex device = storage.device().index();
   const std::optional<Segment> segment = device_memory(device).segment_of(data.get());
   if (!segment || segment->expandable >= 0) return {};
-  synchronize_device(device);  // a queue sends in a thread of its own, which knows no stream
+  synchronize_device(device);  // a queue sends in a thread of its own, without the current stream
   isthmus_ipc_handle handle{};
   check(driver().memory_export(reinterpret_cast<void*>(segment->address), &handle), "export memory");
   return Exported{{handle.bytes, sizeof(handle.bytes)},

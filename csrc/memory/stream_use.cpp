@@ -18,7 +18,8 @@ std::vector<StreamUse> record_uses(const std::vector<c10::Stream>& streams) noex
       record_event(&use.event, stream, /*timing=*/false);
       uses.push_back(use);
     } catch (const std::exception&) {
-      // The stream has failed, and its next user is told so; an event that was not recorded counts as done.
+      // The stream has failed, and its next user gets the error. An event that was not recorded counts as
+      // done.
       destroy_event(use.event);
     }
   }

@@ -71,7 +71,7 @@ bool shapes_fit(const Tensor& query, const Tensor& key, const Tensor& value, boo
   if (rank == 4 &&
       (query.sym_size(0) != key.sym_size(0) || query.sym_size(0) != value.sym_size(0)))  // broadcast: math
     return false;
-  // Of three dimensions PyTorch's shape function knows one size of features.
+  // With three dimensions PyTorch's shape function takes one size of features.
   if (rank == 3 && value.sym_size(-1) != query.sym_size(-1)) return false;
   const c10::SymInt heads = query.sym_size(-3), key_heads = key.sym_size(-3);
   if (key_heads != value.sym_size(-3) || key.sym_size(-2) != value.sym_size(-2)) return false;

@@ -2,7 +2,7 @@
 // CUDA kernel. Each sequence goes through CPU's flash attention.
 //
 // Shapes: query [tokens, heads, features], key and value [tokens, key heads, features], sequences one after
-// another as cum_seq says; or, without cum_seq, [batch, tokens, heads, features]. logsumexp is [heads,
+// another by cum_seq; or, without cum_seq, [batch, tokens, heads, features]. logsumexp is [heads,
 // tokens] in float32, or [batch, heads, tokens]. The causal mask is aligned to the last query and the last
 // key, as FlashAttention-2 has it.
 #include <ATen/Functions.h>

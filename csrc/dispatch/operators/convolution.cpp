@@ -1,4 +1,4 @@
-// Operators that PyTorch asks of an out-of-tree backend by a name of their own, where CPU answers to another.
+// Convolutions, which PyTorch calls by a name of their own on an out-of-tree backend.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>
@@ -15,7 +15,7 @@
 namespace isthmus {
 namespace {
 
-// What one call on CPU tensors in place of the chip's needs, in the order in which it has to be undone.
+// One call on CPU tensors in place of the chip's.
 class CpuCall {
  public:
   explicit CpuCall(const std::string& name)

@@ -40,7 +40,7 @@ inline philox::Sequence take(const GeneratorArgument& generator, const at::Tenso
   return chosen.take(words);
 }
 
-// Gives body a CPU tensor over the elements of self in row-major order, to be written.
+// Calls body with a CPU tensor over the elements of self in row-major order, to be written.
 template <class Body>
 void write(const char* name, const at::Tensor& self, const Body& body) {
   at::assert_no_internal_overlap(self);
@@ -132,7 +132,7 @@ void fill_normal(const char* name, const at::Tensor& self, const GeneratorArgume
   });
 }
 
-// ---- kernels, as ATen/native/DistributionTemplates.h asks for them; its templates check the arguments
+// ---- kernels for the templates of ATen/native/DistributionTemplates.h, which check the arguments
 
 #define ISTHMUS_DISPATCH_FLOATING(dtype, name, ...) \
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, name, __VA_ARGS__)

@@ -1,4 +1,4 @@
-// Decomposition route: recurrent layers and cells as CPU computes them. PyTorch's composites ask for the
+// Decomposition route: recurrent layers and cells as CPU computes them. PyTorch's composites call the
 // device: off the CPU they multiply step by step and take fused cells that have only CUDA kernels.
 //
 // Sources: torch.nn.RNN, LSTM, GRU and their cells; the order of operations is that of the CPU, so that

@@ -6,7 +6,7 @@ namespace isthmus {
 // Calls the functions below; after set_preferences() and before register_routes().
 void register_operators();
 
-// Notes the routes of the convolutions that PyTorch asks an out-of-tree backend for (convolution.cpp).
+// Notes the routes of the convolutions of out-of-tree backends (convolution.cpp).
 void register_convolution();
 
 // Looks for an attention kernel in the operator libraries (attention_fused.cpp).

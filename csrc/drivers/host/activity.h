@@ -1,5 +1,5 @@
-// Activity records: what streams did and when, while somebody asks for it. Otherwise a span costs one relaxed
-// load.
+// Activity records: the work of streams with its times, while recording is on. Otherwise a span costs one
+// relaxed load.
 #pragma once
 
 #include <atomic>

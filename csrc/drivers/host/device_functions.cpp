@@ -98,7 +98,7 @@ int32_t usable_processors() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Before initialize() the environment is all there is to ask.
+// Before initialize() only the environment is available.
 isthmus_status device_count(int32_t* count) {
   const auto body = [&] {
     require_not_null(count, "device_count", "count");

@@ -20,7 +20,7 @@ class SharedEvent {
 
   void write_handle(isthmus_ipc_handle* handle) const;
 
-  // Numbers a record; finish() says that its work is done. Waits if very many are outstanding.
+  // Numbers a record; finish() marks its work as done. Waits if very many are outstanding.
   uint64_t start();
   void finish(uint64_t ticket);
   // The last record, or 0 if there was none or it is done.

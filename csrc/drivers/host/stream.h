@@ -35,7 +35,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool run_if_idle(const Task& task);
 
   bool idle() const noexcept { return done(submitted_.load(std::memory_order_acquire)); }
-  // Waits for the task of the ticket and all before it; does not ask how they ended.
+  // Waits for the task of the ticket and all before it; ignores how they ended.
   void wait(uint64_t ticket);
   // Waits for all tasks submitted so far; throws the first failure since the last call.
   void synchronize();

@@ -1,4 +1,4 @@
-// Telemetry: what the operating system tells of the processors and the ledger of the memory.
+// Telemetry: processors from the operating system, memory from the ledger.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

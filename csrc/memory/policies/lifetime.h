@@ -1,4 +1,4 @@
-// "lifetime": two pools, for blocks that are held long and for the others, told apart by the last step.
+// "lifetime": two pools, for blocks that are held long and for the others, as seen in the last step.
 //
 // After AscendSpeed's memory fragmentation optimisation, without its hooks in the model. Large requests
 // (above 1 MiB) of a step are numbered by a clock; for each, its size, when it was made, and when it was

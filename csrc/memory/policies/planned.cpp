@@ -90,7 +90,7 @@ Block* PlannedPolicy::find_large(Track& track, size_t size) {
   const bool is_expected =
       track.is_planned() && !track.abandoned && (track.matches(track.cursor, size) || track.resume(size));
   if (asks(track, size)) {
-    if (affords(track)) return nullptr;  // growth() asks for it
+    if (affords(track)) return nullptr;  // growth() requests it
     refuse(track);
   }
   if (is_expected && !track.abandoned && track.slots[track.cursor].area != kElsewhere)

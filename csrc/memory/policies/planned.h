@@ -1,4 +1,4 @@
-// "planned", the default: what a training step asked for, the next one asks for again.
+// "planned", the default: a training step makes the requests of the one before it.
 //
 // Large requests (above 1 MiB) of a step are recorded, stream by stream, with how long each is held. At the
 // step's end they are placed by plan.h into one arena of little more than their peak, and the driver is asked

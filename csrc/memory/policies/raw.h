@@ -1,5 +1,5 @@
-// "raw": every request is the driver's, and every return goes back to it. For finding out what a driver
-// costs, and for tools that watch its allocations.
+// "raw": no caching. Every request and every free goes to the driver. For measuring a driver, and for tools
+// that watch its allocations.
 #pragma once
 
 #include <unordered_map>

@@ -22,7 +22,7 @@ class TorchPolicy final : public TreePolicy {
   bool splits(const Block* block, size_t size) const override;
 
  private:
-  // Reserved addresses of one stream and pool. Its blocks are neighbours, in order, those without memory too.
+  // An expandable segment of one stream and pool. Its blocks are in order of address, unmapped ones included.
   struct Expandable {
     char* base = nullptr;           // known once the first range is mapped
     std::map<void*, Block*> holes;  // kUnmapped blocks by address

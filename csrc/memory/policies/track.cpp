@@ -22,7 +22,7 @@ std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::v
   return intervals;
 }
 
-// Whether two steps did the same, though perhaps with other sizes.
+// Whether two steps made the same requests, perhaps with other sizes.
 bool same_structure(const std::vector<Expected>& a, const std::vector<Expected>& b) {
   if (a.size() != b.size()) return false;
   size_t different = 0;
@@ -225,7 +225,7 @@ void Track::set_slots(const std::vector<Interval>& intervals, const std::vector<
   }
 }
 
-// A slot that was passed over says nothing about its memory: those before it do.
+// A slot that was passed over does not show whether its memory is free: those before it do.
 bool Track::is_clear(size_t index, int depth) const {
   for (uint32_t k = slots[index].first; k < slots[index + 1].first; ++k) {
     if (busy[before[k]]) return false;

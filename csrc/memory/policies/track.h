@@ -99,8 +99,8 @@ class Track {
       nullptr;  // the first block of a segment for the requests of a whole step that is not planned
   size_t region_bytes = 0;
   size_t room = 0;      // what such a step may need
-  size_t wanted = 0;    // bytes to ask of the driver, for an arena or a region
-  size_t asked = 0;     // bytes that were asked of it
+  size_t wanted = 0;    // bytes to request from the driver, for an arena or a region
+  size_t asked = 0;     // bytes that were requested
   size_t overflow = 0;  // of this step, in segments beside arena and region
   size_t overflow_peak = 0;
 
