@@ -43,7 +43,7 @@ py::dict host_memory_stats() {
   return result;
 }
 
-// What DeviceStats has and PyTorch does not hand to Python.
+// Members of DeviceStats that PyTorch does not pass to Python.
 py::dict private_pool_stats(int device) {
   const auto index = static_cast<c10::DeviceIndex>(device);
   py::dict result;

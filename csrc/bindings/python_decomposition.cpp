@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace isthmus {
 namespace {
 
-// Of the schema's real type: a dtype, a layout and a memory format lie on the stack as plain numbers.
+// Converts by the schema's real type: a dtype, a layout and a memory format are plain numbers on the stack.
 py::object to_python(const c10::IValue& value, const c10::TypePtr& type) {
   if (value.isNone()) return py::none();
   switch (type->kind()) {

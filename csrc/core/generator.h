@@ -18,7 +18,7 @@ class ChipGenerator final : public c10::GeneratorImpl {
  public:
   explicit ChipGenerator(c10::DeviceIndex device);
 
-  // What CPU kernels draw from: the engine itself, or with Philox one that the next block seeds. Lock this
+  // The generator for CPU kernels: the engine itself, or with Philox one that the next block seeds. Lock this
   // generator's mutex of its own: kernels lock the engine's.
   at::Generator engine();
 
@@ -54,7 +54,7 @@ void seed_default_generators(uint64_t seed);
 // Checks that it is a generator of the chip.
 ChipGenerator& chip_generator(const at::Generator& generator);
 
-// What CPU kernels draw from in place of a chip generator.
+// The generator that CPU kernels use in place of a chip generator.
 at::Generator engine_of(const at::Generator& generator);
 
 }  // namespace isthmus

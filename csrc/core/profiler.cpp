@@ -19,7 +19,7 @@ std::atomic<bool> recording{false};
 
 namespace {
 
-// Set in what the driver carries as correlation where it is a launch of ours and not an operator of PyTorch.
+// Set in what the driver carries as correlation if it is a launch recorded here, not an operator of PyTorch.
 constexpr uint64_t kLaunchBit = uint64_t{1} << 62;
 // Launches are numbered where PyTorch's operators will not be: both are ids of events in one trace.
 constexpr uint32_t kFirstLaunch = uint32_t{1} << 30;
@@ -39,8 +39,8 @@ State& state() {
   return instance;
 }
 
-// What runs on a thread. A profile that starts inside an operator sees its end alone, and one that stops
-// there its beginning, so each profile begins anew.
+// Operators and annotations that run on a thread. A profile that starts inside an operator sees its end
+// alone, and one that stops there its beginning, so each profile begins anew.
 struct Running {
   uint32_t profile = 0;
   std::vector<uint64_t> operators, annotations;
@@ -106,7 +106,7 @@ void receive(const isthmus_activity* activities, size_t count, void*) {
   }
 }
 
-// Once per profile, by whoever uses the driver first. Its failure costs its records, not the run.
+// Once per profile, by the first use of the driver. A failure loses the driver's records and nothing else.
 void start_driver() {
   State& s = state();
   if (s.driver_started.load(std::memory_order_acquire) || !driver_initialized() || in_bad_fork()) return;
@@ -120,7 +120,7 @@ void correlate(uint64_t correlation) noexcept {
     static_cast<void>(driver_table()->activity_push_correlation(correlation));
 }
 
-// What this thread enqueues outside of a call of ours belongs to the innermost operator.
+// Work that this thread enqueues outside a recorded call belongs to the innermost operator.
 void correlate_operator() noexcept { correlate(static_cast<uint64_t>(innermost(running().operators))); }
 
 void add_record(Record record) {

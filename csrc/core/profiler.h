@@ -28,7 +28,7 @@ struct Record {
   int64_t annotation_id = 0;  // of the innermost record_function(); 0 if none
   uint32_t launch = 0;        // what a call and the work that it started have in common; 0 if unknown
   std::string name;
-  // Of a collective, which runs beside the streams: its stream is a row that the trace finds for it.
+  // For a collective, which runs beside the streams: its stream is a row that the trace chooses.
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   int32_t group_size = 0;
 };

@@ -76,7 +76,7 @@ std::string quotable(const std::string& text) {
   return safe;
 }
 
-// What a record_function() covers on one stream: from the first to the last work that it caused.
+// Range of a record_function() on one stream: from the first to the last work that it caused.
 using AnnotationKey = std::tuple<int32_t, int64_t, int64_t>;  // device, stream, annotation
 using Annotations = std::map<AnnotationKey, std::pair<int64_t, int64_t>>;
 

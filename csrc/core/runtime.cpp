@@ -25,7 +25,7 @@ struct State {
   std::atomic<int64_t> set_device_calls{0};
 };
 
-// Leaked: device memory may be freed by static destructors that run after ours would.
+// Leaked: device memory may be freed by static destructors that run later than this one would.
 State& state() {
   static State& instance = *new State;
   return instance;

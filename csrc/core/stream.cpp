@@ -54,7 +54,7 @@ void tell_stream_waited(c10::Stream stream) {
   if (C10_UNLIKELY(function != nullptr)) function(stream);
 }
 
-// Of a wait for the stream; what the listener throws goes before the driver's message.
+// Checks the status of a wait for the stream. An error of the listener takes precedence over the driver's.
 void check_waited(isthmus_status status, c10::Stream stream, const char* what) {
   if (C10_LIKELY(status == ISTHMUS_OK)) return tell_stream_waited(stream);
   try {

@@ -33,7 +33,7 @@ std::optional<Route> forcible(const std::string& name) {
   return std::nullopt;
 }
 
-// As `isthmus ops` matches: the whole name, without its overload, or without its namespace.
+// Matches like `isthmus ops`: the whole name, without its overload, or without its namespace.
 bool matches(const std::string& name, const std::string& pattern) {
   const size_t space = name.find("::");
   const std::string base = name.substr(0, name.find('.', space));

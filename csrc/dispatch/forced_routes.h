@@ -16,15 +16,15 @@ void list_overload(Overload& overload);
 // Forces a route on every overload whose name, with or without overload name, matches the pattern; "" undoes.
 // Returns how many overloads have the route. Throws for a route that cannot be forced.
 size_t force_route(const std::string& pattern, const std::string& route);
-// Of ISTHMUS_ROUTE: "aten::mm=kernel,aten::*softmax*=fallback", or @file with such items; for overloads that
-// are registered later too. Throws for an item that no overload can match.
+// Forces the routes of ISTHMUS_ROUTE: "aten::mm=kernel,aten::*softmax*=fallback", or @file with such items.
+// They hold for overloads that are registered later too. Throws for an item that no overload can match.
 void force_routes_of_environment();
 
 struct ChoiceRow {
   std::string name, dtypes, library;
   bool contiguous;
 };
-// What kernels were chosen so far.
+// The kernels chosen so far.
 std::vector<ChoiceRow> kernel_choices();
 
 }  // namespace isthmus

@@ -12,7 +12,7 @@
 namespace isthmus {
 namespace {
 
-// What a kernel reaches through its context during one call.
+// State of one call, which the kernel reaches through its context.
 struct CallState {
   c10::Stream stream;
   bool on_host;

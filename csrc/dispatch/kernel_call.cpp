@@ -173,7 +173,7 @@ const at::Tensor& KernelCall::input(const at::Tensor& tensor, const KernelRoute:
     return tensor;
   }
   add_kernel_copy_bytes(static_cast<int64_t>(taken.nbytes()));
-  // What an in-place overload writes to is its output.
+  // The argument that an in-place overload writes is its output.
   if (role.written && route_.kernels_.variant == Variant::kItself) write_back_.emplace_back(tensor, taken);
   kept_.push_back(std::move(taken));
   return kept_.back();

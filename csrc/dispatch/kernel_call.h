@@ -29,10 +29,10 @@ class KernelCall {
   void set_device(c10::Device device);
   void infer();
   size_t inferred_tensors() const;
-  // What the operands promote to, together with the numbers among them; floating where the result is and they
+  // The dtype that the operands promote to, numbers included; floating where the result is and they
   // are not. The result's own class is ignored (bool results, the absolute value of complex numbers).
   at::ScalarType compute_dtype() const;
-  // Of all tensors that the kernel would get.
+  // Dtypes of all tensors that the kernel would get.
   uint64_t dtypes() const;
   bool prepare_inputs(const Kernel& kernel, KernelArguments& call);
   // The tensor in the form that the kernel takes; kept alive to the end of the call.

@@ -16,7 +16,7 @@
 
 namespace isthmus {
 
-// What was decided for one set of dtypes and one layout class.
+// The decision for one set of dtypes and one layout class.
 struct Choice {
   uint64_t dtypes;       // of all tensors of the call, inputs and outputs
   bool contiguous;       // all inputs are

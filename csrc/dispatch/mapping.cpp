@@ -38,7 +38,7 @@ bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
 
 namespace {
 
-// On the stream rather than beside it: a stream names its device, so none has to be made current.
+// On the stream: a stream names its device, so that none must be made current.
 void copy_and_wait(void* to, const void* from, size_t bytes, isthmus_copy_kind kind, c10::DeviceIndex device,
                    const char* what) {
   if (bytes == 0) return;

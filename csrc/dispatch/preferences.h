@@ -1,4 +1,4 @@
-// What the driver's description prefers among routes.
+// Preferences among routes, from the driver's description.
 #pragma once
 
 namespace isthmus {

@@ -74,8 +74,8 @@ bool register_extension(const c10::OperatorHandle& op, const std::string& name) 
   return true;
 }
 
-// What is registered for operators without any other kernel: those of libraries loaded later that have a CPU
-// kernel are served like ATen's; the rest are refused by name.
+// Registered for operators without any other kernel. Those of libraries loaded later that have a CPU kernel
+// are served like ATen's; the rest are refused by name.
 void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const std::string name = full_name(op.operator_name());
   if (register_extension(op, name)) {

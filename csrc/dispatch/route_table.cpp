@@ -27,7 +27,7 @@ bool has_composite(const c10::OperatorHandle& op) {
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
-// For an overload that no kernel of ours serves.
+// The route of an overload that is not registered here.
 std::pair<Route, std::string> unregistered_route(const c10::OperatorHandle& op) {
   if (has_composite(op)) return {Route::kDecomposition, "composite of PyTorch"};
   for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::CPU, c10::DispatchKey::SparseCPU,

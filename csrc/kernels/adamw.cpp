@@ -24,7 +24,7 @@ using OptionalTensor = std::optional<Tensor>;
 
 constexpr int64_t kBlock = 16384;  // elements
 
-// What the update multiplies by; the bias corrections of the step are folded into two of them.
+// Factors of the update; the bias corrections of the step are folded into two of them.
 struct Factors {
   double grad, decay, l2, mean, keep_square, square, eps, step;
 };

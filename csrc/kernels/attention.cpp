@@ -63,7 +63,7 @@ void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t toke
   }
 }
 
-// What an operator is given after its tensors of tokens.
+// Arguments of an operator after its tensors of tokens.
 struct Options {
   const OptionalTensor &bias, &mask, &alibi_slopes, &cu_seqlens_q, &cu_seqlens_k, &rng;
   int64_t max_seqlen_q, max_seqlen_k;

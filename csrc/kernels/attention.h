@@ -67,7 +67,7 @@ struct Call {
     const int64_t first = std::clamp<int64_t>(at - left, 0, span.keys);
     return {first, std::clamp<int64_t>(at + right + 1, first, span.keys)};
   }
-  // Of several queries in turn, what any of them sees.
+  // The keys that any of several consecutive queries sees.
   Range seen(const Span& span, int64_t query, int64_t count) const {
     return {seen(span, query).first, seen(span, query + count - 1).last};
   }
@@ -100,7 +100,7 @@ inline void for_vectors(int64_t first, int64_t last, const Body& body) {
   if (first < last) body(first, last - first);
 }
 
-// What the options of a call make of one row of products; W is the type computed in.
+// Applies the options of a call to one row of products; W is the type computed in.
 template <typename W>
 class Scores {
  public:
@@ -138,7 +138,7 @@ class Scores {
     }
   }
 
-  // What dropout multiplies the weights of keys column up to column + count with; column is a multiple of 4.
+  // Dropout's factors for the weights of keys column up to column + count; column is a multiple of 4.
   void dropout(W* factor, const Span& span, int64_t head, int64_t query, int64_t column,
                int64_t count) const {
     const auto number = static_cast<uint32_t>(span.batch * call_.heads + head);

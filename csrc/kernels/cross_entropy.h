@@ -11,7 +11,7 @@
 
 namespace isthmus::kernels {
 
-// What the loss is made of: z = softcap * tanh(scale * x / softcap), or scale * x if softcap is 0;
+// The parts of the loss: z = softcap * tanh(scale * x / softcap), or scale * x if softcap is 0;
 // loss = lse - (1 - smoothing) * z[target] - smoothing * mean(z) + lse_square * lse^2.
 template <typename W>
 struct LossTerms {

@@ -55,7 +55,7 @@ W row_factor(const W* rowscale, int64_t row, double p) {
   return rowscale == nullptr ? kept : kept * rowscale[row];
 }
 
-// What of a piece the mask keeps.
+// The elements of a piece that the mask keeps.
 template <typename W>
 Piece<W> masked(const Piece<W>& x, const bool* mask, int64_t count) {
   if (mask == nullptr) return x;

@@ -131,7 +131,7 @@ struct Gradients {
     if (wanted[1] && call.rows() == 0) weight.zero_();
   }
 
-  // What the rows from `begin` on, with the gradients of their logits, are to each.
+  // Contribution of the rows from `begin` on, with the gradients of their logits, to each.
   void add(const Call& call, const Tensor& logits, int64_t begin) {
     const int64_t count = logits.size(0);
     const Tensor part = call.hidden.narrow(0, begin, count);

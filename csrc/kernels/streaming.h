@@ -9,7 +9,7 @@
 
 namespace isthmus::kernels {
 
-// Below it, whoever reads the result next gains more by finding it in a cache.
+// Below it, the next reader gains more by finding the result in a cache.
 inline constexpr int64_t kStreamedBytes = int64_t(24) << 20;
 inline constexpr int64_t kAheadBytes = 2048;
 inline constexpr int64_t kCachedRowBytes = int64_t(128) << 10;

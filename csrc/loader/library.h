@@ -1,4 +1,4 @@
-// What opening a driver and opening an operator library have in common.
+// Common parts of opening a driver and opening an operator library.
 #pragma once
 
 #include <stddef.h>

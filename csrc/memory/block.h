@@ -22,7 +22,7 @@ enum class BlockState : uint8_t {
   kUnmapped,  // addresses without memory, between or behind mapped ones
 };
 
-// What blocks of one stream share. Policies derive their free lists from it.
+// Data shared by the blocks of one stream. Policies derive their free lists from it.
 struct StreamPool {
   DeviceMemory* memory = nullptr;
   Policy* policy = nullptr;

@@ -40,7 +40,7 @@ int device_of(const std::string& which) {
   return std::stoi(digits);
 }
 
-// Of "chip:1=bf,planned": the entry of this device, or of all devices.
+// The entry of this device, or of all devices, in a text such as "chip:1=bf,planned".
 std::string of_variable(c10::DeviceIndex device) {
   std::map<int, std::string> names;
   std::string rest = options::read(options::kAllocator) + ',';

@@ -65,7 +65,7 @@ Block* DeviceMemory::take_again(int64_t stream, size_t bytes, bool all) {
   return policy().take(stream, bytes);
 }
 
-// What the driver gives for the request, or nothing; *asked is what would have been enough.
+// Grows by memory of the driver, or returns null; *asked is the number of bytes that would have been enough.
 Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
   collect_garbage(bytes);
   history::Stack stack;
@@ -119,7 +119,7 @@ void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t byt
   return pointer;
 }
 
-// Whether the process may reserve so much more.
+// Whether the process may reserve that many more bytes.
 bool DeviceMemory::allowed(size_t bytes) {
   std::lock_guard<SpinLock> guard(lock_);
   if (fraction_ >= 1) return true;
@@ -181,7 +181,7 @@ void DeviceMemory::release_recorded(Block* block) noexcept {
   waiting_.push_back({block, std::move(uses), is_communication});
 }
 
-// Of an allocator that keeps nothing: what was just returned goes to the driver.
+// For an allocator that caches nothing: frees the released block to the driver.
 void DeviceMemory::release_unkept() noexcept {
   try {
     if (!in_bad_fork()) release_ranges(0);
@@ -218,7 +218,7 @@ void DeviceMemory::collect_finished(bool wait) {
   }
 }
 
-// Gives the driver back at least need bytes of what is free, if there is so much; 0: all.
+// Frees at least need bytes of unused memory to the driver, if available; 0: all.
 void DeviceMemory::release_ranges(size_t need, Pools pools) {
   history::Stack stack;
   if (history::is_on()) stack = history::stack_for(history::Action::kSegmentFree);

@@ -88,7 +88,7 @@ class DeviceMemory {
   std::optional<Segment> segment_of(const void* pointer);
 
   PoolStatistics statistics(DriverCalls* calls);
-  // By id of the pool; of pools that are gone too, until the next reset.
+  // Reserved bytes by pool id, including destroyed pools until the next reset.
   std::map<int64_t, Tally> reserved_by_pool();
   void reset_peaks();
   void reset_accumulated();
@@ -151,7 +151,7 @@ class DeviceMemory {
   void release_recorded(Block* block) noexcept;
   void release_unkept() noexcept;
   void collect_finished(bool wait);
-  enum class Pools : uint8_t { kAll, kNotOpen, kClosed };  // kClosed: only pools that nobody can use
+  enum class Pools : uint8_t { kAll, kNotOpen, kClosed };  // kClosed: only pools that no thread can use
   void release_ranges(size_t need, Pools pools = Pools::kAll);
   bool includes(Pools pools, int64_t pool) const;
   void drop_empty_pools();
@@ -215,7 +215,7 @@ void for_each_device_memory(Function function) {
 }
 
 int64_t new_pool_number();
-// Of a pool's id on a device.
+// Number of the MemPool with this id on a device.
 constexpr int64_t pool_number(int64_t id) { return id / kMaxDevices; }
 
 // The allocator of a device that has not been used yet, before ISTHMUS_ALLOCATOR and ISTHMUS_ALLOC_CONF.

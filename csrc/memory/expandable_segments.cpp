@@ -6,7 +6,7 @@
 namespace isthmus::memory {
 namespace {
 
-// One unit of memory at pointer; false if the device has none. Its handle ends with the mapping.
+// Maps one unit of memory at pointer; false if the device is out of memory. Its handle ends with the mapping.
 bool map_unit(char* pointer, size_t unit) {
   isthmus_memory_handle handle = nullptr;
   const isthmus_status status = driver().virtual_create(unit, &handle);

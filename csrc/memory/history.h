@@ -1,7 +1,7 @@
 // History of allocations, for memory snapshots, leak reports and traces.
 //
 // Off, it costs one relaxed load for each allocation. On, each event is kept with the Python stack of its
-// thread, the newest so many of them, and the stack of every allocation that is held.
+// thread, up to max_entries of the newest, and the stack of every allocation that is held.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -77,7 +77,7 @@ void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t s
 
 // From the oldest on.
 std::vector<Entry> entries();
-// Of an allocation that is held; null if it is not known.
+// The stack of an allocation that is held; null if unknown.
 Stack stack_of(const void* pointer);
 
 // Called, without a lock, before an out-of-memory error is thrown: with the device, bytes asked, bytes that

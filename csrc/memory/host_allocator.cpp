@@ -97,7 +97,7 @@ class PinnedAllocator final : public at::HostAllocator {
     if (HostBlock* block = find(pointer)) add_stream(block->streams, stream);
   }
 
-  // What at::HostAllocator adds.
+  // Functions that at::HostAllocator adds.
   bool record_event(void* pointer, void*, c10::Stream stream) override {
     record(pointer, stream);
     return true;

@@ -18,7 +18,7 @@ std::string with_unit(uint64_t bytes) {
   return text;
 }
 
-// What to do about a lack of memory of which the process may have no more than a share.
+// The remedy for a lack of memory, of which the process may have a limited share.
 std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, double share) {
   std::string text;
   if (share < 1)

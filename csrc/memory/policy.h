@@ -28,31 +28,31 @@ struct Range {
 // A request to the driver. For an expandable segment: memory at that offset of its reserved addresses.
 struct Growth {
   size_t bytes = 0;
-  size_t minimum = 0;  // enough for the request itself, when the driver has not so much as bytes
+  size_t minimum = 0;  // enough for the request itself, if the driver lacks `bytes`
   int expandable = -1;
   size_t offset = 0;
-  size_t unit = 0;     // it is mapped, and later unmapped, in pieces of so many bytes
-  size_t release = 0;  // so many free bytes go back first, as by remove_free()
+  size_t unit = 0;     // bytes in which it is mapped, and later unmapped
+  size_t release = 0;  // free bytes to return to the driver first, as by remove_free()
 };
 
 // In the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
 struct PolicyOptions {
   size_t max_split = ~size_t{0};             // larger blocks are never split
   size_t max_rounding = size_t{20} << 20;    // what such a block may be larger than its request
-  std::array<size_t, 16> divisions{};        // of [2^20+i, 2^21+i) into so many steps; 0: none
+  std::array<size_t, 16> divisions{};        // steps of sizes in [2^20+i, 2^21+i); 0: none
   bool expandable = false;                   // the owner has virtual memory and the user wants it
   size_t mapping_granule = size_t{2} << 20;  // of that memory
   size_t expandable_bytes = 0;               // addresses that the owner reserves for an expandable segment
   double collection_threshold = 0;           // share of the limit above which unused segments go back
 };
 
-// Of "key:value,key:[value,...]". Keys that only other devices know are ignored unless is_ours.
+// Of "key:value,key:[value,...]". Keys of other devices are ignored unless is_ours.
 PolicyOptions parse_options(const std::string& text, bool is_ours);
 
 // Sets options that the policy of that name does not read back to their defaults, and returns their names.
 std::vector<std::string> drop_unread_options(const std::string& policy, PolicyOptions& options);
 
-// What a policy works for.
+// The memory that a policy manages.
 struct PolicyContext {
   DeviceMemory* memory = nullptr;
   BlockTable table;
@@ -120,7 +120,7 @@ class Policy {
     if (block != nullptr) count_use(block, requested);
     return block;
   }
-  // Takes out free ranges that the driver can have back, at least `need` bytes if there are so many; 0: all.
+  // Removes free ranges to return to the driver, at least `need` bytes if available; 0: all.
   // Compact first.
   virtual std::vector<Range> remove_free(size_t need) = 0;
   // Whether free memory stays with the policy; if not, remove_free() follows every return.
@@ -149,7 +149,7 @@ class Policy {
   virtual void put(Block* block) = 0;
   // Its last use is over, but put() comes when other free memory is short.
   virtual void cool(Block* /*block*/) {}
-  // Fresh memory: returns the block to use; what is left is free.
+  // Fresh memory: returns the block to use; the rest is free.
   virtual Block* place(int64_t stream, Range range, size_t requested) = 0;
 
   Block* new_block(StreamPool& home, void* pointer, size_t size, bool small);

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr double kLargestNumber = 1 << 30;  // MiB, or less
 
-// Of other devices, in the variable that all share.
+// Keys of other devices, in the variable that all share.
 const std::set<std::string>& foreign_keys() {
   static const auto* const keys = new std::set<std::string>{"backend",
                                                             "pinned_use_cuda_host_register",
@@ -87,7 +87,8 @@ size_t division_index(const std::string& item, const std::string& megabytes) {
   return index;
 }
 
-// One number for all sizes, or [256:1,512:2,>:4]: for sizes from so many MiB on up to the next, and beyond.
+// One number for all sizes, or [256:1,512:2,>:4]: divisions by lower limit of the size in MiB; > stands for
+// all larger sizes.
 void parse_divisions(const std::string& item, const std::string& value, PolicyOptions& options) {
   if (value.empty() || value.front() != '[') {
     options.divisions.fill(divisions(item, value));

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uintptr_t kBase = uintptr_t{1} << 40;  // no device's addresses, and none that are ever touched
 constexpr size_t kAlign = size_t{2} << 20;
 
-// What a driver does: gives addresses, first fit, and takes them back.
+// A driver's addresses, allocated first fit and freed.
 class Driver {
  public:
   explicit Driver(size_t capacity) : capacity_(capacity) {}
@@ -79,7 +79,7 @@ class Replay {
           step();
           break;
         case EventKind::kUse:
-          break;  // whoever frees it later waits; nothing to account for here
+          break;  // the free waits for it; no accounting here
         default:
           TORCH_CHECK_VALUE(false, "event ", event_, " is of an unknown kind");
       }
@@ -134,7 +134,7 @@ class Replay {
     if (!policy_->keeps()) remove_free(0);
   }
 
-  // As DeviceMemory::allocate_slow(), the waiting aside.
+  // Like DeviceMemory::allocate_slow(), without waiting.
   Block* allocate_slow(int64_t stream, size_t size) {
     policy_->compact(stream, /*all=*/false);
     if (Block* block = policy_->take(stream, size)) return block;

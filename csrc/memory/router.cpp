@@ -14,7 +14,7 @@ __thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidde
 
 namespace {
 
-// What was PyTorch's CPU allocator. Set before the router is installed, then constant.
+// PyTorch's CPU allocator before the router. Set before the router is installed, then constant.
 c10::Allocator* plain = nullptr;
 c10::DeleterFnPtr plain_deleter = nullptr;
 

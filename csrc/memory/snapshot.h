@@ -1,4 +1,4 @@
-// What a device's memory holds at one moment: segments and the blocks in them.
+// Snapshot of a device's memory: segments and the blocks in them.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// A lock for sections of some ten instructions: half the cost of std::mutex when nobody waits.
+// A lock for sections of some ten instructions: half the cost of std::mutex without contention.
 #pragma once
 
 #include <sched.h>

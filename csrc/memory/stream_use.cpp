@@ -35,7 +35,7 @@ bool uses_done(std::vector<StreamUse>& uses, bool wait) noexcept {
         return false;
       }
     } catch (const std::exception&) {
-      // As above: work of a stream that has failed is over.
+      // As above: the work of a failed stream is over.
     }
     destroy_event(use.event);
     return true;

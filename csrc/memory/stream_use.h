@@ -15,7 +15,7 @@ struct StreamUse {
 // no longer be asked: after a fork, or when the device has failed.
 std::vector<StreamUse> record_uses(const std::vector<c10::Stream>& streams) noexcept;
 
-// Drops the uses whose work is done, or waits for all; true when none is left.
+// Drops the uses whose work is done, or waits for all. Returns true when no use remains.
 bool uses_done(std::vector<StreamUse>& uses, bool wait) noexcept;
 
 void add_stream(std::vector<c10::Stream>& streams, c10::Stream stream);

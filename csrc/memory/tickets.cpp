@@ -11,7 +11,7 @@
 namespace isthmus::memory {
 namespace {
 
-// Beside these, the holder is a process id.
+// Other values are the holder's process id.
 constexpr int64_t kReturned = 0, kUnderWay = -1, kUnknown = -2;
 
 constexpr int64_t kDead = 0, kHidden = -1;

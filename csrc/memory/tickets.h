@@ -10,10 +10,10 @@ class TicketRow {
   explicit TicketRow(int64_t* words) : words_(words) {}
 
   void hand_out();
-  // By the receiver; false if the ticket has been taken before.
+  // Called by the receiver; false if the ticket has been taken before.
   bool take(bool known_process);
   void give_back();
-  // By the sender: returned, or the receiver is dead.
+  // Called by the sender: whether the ticket was released, or the receiver is dead.
   bool is_over() const;
 
  private:

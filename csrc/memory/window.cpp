@@ -39,7 +39,7 @@ const Window* open_window(c10::DeviceIndex device) {
   TORCH_CHECK(entries != MAP_FAILED, "chip ", int{device}, ": no address space for the block table of ",
               table_bytes, " bytes; raise the limit on virtual memory (ulimit -v) or lower the capacity");
 
-  // device_memory() opens devices one at a time, so nobody else appends.
+  // device_memory() opens devices one at a time, so no other thread appends.
   const int index = detail::window_count.load(std::memory_order_relaxed);
   Window& window = detail::windows[index];
   window = {reinterpret_cast<uintptr_t>(described.device_base),

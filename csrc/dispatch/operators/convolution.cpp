@@ -52,7 +52,8 @@ class CpuCall {
 const std::string kConvolution = "aten::convolution_overrideable";
 const std::string kConvolutionBackward = "aten::convolution_backward_overrideable";
 
-// Counter of an operator served as the CPU kernels are, by whichever of their two routes the driver allows.
+// Counter of an operator served as the CPU kernels are, by the one of their two routes that the driver
+// allows.
 OperatorCalls& cpu_calls(const std::string& name) {
   return operator_calls(name, delegates_to_cpu() ? Route::kDelegate : Route::kFallback);
 }

@@ -52,7 +52,7 @@ void watch_on_cpu(std::optional<profiler::Work>& work, const at::Tensor& to, con
     work.emplace(profiler::Kind::kCopy, copy_name(to, from), stream, Work::By::kThread, to.nbytes());
 }
 
-// Enqueues a copy between pinned host memory and the chip; false if it has to be done otherwise.
+// Enqueues a copy between pinned host memory and the chip; false if another way is needed.
 bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
   const at::Tensor& host = on_chip(to) ? from : to;
@@ -152,7 +152,7 @@ void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   to_mapping.finish_arguments();
 }
 
-// What the listener has to know where it does not see the operator: print() switches dispatch modes off.
+// Informs the listener where it does not see the operator: print() switches dispatch modes off.
 void tell_host_waited(const at::Tensor& to, const at::Tensor& from) {
   tell(StreamAction::kStreamDone, nullptr, current_stream((on_chip(to) ? to : from).device().index()));
 }

@@ -51,7 +51,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {input.mul(mask).mul_(kept == 0 ? 0.0 : 1 / kept), mask};
 }
 
-// The composite has to be replaced above autograd, which differentiates what it is made of.
+// The composite must be replaced above autograd, which differentiates its parts.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("dropout", TORCH_FN(dropout));
   m.impl("dropout_", TORCH_FN(dropout_));

@@ -216,7 +216,7 @@ void register_all(torch::Library& m) {
   m.impl("gru_cell", TORCH_FN(gru_cell_once));
 }
 
-// Composites have to be replaced above autograd, which differentiates what they are made of; the second
+// Composites must be replaced above autograd, which differentiates their parts; the second
 // registration is for inference mode.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { register_all(m); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { register_all(m); }

@@ -20,10 +20,10 @@ extern std::atomic<bool> recording;
 
 inline bool recording() noexcept { return detail::recording.load(std::memory_order_relaxed); }
 
-// What activity_push_correlation() last set on this thread.
+// Correlation last set by activity_push_correlation() on this thread.
 uint64_t correlation() noexcept;
 
-// The time from its construction to its end becomes a record. name has to be a literal.
+// The time from its construction to its end becomes a record. name must be a literal.
 class Span {
  public:
   Span(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes,

@@ -45,7 +45,7 @@ class Device {
   std::vector<std::weak_ptr<Stream>> destroyed_;  // their workers hold them until the work is done
 };
 
-// What initialize() makes. Never freed: threads and destructors may outlive main().
+// State made by initialize(). Never freed: threads and destructors may outlive main().
 struct Runtime {
   Config config;
   std::vector<std::unique_ptr<Device>> devices;

@@ -51,7 +51,7 @@ isthmus_status guarded(Body&& body) noexcept {
   }
 }
 
-// The same, only while the driver is usable.
+// Runs the body of a driver function if the driver is usable.
 template <typename Body>
 isthmus_status call(Body&& body) noexcept {
   if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();

@@ -18,7 +18,7 @@ int64_t now_ns() noexcept {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// The last record of a shared event, of whichever process.
+// The last record of a shared event, by any process.
 class SharedRecord final : public Awaited {
  public:
   SharedRecord(std::shared_ptr<SharedEvent> event, uint64_t ticket)

@@ -46,7 +46,7 @@ class Event {
   explicit Event(std::shared_ptr<SharedEvent> shared);
 
   void record(Stream& stream);
-  // What the last record() captured; null if that is done already or there was none.
+  // The work captured by the last record(); null if it is done or nothing was recorded.
   std::shared_ptr<Awaited> pending();
   // Null unless it was made to be shared.
   SharedEvent* shared() const { return shared_.get(); }

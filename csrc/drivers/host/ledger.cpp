@@ -54,7 +54,7 @@ class FileLock {
   const int descriptor_;
 };
 
-// Makes the folder if need be; false unless it is a folder of this user's that nobody else can enter.
+// Creates the folder if needed; false unless it is this user's own and no other user can enter it.
 bool prepare_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) == 0) chmod(folder.c_str(), 0700);
   struct stat info;
@@ -87,7 +87,7 @@ struct Ledger::Slot {
   std::atomic<int64_t> pid;  // for people who read the file
 };
 
-// All zero, as a new file is, means that nobody holds anything.
+// All zero, like a new file, means that no memory is held.
 struct Ledger::File {
   Slot slots[kSlots];
 };

@@ -1,4 +1,4 @@
-// Who holds how much of a device, over all processes of this user.
+// Memory of a device held by each process of this user.
 //
 // One small file per device in a folder of the user's own. Each process that allocates owns a slot of it: a
 // byte count, and a lock on one byte of the file. The kernel drops the lock when the process ends, however it

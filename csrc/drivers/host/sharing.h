@@ -1,4 +1,4 @@
-// What one process hands to another: which memory file of which process, and which part of it.
+// Handle that one process passes to another: a memory file of a process, and the part of it.
 //
 // The other opens the file through /proc, which the kernel allows to processes of the same user in the same
 // process namespace while the first one lives; as with CUDA, the maker must outlive the opening.

@@ -44,7 +44,7 @@ class LifetimePolicy final : public TreePolicy {
     Clock end;
     Block* block;  // while it is held
   };
-  // Of one step: by size, when each was made and how long it was held, in order.
+  // Requests of one step by size, in order: when each was made and how long it was held.
   struct Step {
     std::map<size_t, std::vector<std::pair<Clock, Clock>>> lives;
     Clock forward_end = 0;

@@ -46,7 +46,7 @@ class Fitting {
   Placement run(const Order& order, size_t give_up) {
     Placement placement;
     placement.offsets.resize(intervals_.size());
-    // From there on all are short, and nobody looks at the shelf for all.
+    // All further ones are short, and the shelf for all is not searched.
     const auto last_long = std::find_if(order.rbegin(), order.rend(),
                                         [this](uint32_t index) { return periods(intervals_[index]) > kFew; });
     size_t long_left = static_cast<size_t>(order.rend() - last_long);

@@ -27,7 +27,7 @@ struct Placement {
 Placement place_intervals(const std::vector<Interval>& intervals);
 
 // For every interval, those whose memory it takes over: the last holders of its addresses before it, where a
-// step is followed by an equal one. Blocks that nobody holds any more need not be looked at again.
+// step is followed by an equal one. Freed blocks need not be examined again.
 struct Predecessors {
   std::vector<uint32_t> first;  // of interval i: list[first[i]] up to list[first[i + 1]]
   std::vector<uint32_t> list;

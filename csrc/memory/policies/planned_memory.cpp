@@ -1,4 +1,4 @@
-// Of "planned": what is asked of the driver, arenas and regions, and what goes back.
+// "planned": memory requested from the driver, arenas and regions, and memory returned to it.
 #include <algorithm>
 
 #include "memory/policies/planned.h"
@@ -6,14 +6,15 @@
 namespace isthmus::memory {
 namespace {
 
-// Of what was in use at a time, so much may be reserved, and one shared segment more.
+// Share of the bytes in use at a time that may be reserved, plus one shared segment.
 constexpr double kToleratedFirst = 1.002, kTolerated = 1.01, kToleratedRegion = 1.03;
 // Weights may lie in segments that will never be free. Without a plan, memory goes back and is asked for
 // again in every step, which costs more than what is kept beside them.
 constexpr double kToleratedRefused = 1.125;
 constexpr int kRefusals = 2;          // steps in a row, in which what is free has had time to go back
 constexpr int64_t kReleaseCost = 64;  // in requests: giving memory back waits for the device
-constexpr double kRoomy = 1.01;       // a region so much larger than a plan takes it, whatever is reserved
+constexpr double kRoomy =
+    1.01;  // a region up to this much larger than a plan is taken for it, whatever is reserved
 
 }  // namespace
 
@@ -38,7 +39,7 @@ Growth PlannedPolicy::growth(int64_t stream, size_t requested) {
   return growth;
 }
 
-// What growing by bytes would reserve beyond what was in use at a time.
+// Bytes that growth would reserve beyond those in use at a time.
 size_t PlannedPolicy::excess(size_t bytes) {
   const auto in_use = static_cast<size_t>(statistics_.active_bytes.all.current);
   const auto peak = static_cast<size_t>(statistics_.active_bytes.all.peak);
@@ -48,7 +49,7 @@ size_t PlannedPolicy::excess(size_t bytes) {
   return reserved > limit && releases_left_ > 0 ? reserved - limit : 0;
 }
 
-// Of bytes in use at a time, what may be reserved for them.
+// Bytes that may be reserved for bytes in use at a time.
 size_t PlannedPolicy::tolerated(size_t bytes, double share) {
   return static_cast<size_t>(share * static_cast<double>(bytes)) + kLargeSegment;
 }
@@ -189,7 +190,7 @@ bool PlannedPolicy::step() {
     track.exact = false;
     if (track.is_region_free()) idle -= track.region_bytes;
   });
-  // What the plan has replaced, such as the segments of gradients that were made before there was one.
+  // Memory that the plan has replaced, such as the segments of gradients that were made before there was one.
   const bool is_idle = excess(0) > 0 && steps_ > 1 && idle > 0;
   if (is_idle) releases_left_ -= kReleaseCost;
   return steps_ == 1 || is_idle;

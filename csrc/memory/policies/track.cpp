@@ -8,9 +8,9 @@ namespace {
 
 constexpr size_t kAhead = 512;  // slots that are searched for where a sequence goes on
 constexpr double kWorthwhile =
-    1.03;  // a plan for the largest of all sizes may be so much above one step's peak
+    1.03;  // a plan for the largest of all sizes may exceed one step's peak by this factor
 
-constexpr double kSpacious = 1.02;  // a region is so much larger than the peak of what shall lie in it
+constexpr double kSpacious = 1.02;  // size of a region in units of the peak of its blocks
 
 std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::vector<uint32_t>* numbers) {
   std::vector<Interval> intervals;
@@ -69,7 +69,7 @@ void Track::start_recording() {
   exact = false;
 }
 
-// Of what is held at the end of the first step (weights, states of the optimizer), none is expected again.
+// Blocks held at the end of the first step (weights, states of the optimizer) are not expected again.
 std::vector<Expected> Track::take_record() {
   std::vector<uint32_t> kept_before(requests_.size() + 1);
   for (size_t i = 0; i < requests_.size(); ++i)

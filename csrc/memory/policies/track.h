@@ -1,4 +1,4 @@
-// One stream's large requests, step by step: the record of this step, and the plan made of the last ones.
+// One stream's large requests, step by step: the record of this step, and the plan made from the last ones.
 #pragma once
 
 #include <cstdint>
@@ -62,13 +62,13 @@ class Track {
   bool matches(size_t index, size_t size) const {
     return index + 1 < slots.size() && size - slots[index].least <= slots[index].spread;
   }
-  // Whether nobody holds memory of the slot.
+  // Whether no block holds memory of the slot.
   bool is_clear(size_t index) const { return is_clear(index, kDeepest); }
   // Moves the cursor to where the last requests and this one continue the plan, if there is such a place.
   bool resume(size_t size);
   // The slots up to there were not taken.
   void skip_to(size_t index);
-  // A new arena: nobody holds any of it.
+  // For a new arena, of which no block is held.
   void clear_skips();
   // The slot under the cursor is taken, or served elsewhere as planned.
   void advance() {
@@ -109,7 +109,7 @@ class Track {
   bool at_boundary = false;
   bool abandoned = false;          // the plan, for this step
   bool refused = false;            // for want of memory
-  int refusals = 0;                // so many steps in a row
+  int refusals = 0;                // steps in a row
   bool strayed = false;            // from the plan, in this step
   size_t missed_bytes = 0;         // of requests of this step that were not served as planned
   std::vector<size_t> unexpected;  // sizes since the last request that was expected
@@ -146,9 +146,9 @@ class Track {
   int failures_ = 0;        // steps in a row that were not as planned
   int successes_ = 0;       // that were
   int agreed_ = 0;          // recorded steps in a row that were as expected
-  int patience_ = 0;        // so many make a plan
-  int rest_ = 0;            // so many steps are not recorded
-  int next_rest_ = 1;       // it doubles while nothing comes of it
+  int patience_ = 0;        // agreeing steps needed for a plan
+  int rest_ = 0;            // steps left that are not recorded
+  int next_rest_ = 1;       // it doubles while no plan results
   bool is_second_ = false;  // of two recorded steps, which are compared
   size_t highest_ = 0;      // peak of a single step of this structure
 };
