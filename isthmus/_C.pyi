@@ -41,8 +41,8 @@ def in_bad_fork() -> bool: ...
 
 # ---- device
 def device_count() -> int:
-    """0 when the driver cannot be used (device_error() then says why) or in a bad fork. Never raises, and
-    does not initialise a driver that can count without."""
+    """Number of devices; 0 if the driver cannot be used (see device_error()) or after a fork. Never raises, and
+    does not initialise a driver that can count without it."""
 
 def device_error() -> str: ...
 def current_device() -> int: ...
@@ -56,7 +56,7 @@ def memory_info(device: int) -> tuple[int, int]:
 
 def synchronize(device: int) -> None: ...
 def telemetry(device: int) -> dict[str, float | None]:
-    """The members of isthmus_telemetry (driver.h); None where the driver does not measure one."""
+    """Members of isthmus_telemetry (driver.h); None for what the driver does not measure."""
 
 # ---- streams: triples (stream_id, device_index, device_type) as torch.Stream takes them
 def current_stream(device: int) -> tuple[int, int, int]: ...
@@ -69,7 +69,7 @@ def stream_priority_range() -> tuple[int, int]:
 
 def stream_priority(stream_id: int, device_index: int) -> int: ...
 def listen_to_streams(function: Callable[[str, int, int, int], None] | None) -> None:
-    """Call function(action, what, stream id, device index) at what is asked of streams and events, on any thread.
+    """Call function(action, what, stream id, device index) for each operation on streams and events, on any thread.
 
     Actions: "record" and "wait" (what: an event), "event_done", "stream_done", "device_done" (the host has seen it),
     "memory_used" (what: an address that the stream uses). None ends it. One listener at a time.
@@ -100,46 +100,46 @@ def reset_accumulated_host_memory_stats() -> None: ...
 def reset_peak_host_memory_stats() -> None: ...
 def host_empty_cache() -> None: ...
 def host_view_blocks() -> int:
-    """Blocks of the chip's pool that CPU tensors hold: 0 whenever no chip kernel runs. For tests."""
+    """Number of blocks of the chip's pool held by CPU tensors: 0 while no chip kernel runs. For tests."""
 
 def private_pool_stats(device: int) -> dict[tuple[int, int], Any]:
-    """reserved_bytes_by_private_pools of torch.cuda.memory_stats_as_nested_dict."""
+    """Statistics under reserved_bytes_by_private_pools in torch.cuda.memory_stats_as_nested_dict."""
 
 def allocators() -> list[str]: ...
 def choose_allocator(device: int, name: str, options: str) -> None:
-    """The allocator of a device that has no memory yet; of all for device < 0. ValueError, RuntimeError."""
+    """Set the allocator of a device that has no memory yet; device < 0: of all. Raises ValueError, RuntimeError."""
 
 def allocator_name(device: int) -> str: ...
 def memory_step() -> None:
-    """The boundary between two training steps, of all devices."""
+    """Mark the boundary between two training steps, on all devices."""
 
 def set_memory_fraction(device: int, fraction: float) -> None: ...
 def memory_fraction(device: int) -> float: ...
 def mark_communication_stream(stream_id: int, device: int) -> None: ...
 def new_memory_pool() -> int:
-    """Number of a new MemPool."""
+    """Return the number of a new MemPool."""
 
 def open_memory_pool(device: int, number: int, is_last_resort: bool) -> int:
-    """That pool's part of a device; its id there."""
+    """Open a pool's part of a device; return its id there."""
 
 def close_memory_pool(device: int, pool: int) -> None: ...
 def exchange_memory_pool(pool: int) -> int:
-    """This thread allocates from the pool of that id (0: the common one); the id before."""
+    """Make this thread allocate from the pool of that id (0: the common one); return the previous id."""
 
 def export_storage(tensor: torch.Tensor) -> tuple[bytes, int] | None:
     """Handle and offset of the tensor's storage for another process; None where it cannot be exported."""
 
 def add_tickets(table: torch.Tensor) -> int:
-    """Number of a table of tickets for storages that are sent: int64 [n, 2] in shared memory."""
+    """Add a table of tickets for sent storages, int64 [n, 2] in shared memory; return its number."""
 
 def send_storage(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Keeps the storage until its ticket, a table and a row, is returned; None if all are in use."""
+    """Keep the storage until its ticket (a table and a row) is released; None if all tickets are in use."""
 
 def take_back(table: int, row: int) -> torch.Tensor:
     """The bytes of a storage that this process sent to itself. RuntimeError if it was received."""
 
 def collect_sent() -> int:
-    """Frees what receivers have returned or died with; how many storages that were."""
+    """Free the storages whose receivers released them or died; return their number."""
 
 def count_sent() -> int: ...
 def receive_storage(
@@ -149,7 +149,7 @@ def receive_storage(
 
 def return_ticket(table: torch.Tensor, row: int) -> None: ...
 def raw_allocate(size: int, stream_id: int, device: int) -> int:
-    """Address of memory that raw_delete() returns."""
+    """Allocate memory that raw_delete() frees; return its address."""
 
 def raw_delete(address: int) -> None: ...
 def start_memory_history(
@@ -158,11 +158,11 @@ def start_memory_history(
     """Record memory events; context is "", "state", "alloc" or "all". Raises ValueError."""
 
 def stop_memory_history() -> None:
-    """Keeps what was recorded."""
+    """Stop recording; recorded events are kept."""
 
 def memory_history_is_on() -> bool: ...
 def memory_snapshot(with_traces: bool) -> dict[str, Any]:
-    """As torch.cuda.memory._snapshot()."""
+    """Return a snapshot in the form of torch.cuda.memory._snapshot()."""
 
 def memory_events(device: int) -> tuple[Any, Any, Any, Any]:
     """Columns of the recorded events: action (uint8, 9: step, 10: use of address by the stream in size), address,
@@ -189,7 +189,7 @@ def routes() -> dict[str, tuple[str, str]]:
     decomposition, fallback or none."""
 
 def add_operators(library: str, operators: list[tuple[str, int, int, int, int]]) -> None:
-    """Add an operator library behind those that are there: (overload, dtypes, flags, address of the
+    """Add an operator library after the present ones: (overload, dtypes, flags, address of the
     TVMFFISafeCallType, handle) of each operator. Before register_routes()."""
 
 def set_operator_runtime(library: int) -> None:
@@ -204,16 +204,16 @@ def serve_extension(name: str) -> bool:
     """Register the libraries' kernels of an operator that was defined after register_routes(); False if none."""
 
 def set_fused_attention(requested: bool) -> None:
-    """Ask for isthmus::attention under scaled_dot_product_attention, or for that of a library alone."""
+    """Serve scaled_dot_product_attention by isthmus::attention, or only where a library has a kernel for it."""
 
 def fused_attention() -> bool:
     """Whether scaled_dot_product_attention goes to isthmus::attention."""
 
 def kernel_choices() -> list[dict[str, str]]:
-    """What kernels were chosen so far: operator, dtypes, layout, library ("" where none served)."""
+    """The kernels chosen so far: operator, dtypes, layout, library ("" if none served)."""
 
 def force_route(pattern: str, route: str) -> int:
-    """Force a route ("" undoes) on the overloads that match; how many have it. ValueError for another route."""
+    """Force a route ("" undoes) on matching overloads; return how many have it. Raises ValueError."""
 
 def set_tracing(tracing: bool) -> None:
     """Whether new choices are printed (ISTHMUS_TRACE)."""
@@ -222,7 +222,7 @@ def set_strict(strict: bool) -> None:
     """Whether the fallback route raises (ISTHMUS_STRICT)."""
 
 def sync_debug_mode() -> int:
-    """0 off, 1 warn, 2 error: what happens where an operator makes the host wait for the chip."""
+    """Mode for operators that make the host wait for the chip: 0 off, 1 warn, 2 error."""
 
 def set_sync_debug_mode(mode: int) -> None: ...
 
