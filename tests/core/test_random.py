@@ -180,7 +180,7 @@ def test_a_clone_is_on_its_own():
 def test_offset_of_the_default_generator():
     generator = torch.Generator(device="chip")
     assert generator.get_offset() == 0
-    with pytest.raises(RuntimeError, match="has no offset: set its state, or ISTHMUS_HOST_RNG=philox"):
+    with pytest.raises(RuntimeError, match="has no offset: set its state, or set ISTHMUS_HOST_RNG=philox"):
         generator.set_offset(4)
 
 

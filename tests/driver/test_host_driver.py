@@ -85,7 +85,7 @@ def test_devices(driver: Driver) -> None:
     driver.device_set(1)
     driver.device_get(ctypes.byref(index))
     assert index.value == 1
-    refused(driver, hd.NO_DEVICE, "device 2 does not exist: there are 2", "device_set", 2)
+    refused(driver, hd.NO_DEVICE, "device 2 does not exist: 2 available", "device_set", 2)
     refused(driver, hd.NO_DEVICE, "device -1 does not exist", "device_set", -1)
 
 

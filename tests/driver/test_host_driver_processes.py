@@ -147,7 +147,7 @@ driver.allocate(1)
 """
     done = run_script(code, **(environment | {"ISTHMUS_HOST_DEVICES": "0"}))
     assert done.stdout == "0\n"
-    assert "device 0 does not exist: there are 0" in done.stderr
+    assert "device 0 does not exist: 0 available" in done.stderr
 
 
 def test_without_delegate(environment: dict[str, str]) -> None:

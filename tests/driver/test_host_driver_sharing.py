@@ -95,7 +95,7 @@ def test_memory_is_the_same_bytes(driver: Driver, maker: Maker) -> None:
     maker.process.wait(60)
     assert driver.read(address, 1) == b"\x05", "the bytes outlive their maker while they are open"
     driver.memory_close(address)
-    with pytest.raises(DriverError, match="is not what memory_import"):
+    with pytest.raises(DriverError, match="was not returned by memory_import"):
         driver.memory_close(address)
     with pytest.raises(DriverError) as caught:
         driver.read(address, 1)

@@ -265,7 +265,7 @@ def test_a_delegate_can_only_be_narrowed(tmp_path: Path, monkeypatch: pytest.Mon
         loader.LoaderError, match=r"does not declare the delegate cpu, and driver\.toml may only narrow"
     ):
         Driver(str(copy), delegate="cpu")
-    with pytest.raises(loader.LoaderError, match='delegate "gpu"; it is none or cpu'):
+    with pytest.raises(loader.LoaderError, match='unknown delegate "gpu"; expected none or cpu'):
         Driver(str(copy), delegate="gpu")
 
 
