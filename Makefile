@@ -1,9 +1,26 @@
-# Every target does what it needs on a fresh machine; a second run finds everything built.
-#   make train    train a small LLaMA on the chip that is here
-#   make test     lint, types and tests
+# Every target installs and builds what it needs; a second run finds everything built.
+#   make setup        create .venv, install the pinned packages, build the C++ core and the host chip
+#   make train        train a small LLaMA on the available chip
+#   make test         lint, types, and the tests with sampled cases
+#   make test-all     lint, types, and the tests with every case
+#   make lint         ruff, clang-format, mypy, import contracts
+#   make format       rewrite the sources with ruff and clang-format
+#   make docs         regenerate every generated page and file
+#   make site         build the documentation site, in English and Chinese, into build/site
+#   make site-check   check the site in a browser: errors, search, links, a phone's width (needs chromium, chromedriver)
+#   make conform      run the conformance suite on the shipped chips, reports into runs/conform/
+#   make bench        run the benchmarks, into benchmarks/results/
+#   make opinfo       run all of PyTorch's operator samples on the chip, into docs/results/
+#   make megatron MEGATRON=path        Megatron-LM's pretrain_gpt.py in every parallelism (minutes)
+#   make megatron-tests MEGATRON=path  Megatron-LM's unit tests on 1, 2 and 4 ranks, into docs/results/ (hours)
+#   make migrate-corpus MIRRORS=path   public CUDA scripts through isthmus migrate, into docs/results/ (half an hour)
+#   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
+#   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
+#   make sanitize     random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)
+#   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize docs site site-check clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,27 +33,10 @@ CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 ENVIRONMENT := PATH="$(CURDIR)/$(BIN):$$PATH"
-BUILD := $(ENVIRONMENT) $(BIN)/python setup.py
+BUILD := $(ENVIRONMENT) $(BIN)/python -u setup.py
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo "make setup    .venv, pinned packages, the C++ core and the host chip"
-	@echo "make test-all every case of the tests, not a sample of the families (nightly, with pytest -m slow)"
-	@echo "make lint     ruff, mypy, clang-format"
-	@echo "make format   let them rewrite the files"
-	@echo "make opinfo   PyTorch's own operator samples on the chip, all of them, into docs/"
-	@echo "make docs     every generated page, header and table again"
-	@echo "make site     the documentation site, in English and Chinese, into build/site"
-	@echo "make site-check  look at it in a browser: errors, search, links, a phone's width (needs chromium, chromedriver)"
-	@echo "make conform  the conformance suite on the chips that are shipped, reports into runs/conform/"
-	@echo "make bench    benchmarks, into benchmarks/results/"
-	@echo "make megatron MEGATRON=path  Megatron-LM's own pretrain_gpt.py in every parallelism (minutes)"
-	@echo "make megatron-tests MEGATRON=path  Megatron-LM's own unit tests on 1, 2 and 4 ranks, into docs/ (hours)"
-	@echo "make migrate-corpus MIRRORS=path   public CUDA scripts through isthmus migrate, into docs/ (half an hour)"
-	@echo "make internevo  InternEvo's training loop, with its wheel in a folder of its own (a minute)"
-	@echo "make mutate   mistakes planted in right kernels: does the conformance suite notice them? (minutes)"
-	@echo "make sanitize random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)"
-	@echo "make clean    forget the build (not .venv)"
 
 $(STAMPS)/venv:
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with venv on PATH; install one or set PYTHON=/path/to/python3" >&2; exit 1; }
@@ -54,8 +54,9 @@ $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)
-	@echo "make: building the core and the host chip (minutes the first time; see build/build.log)"
-	@$(BUILD) build_ext --inplace >build/build.log 2>&1 || { grep -A6 ' error: ' build/build.log || tail -n 40 build/build.log; exit 1; }
+	@echo "make: building the core and the host chip (minutes the first time; log: build/build.log)"
+	@set -o pipefail; $(BUILD) build_ext --inplace 2>&1 | $(BIN)/python -m tools.build_progress build/build.log || \
+	  { grep -A6 ' error: ' build/build.log || tail -n 40 build/build.log; exit 1; }
 	@grep -A4 ' warning: ' build/build.log || true
 	@touch $@
 
@@ -85,6 +86,7 @@ lint: $(STAMPS)/packages
 	@$(BIN)/ruff check .
 	@$(BIN)/clang-format --dry-run -Werror $(FORMATTED)
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
 
 format: $(STAMPS)/packages
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -1,49 +1,110 @@
-"""The ``isthmus`` command."""
+"""The ``isthmus`` command.
+
+The command line of a feature is its cli.py, registered by one line of COMMANDS and imported when it is called.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import isthmus
 from isthmus._support.exits import fail
 from isthmus._support.tables import print_table
-from isthmus.conformance.cli import app as conform
-from isthmus.debug import cli as debug_cli
-from isthmus.launch import cli as launch
-from isthmus.launch.run import separate_program
-from isthmus.memory.cli import app as memory
-from isthmus.migrate.cli import app as migrate
-from isthmus.profile.cli import app as profile
 
 ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
 
+# For each group of the help: command, module, and what the command does. Without a module it is in this file.
+COMMANDS = {
+    "Run": {
+        "run": (
+            "isthmus.launch.cli",
+            "Run a CUDA script, a module or a launcher on the available accelerator.",
+        ),
+    },
+    "Move a project": {
+        "migrate": (
+            "isthmus.migrate.cli",
+            "Analyse what binds a project to CUDA, convert it, and verify it.",
+        ),
+        "megatron": ("", "Explain what the adaptor changes in Megatron."),
+    },
+    "Judge a chip": {
+        "conform": ("isthmus.conformance.cli", "Test whether a chip implements the operator interface."),
+        "ops": ("", "Print the route of every ATen operator on the chip, with the reason."),
+    },
+    "Look inside a job": {
+        "debug": ("isthmus.debug.cli", "Attach to a running job: state, overflows, comparisons, timings."),
+        "replay": ("isthmus.debug.cli", "Run a recorded operator call again."),
+        "bisect": ("isthmus.debug.cli", "Find the operator that makes a program's results differ."),
+        "profile": ("isthmus.profile.cli", "Analyse Chrome traces written by torch.profiler."),
+        "memory": ("isthmus.memory.cli", "Trace what training allocates, and compare allocators on traces."),
+    },
+    "This environment": {
+        "doctor": ("", "Check this environment: versions, libraries, limits, plugins, driver, devices."),
+        "env": ("", "List every option: variable, current value, default, meaning."),
+    },
+}
+
+
+class Commands(TyperGroup):
+    """Commands in groups; a command is imported when it is called, so that help is immediate."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help."""
+        return [name for group in COMMANDS.values() for name in group]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, imported if necessary; None if it is unknown."""
+        module = next((group[cmd_name][0] for group in COMMANDS.values() if cmd_name in group), "")
+        if module and cmd_name not in self.commands:
+            self.commands.update(_commands(module, cmd_name))
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands under the headings of their groups."""
+        for heading, group in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, text) for name, (_, text) in group.items()])
+
+
+def _commands(module: str, name: str) -> dict[str, Any]:
+    """Import the command line of a feature: one command group, ``app``, or commands added by ``add_to``."""
+    feature = import_module(module)
+    if hasattr(feature, "add_to"):
+        holder = typer.Typer(rich_markup_mode=None)
+        holder.callback()(lambda: None)  # with a callback, a single command stays in a group
+        feature.add_to(holder)
+        return dict(typer.main.get_group(holder).commands)
+    group = typer.main.get_group(feature.app)
+    group.name = name
+    return {name: group}
+
+
 app = typer.Typer(
     help="The land bridge between PyTorch and an accelerator.",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(conform, name="conform")
-app.add_typer(memory, name="memory")
-app.add_typer(migrate, name="migrate")
-app.add_typer(profile, name="profile")
 # Here, because the import of isthmus.megatron adapts Megatron and needs PyTorch.
-megatron = typer.Typer(help="The adaptor for Megatron.", no_args_is_help=True)
+megatron = typer.Typer(help="The adaptor for Megatron.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(megatron, name="megatron")
-
-launch.add_to(app)
-debug_cli.add_to(app)
 
 
 def main() -> None:
     """Entry point of the command; exits with 0, 1 (something is wrong) or 2 (wrong usage)."""
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "run":
+        from isthmus.launch.run import separate_program
+
         arguments = ["run", *separate_program(arguments[1:])]
     try:
         app(arguments, prog_name="isthmus")

@@ -16,13 +16,17 @@ _SUBJECT = "imports"
 
 
 def with_torch() -> Iterator[Finding]:
-    """Import every library that is there."""
-    return _examine([library for library in LIBRARIES if find(library.module)])
+    """Import every installed library."""
+    return _examine(_installed())
 
 
 def without_torch() -> Iterator[Finding]:
-    """Import those that need no PyTorch."""
-    return _examine([library for library in LIBRARIES if not library.needs_torch and find(library.module)])
+    """Import the installed libraries that do not need PyTorch."""
+    return _examine([library for library in _installed() if not library.needs_torch])
+
+
+def _installed() -> list[Library]:
+    return [library for library in LIBRARIES if library.try_import and find(library.module)]
 
 
 def _examine(libraries: list[Library]) -> Iterator[Finding]:

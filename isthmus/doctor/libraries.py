@@ -18,11 +18,19 @@ _SUBJECT = "libraries"
 
 
 class Library(NamedTuple):
-    """A library that Isthmus stands on or adapts: name of its distribution, module, whether it needs PyTorch."""
+    """A library that Isthmus uses or adapts.
+
+    Attributes:
+        name: its distribution.
+        module: its module.
+        needs_torch: its import needs PyTorch.
+        try_import: the doctor imports it; otherwise only its metadata and files are checked.
+    """
 
     name: str
     module: str
     needs_torch: bool = False
+    try_import: bool = True
 
 
 LIBRARIES = (
@@ -41,7 +49,8 @@ LIBRARIES = (
     Library("transformers", "transformers", needs_torch=True),
     Library("accelerate", "accelerate", needs_torch=True),
     Library("deepspeed", "deepspeed", needs_torch=True),
-    Library("megatron-core", "megatron.core", needs_torch=True),
+    # Its import takes longer than all others together.
+    Library("megatron-core", "megatron.core", needs_torch=True, try_import=False),
 )
 
 

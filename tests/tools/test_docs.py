@@ -149,8 +149,9 @@ def check_isthmus(words: list[str], command: str) -> None:
     found: Any = get_command(app)
     path: tuple[str, ...] = ()
     while words and hasattr(found, "commands"):
-        assert words[0] in found.commands, f"{command}: no such command: {words[0]}"
-        found, path, words = found.commands[words[0]], (*path, words[0]), words[1:]
+        inner = found.get_command(None, words[0])
+        assert inner, f"{command}: no such command: {words[0]}"
+        found, path, words = inner, (*path, words[0]), words[1:]
     known = {
         option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)
     } | {"--help", "--version"}
