@@ -113,6 +113,7 @@ def test_a_stopped_rank_is_named_within_the_timeout() -> None:
         assert "timed out after 3 s waiting for ranks [1]; rank 1 last enqueued broadcast #2" in error, error
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("group", ["default", "new"])
 def test_a_rank_that_is_elsewhere_is_named(group: str, tmp_path: Path) -> None:
     settings = {"FOLDER": str(tmp_path / "flight"), "STACKS": "1"}
@@ -180,6 +181,7 @@ def check_flight_records(folder: Path) -> None:
     assert "collective stack trace" in said and "late" in said.split("collective stack trace")[1], said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

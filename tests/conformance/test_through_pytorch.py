@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor, Writer
 from isthmus.opset import schema_of
@@ -24,6 +26,7 @@ def test_the_delegate_route_passes(tmp_path: Path) -> None:
     assert {(row["library"], row["status"]) for row in judged} == {("pytorch", "passed")}
 
 
+@pytest.mark.full
 def test_what_is_not_the_reference_fails(tmp_path: Path) -> None:
     golden = write_golden(tmp_path / "golden")
     cases = [case for case in Reader(golden).cases("pointwise") if case.id == "contiguous"]

@@ -67,6 +67,7 @@ def test_llama_trains_as_on_the_cpu(tmp_path: Path) -> None:
     assert re.search(r"operators: 0 delegate, \d+ kernel, \d+ decomposed, 0 fallback", printed)
 
 
+@pytest.mark.full
 def test_dropout_in_bfloat16_repeats_with_the_seed(tmp_path: Path) -> None:
     flags = ("--dropout", "0.1", "--iterations", "4", "--warmup", "1")
     first, again, other = (

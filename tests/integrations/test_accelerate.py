@@ -66,6 +66,7 @@ def test_accelerate_launch(tmp_path, alone, kind):
     assert found["local"] < 0.6 * alone["local"] if kind == "FSDP" else found["local"] == alone["local"]
 
 
+@pytest.mark.full
 def test_bfloat16_under_fsdp(tmp_path, alone):
     found = launched(tmp_path, "FSDP", "bf16")
     assert found["losses"] == pytest.approx(alone["losses"], rel=1e-2)

@@ -18,6 +18,7 @@ RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 VARIABLE = {"ACCELERATE_TORCH_DEVICE": "chip"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
 def test_accelerate_with_and_without_the_shim(tmp_path, precision):
     """Accumulated gradients, clipping, save_state and load_state; the numbers of both ways are the same."""
@@ -35,6 +36,7 @@ def test_accelerate_with_and_without_the_shim(tmp_path, precision):
         assert on_cpu["again"] == found["again"], "float32 on the chip is bit-equal to the CPU"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("precision", ["--bf16", "--fp16"])
 def test_trainer_with_and_without_the_shim(tmp_path, precision):
     """Gradient checkpointing and accumulation, evaluation, checkpoints; the numbers of both ways are the same."""

@@ -34,6 +34,7 @@ def fused_name(name):
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("flags", ["", "--normalization LayerNorm --num-query-groups 2"])
 def test_a_model_is_that_of_the_local_layers(flags):
     output(

@@ -91,6 +91,7 @@ def test_threads_and_streams_share_a_device(allocator: str) -> None:
     assert found == [name, [], 0, 0, 0, 0, True]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_out_of_memory_then_the_whole_device(allocator: str) -> None:
     name, options = ALLOCATORS[allocator]
@@ -114,6 +115,7 @@ def test_one_allocator_for_each_device() -> None:
     assert children.output(code, ISTHMUS_ALLOCATOR="chip:1=bf,torch", ISTHMUS_HOST_DEVICES="2") == "torch bf"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
@@ -193,6 +195,7 @@ print([tensor.data_ptr() for tensor in held] == addresses, torch.chip.memory_res
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "raw"])
 def test_what_a_communication_stream_used_is_reused_last(allocator: str) -> None:
     """Best fit would take the lower address, a stack the newest: the one that was sent, in both cases."""

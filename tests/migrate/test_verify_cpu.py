@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import torch
 from torch import nn
@@ -62,6 +64,7 @@ def run(folder, *command):
     )
 
 
+@pytest.mark.full
 def test_a_script_that_uses_much_of_torch_cuda(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(tmp_path, "-m", "isthmus", "run", "--device", "cpu", "script.py")

@@ -105,6 +105,7 @@ def test_what_cannot_be_halved_is_refused():
         ops.swiglu(torch.randn(2, 5), torch.randn(5))
 
 
+@pytest.mark.sampled(1)
 @on_each_device
 def test_compiled_without_a_break(device):
     def step(x, up):

@@ -168,6 +168,7 @@ def test_wrong_arguments_are_refused():
         ops.linear_cross_entropy(hidden, weight, torch.full((6,), 11))
 
 
+@pytest.mark.sampled(1)
 @on_each_device
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_compiled_without_a_break(device, reduction):
