@@ -284,4 +284,4 @@ class FlashCrossAttention(nn.Module):
                 "FlashCrossAttention: packed sequences need cu_seqlens, max_seqlen, cu_seqlens_k and max_seqlen_k"
             )
         k, v = _unpacked("kv", kv, 2, 4)
-        return _attend(q, k, v, *options, lengths=given)
+        return _attend(q, k, v, *options, given)
