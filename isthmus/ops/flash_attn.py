@@ -271,7 +271,7 @@ class FlashCrossAttention(nn.Module):
         Raises:
             ValueError: only some of the four lengths are given.
         """
-        options: tuple[Any, ...] = (
+        options = (
             self.attention_dropout if self.training else 0.0, self.softmax_scale,
             self.causal if causal is None else causal, self.window_size, 0.0, self.alibi_slopes, False,
         )  # fmt: skip

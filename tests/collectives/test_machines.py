@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 4  # two ranks on each machine
 LIMIT = 240.0
-WARNING = "goes through gloo"
+WARNING = "uses gloo instead of the driver"
 PORT = 29_500  # of a network of its own
 
 
