@@ -56,8 +56,8 @@ void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t toke
                     " must rise from 0 to the number of tokens, ", tokens, ": ", ends);
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     const int64_t length = ends[i + 1] - ends[i];
-    TORCH_CHECK_VALUE(length >= 0, "attention: ", name, " must rise from 0 to the number of tokens, ",
-                      tokens, ": ", ends);
+    TORCH_CHECK_VALUE(length >= 0, "attention: ", name, " must rise from 0 to the number of tokens, ", tokens,
+                      ": ", ends);
     TORCH_CHECK_VALUE(length <= longest, "attention: ", name, " has a sequence of ", length,
                       " tokens, above the ", longest, " given");
   }
