@@ -111,10 +111,10 @@ def test_the_function_of_a_shared_library_can_be_called(tmp_path: Path) -> None:
         ),
         ("operators[1].flags = 1u << 20;", "operator aten::tanh: unknown flag; use ISTHMUS_OPERATOR_*"),
         ('operators[1].name = "aten::relu";', "has the operator aten::relu twice"),
-        ('operators[1].name = "aten::tahn";', "no operator 'aten::tahn' in the opset (near: aten::tan"),
+        ('operators[1].name = "aten::tahn";', "no operator 'aten::tahn' in the opset; similar: aten::tan"),
         (
             'operators[1].name = "aten::relu_";',
-            "aten::relu_ is served by the kernel of aten::relu: register that",
+            "aten::relu_ is implemented by the kernel of aten::relu; register that",
         ),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_larger_operator_of_a_newer_library_is_read(tmp_path: Path) -> None:
                 folder,
                 'library = Library("x")\nlibrary.operator("aten::add.Tensor", dtypes=("real",))(print)',
             ),
-            "library x, aten::add.Tensor: no dtype 'real'",
+            "library x, aten::add.Tensor: unknown dtype 'real'",
         ),
     ],
 )
@@ -196,14 +196,14 @@ def test_a_relative_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ('@library.operator("silu", dtypes="float32")\ndef f(self, out): ...', "did you mean aten::silu?"),
         ('@library.operator("aten::silu", dtypes="flaot32")\ndef f(self, out): ...', "did you mean float32?"),
-        ('@library.operator("aten::silu", dtypes=("real",))\ndef f(self, out): ...', "there are int8, uint8"),
+        ('@library.operator("aten::silu", dtypes=("real",))\ndef f(self, out): ...', "expected one of int8, uint8"),
         (
             '@library.operator("aten::add.Tensor", dtypes="float32")\ndef f(self, other, out, context): ...',
-            "takes 3 parameters (self, other, out); it is called with 4 (self, other, alpha, out)",
+            "takes 3 parameters (self, other, out), but is called with 4 (self, other, alpha, out)",
         ),
         (
             '@library.operator("aten::silu", dtypes="float32", raw=True)\ndef f(self, out): ...',
-            "takes 2 parameters (self, out); it is called with 3 (context, self, out)",
+            "takes 2 parameters (self, out), but is called with 3 (context, self, out)",
         ),
     ],
 )

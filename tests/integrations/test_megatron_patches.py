@@ -99,14 +99,14 @@ def test_modules_that_are_gone_or_broken_are_reported():
             sys.modules.pop(name, None)
         sys.meta_path.insert(0, Finder())
         text, fits = explanation()
-        print(fits, *text.rpartition("written for:\\n")[2].splitlines(), sep="\\n")
+        print(fits, *text.rpartition("match this version:\\n")[2].splitlines(), sep="\\n")
         """
     )
     assert said.splitlines() == [
         "False",
         "  megatron.core.transformer.torch_norm.WrappedTorchNorm.__new__: "
         "its module cannot be imported: No module named 'six'",
-        "  megatron.core.datasets.utils.compile_helpers: there is no such module in this version",
+        "  megatron.core.datasets.utils.compile_helpers: no such module in this version",
     ]
 
 
@@ -167,5 +167,6 @@ def test_context_parallelism_refuses_tokens_without_a_zigzag():
                 print(error)
         """
     ).split("\n") == 3 * [
-        "context parallelism: 3 tokens on a rank cannot be split into two chunks"
+        "context parallelism: 3 tokens on a rank cannot be split into two chunks; "
+        "the sequence length must be a multiple of 2"
     ]

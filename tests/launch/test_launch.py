@@ -313,7 +313,7 @@ def test_options_of_torchrun():
 
 
 def test_every_option_with_a_value_is_known_where_options_are_told_from_the_program():
-    command = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).get_command(None, "run")  # type: ignore[attr-defined, arg-type]
     with_value = {
         name for each in command.params for name in each.opts if name.startswith("--") and not each.is_flag
     }

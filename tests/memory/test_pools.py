@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from isthmus import config
+from isthmus import config, options
 from tests.helpers.children import output
 
 chip = torch.chip
@@ -130,7 +130,7 @@ def test_memory_by_address():
 
 
 def test_the_options_know_every_allocator():
-    assert set(config._ALLOCATORS) == set(memory.allocators())
+    assert set(options.ALLOCATORS) == set(memory.allocators())
 
 
 def test_allocators_are_chosen_by_device():

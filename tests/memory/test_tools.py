@@ -119,7 +119,7 @@ def test_pytorchs_tools_read_the_dump(tmp_path: Path):
     for plot in (_memory_viz.segment_plot, _memory_viz.trace_plot):
         assert "snapshot.pickle" in plot(snapshot)
     lines = _memory_viz.memory(snapshot, format_flamegraph=str)
-    assert f"test_memory_tools.py:{empty.__code__.co_firstlineno + 1}:empty {21 * MIB}\n" in lines
+    assert f"{Path(__file__).name}:{empty.__code__.co_firstlineno + 1}:empty {21 * MIB}\n" in lines
     result = subprocess.run(
         [sys.executable, "-m", "torch.cuda._memory_viz", "stats", str(file)],
         capture_output=True,

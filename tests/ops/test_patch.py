@@ -267,7 +267,7 @@ def test_what_has_moved_is_left_and_reported(monkeypatch):
     monkeypatch.delattr(modeling_qwen2, "Qwen2MLP")
     with ops.patch("transformers") as patched:
         left = {target.removeprefix("transformers.models."): why for target, why in patched.left.items()}
-        assert "it takes (self, x, other)" in left["llama.modeling_llama.LlamaRMSNorm.forward"]
+        assert "its parameters are (self, x, other)" in left["llama.modeling_llama.LlamaRMSNorm.forward"]
         assert "is not replaced" in left["llama.modeling_llama.LlamaDecoderLayer.forward"]
         assert "Qwen2MLP does not exist" in left["qwen2.modeling_qwen2.Qwen2MLP.forward"]
         assert any("MistralMLP" in each.target for each in patched.replaced)

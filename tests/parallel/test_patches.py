@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helpers.children import output
+from tests.helpers.children import output, output_fresh
 
 
 def test_patches_are_in_force_and_are_undone():
@@ -14,7 +14,8 @@ def test_patches_are_in_force_and_are_undone():
     from torch.distributed.tensor.experimental._context_parallel._attention import custom_ops
     from torch.nn.parallel import DistributedDataParallel
     from isthmus._support import patches, restarts
-    from isthmus.chip import context_parallel, distributed, dtensor_attention, dtensor_random
+    from isthmus.chip import distributed
+    from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random
 
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
@@ -41,4 +42,4 @@ def test_patches_are_in_force_and_are_undone():
 
 def test_import_of_torch_does_not_import_what_is_patched_later():
     code = "import sys, torch; print([m for m in sys.modules if m.startswith('torch.distributed.tensor')])"
-    assert output(code) == "[]"
+    assert output_fresh(code) == "[]"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from privateuse1 import covers
+from tests.privateuse1 import covers
 
 
 @covers("accelerator", "test_current_accelerator")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from privateuse1 import covers
+from tests.privateuse1 import covers
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 64, 32
 SHAPE = (BATCH, HEADS, LENGTH, WIDTH)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from privateuse1 import COVERED
-from privateuse1.inventory import REASONS, UPSTREAM
+from tests.privateuse1 import COVERED
+from tests.privateuse1.inventory import REASONS, UPSTREAM
 
 
 def upstream() -> list[str]:
@@ -15,7 +15,7 @@ def upstream() -> list[str]:
 
 def test_every_upstream_test_has_a_counterpart_or_a_reason():
     for path in Path(__file__).parent.glob("test_*.py"):
-        importlib.import_module(f"privateuse1.{path.stem}")
+        importlib.import_module(f"tests.privateuse1.{path.stem}")
     names = upstream()
     assert len(names) == len(set(names))
     assert sorted(COVERED - set(names)) == [], "counterparts of tests that upstream does not have"

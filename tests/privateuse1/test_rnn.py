@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from privateuse1 import covers
+from tests.privateuse1 import covers
 
 LENGTH, BATCH, INPUT, HIDDEN = 5, 2, 10, 20
 

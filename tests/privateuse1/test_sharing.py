@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.multiprocessing as mp
 
-from privateuse1 import covers
+from tests.privateuse1 import covers
 
 
 def _report(inbox, outbox) -> None:

@@ -88,4 +88,4 @@ def test_the_shim_after_deepspeed_has_chosen():
     """
     done = run(code, DS_ACCELERATOR=None)
     assert done.stdout.splitlines().count("chip cpu") == 2, done.stderr
-    assert "UserWarning: DeepSpeed has chosen the accelerator 'cpu' already" in done.stderr
+    assert "UserWarning: DeepSpeed has already selected the accelerator 'cpu'" in done.stderr

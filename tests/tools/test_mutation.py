@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus import opset
-from isthmus.conformance.cli import app
 from isthmus.conformance.generate import generate
 from isthmus.conformance.golden import Reader
 from tests.helpers.conformance_data import write_golden
 from tools.mutation import equivalent, reports, trial
+from tools.mutation.__main__ import app
 from tools.mutation.results import toward_zero
 from tools.mutation.source import MUTATIONS as SOURCE_MUTATIONS
 from tools.mutation.source import Source
@@ -186,9 +186,9 @@ def test_proofs_are_sentences_about_operators_that_exist() -> None:
 
 def test_the_command_writes_a_score(tmp_path: Path, samples: Reader) -> None:
     file = tmp_path / "mutation.json"
-    command = [sys.executable, "-m", "isthmus", "conform", "mutate", "--golden", str(samples.folder)]
+    command = [sys.executable, "-m", "tools.mutation", "--golden", str(samples.folder)]
     command += ["--operators", "aten::addmm", "--output", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
     score = json.loads(file.read_text())
     assert done.returncode == (0 if score["score"] >= 0.95 else 1), done.stderr
     assert score["mutants"] == score["caught"] + score["survived"] + score["equivalent"] > 40
@@ -198,6 +198,6 @@ def test_the_command_writes_a_score(tmp_path: Path, samples: Reader) -> None:
 
 def test_wrong_input_ends_in_one_line(samples: Reader) -> None:
     for option, value in (("--operators", "aten::none"), ("--family", "none")):
-        result = CliRunner().invoke(app, ["mutate", "--golden", str(samples.folder), option, value])
+        result = CliRunner().invoke(app, ["--golden", str(samples.folder), option, value])
         assert result.exit_code == 2
         assert f"{option} {value}: unknown" in result.output

@@ -359,4 +359,4 @@ def test_a_mode_that_does_not_exist(monkeypatch, capsys) -> None:
     monkeypatch.setenv("ISTHMUS_STREAM_CHECK", "2")
     with pytest.raises(SystemExit, match="2"):
         environment.start()
-    assert "ISTHMUS_STREAM_CHECK=2: set it to 0, 1 or warn" in capsys.readouterr().err
+    assert "ISTHMUS_STREAM_CHECK=2: unknown value; expected 0, 1 or warn" in capsys.readouterr().err

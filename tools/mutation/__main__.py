@@ -12,7 +12,10 @@ from isthmus.conformance.golden import GoldenError
 from tools.mutation.command import mutate
 from tools.mutation.run import MutationError
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+
+@app.command()
 def main(
     operators: Annotated[str, typer.Option(help="Only operators that match this pattern.")] = "*",
     family: Annotated[str, typer.Option(help="Only operators of this family.")] = "",
@@ -35,4 +38,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app(prog_name="python -m tools.mutation")

@@ -1,0 +1,1 @@
+"""Tests of Isthmus; their folders mirror the sources."""
