@@ -266,5 +266,5 @@ def test_scatter_and_gather():
     targets = [torch.empty(1, 2, device="chip:1"), torch.empty(4, 2, device="chip:0")]
     torch.chip.comm.scatter(x, out=targets)
     assert torch.equal(targets[0].cpu(), x[:1].cpu())
-    with pytest.raises(ValueError, match="do not add up to 5"):
+    with pytest.raises(ValueError, match="must add up to 5"):
         torch.chip.comm.scatter(x, [0, 1], chunk_sizes=[2, 2])
