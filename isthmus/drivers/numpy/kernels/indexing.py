@@ -1,0 +1,120 @@
+"""Indexing, sorting, copying."""
+
+# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, exact, like, operator, register, writes
+
+
+def at(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
+    """What to index x with so that ``index`` applies along ``dim``."""
+    grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in index.shape)])
+    if grid:
+        grid[dim] = index
+    return tuple(grid)
+
+
+def along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
+    """What to index x with so that a 1-dim ``index`` selects along ``dim``."""
+    return (*[slice(None)] * (dim % max(x.ndim, 1)), index) if x.ndim else ()
+
+
+def changed(x: Array, index: Any, values: Any, add: bool = False) -> Array:
+    """A copy of x with values written or added at an index."""
+    result = np.array(exact(x) if add else x)
+    if add:
+        np.add.at(result, index, values)
+    else:
+        result[index] = values
+    return result
+
+
+def part(source: Array, index: Array) -> Array:
+    return source[tuple(slice(n) for n in index.shape)]
+
+
+def index_of(indices: list[Maybe]) -> tuple[Any, ...]:
+    return tuple(slice(None) if index is None else index for index in indices)
+
+
+@operator("aten::embedding_dense_backward")
+def embedding_backward(grad: Array, index: Array, rows: int, padding_idx: int, by_frequency: bool) -> Array:
+    index, grad = index.reshape(-1), double(grad).reshape(index.size, grad.shape[-1])
+    if by_frequency:
+        grad = grad / np.bincount(index, minlength=rows)[index][:, None]
+    result = changed(np.zeros((rows, grad.shape[1])), index, grad, add=True)
+    if padding_idx >= 0:
+        result[padding_idx] = 0
+    return result
+
+
+def sort(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
+    """Stable; NaN counts as the largest."""
+    if not x.ndim:
+        return x, np.zeros((), np.int64)
+    if descending:  # equal elements stay in their order when the reversed array is sorted and reversed
+        order = np.flip(x.shape[dim] - 1 - np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
+    else:
+        order = np.argsort(x, dim, kind="stable")
+    return np.take_along_axis(x, order, dim), order
+
+
+@operator("aten::topk")
+def topk(x: Array, k: int, dim: int, largest: bool, is_sorted: bool) -> tuple[Array, Array]:
+    values, order = sort(x, dim, largest)
+    return (values, order) if not x.ndim else (np.split(values, [k], dim)[0], np.split(order, [k], dim)[0])
+
+
+@operator("aten::histc")
+def histogram(x: Array, bins: int, low: float, high: float) -> Array:
+    if low == high:
+        low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
+    low, high = (low - 1, high + 1) if low == high else (low, high)
+    return np.histogram(x, bins, (low, high))[0]
+
+
+@writes("aten::copy_")
+def copy(x: Array, source: Array) -> None:
+    x[...] = source
+
+
+@writes("aten::fill_.Scalar", "aten::fill_.Tensor")
+def fill(x: Array, value: Any) -> None:
+    x[...] = like(value, x)
+
+
+@writes("aten::zero_")
+def zero(x: Array) -> None:
+    x[...] = 0
+
+
+@writes("aten::arange.start_step")
+def arange(start: Any, end: Any, step: Any, out: Array) -> None:
+    out[...] = start + step * np.arange(out.size)
+
+
+register(
+    {
+        "embedding": lambda weight, index, padding_idx, by_frequency, sparse: weight[index],
+        "index_select": lambda x, dim, index: x[along(x, dim, index)],
+        "gather": lambda x, dim, index, sparse: x[at(x, dim, index)],
+        "scatter.src": lambda x, dim, index, src: changed(x, at(x, dim, index), part(src, index)),
+        "scatter.value": lambda x, dim, index, value: changed(x, at(x, dim, index), like(value, x)),
+        "scatter_add": lambda x, dim, index, src: changed(x, at(x, dim, index), part(src, index), True),
+        "index_add": lambda x, dim, i, y, alpha: changed(x, along(x, dim, i), alpha * y, True),
+        "index.Tensor": lambda x, indices: x[index_of(indices)],
+        "index_put": lambda x, indices, values, add: changed(x, index_of(indices), values, add),
+        "sort": sort,
+        "sort.stable": lambda x, stable, dim, descending: sort(x, dim, descending),
+        "cat": lambda parts, dim: np.concatenate([p for p in parts if p.shape != (0,)] or parts, dim),
+        "roll": lambda x, shifts, dims: np.roll(x, shifts, dims or None),
+    }
+)
+
+
+register({"tril": np.tril, "triu": np.triu, "flip": np.flip}, inputs=2)

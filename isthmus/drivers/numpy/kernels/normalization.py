@@ -1,0 +1,174 @@
+"""Softmax, normalisation, attention and losses."""
+
+# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, operator, register, writes
+from isthmus.drivers.numpy.kernels.reductions import Dims, mean, top, total, var
+from isthmus.opset.library import Unsupported
+
+
+def log_softmax(x: Array, dim: int) -> Any:
+    shifted = double(x) - top(x, dim, True)
+    return shifted - np.log(total(np.exp(shifted), dim, True))
+
+
+def softmax_backward(grad: Array, y: Array, dim: int) -> Any:
+    return double(grad) * y - y * total(double(grad) * y, dim, True)
+
+
+def log_softmax_backward(grad: Array, y: Array, dim: int) -> Any:
+    return grad - np.exp(double(y)) * total(grad, dim, True)
+
+
+def affine(x: Array, weight: Maybe, bias: Maybe = None) -> Any:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def normalize_backward(grad: Array, normal: Array, dim: Dims) -> Any:
+    """Gradient of x / rms(x), but for the factor rstd."""
+    return grad - normal * mean(grad * normal, dim, True)
+
+
+def split(x: Array, shape: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The leading dimensions and those of a normalized shape."""
+    return tuple(range(x.ndim - len(shape))), tuple(range(x.ndim - len(shape), x.ndim))
+
+
+@operator("aten::native_layer_norm")
+def layer_norm(x: Array, shape: list[int], weight: Maybe, bias: Maybe, eps: float) -> tuple[Array, ...]:
+    _, dim = split(x, shape)
+    center, rstd = mean(x, dim, True), 1 / np.sqrt(var(x, dim, 0, True) + eps)
+    return affine((x - center) * rstd, weight, bias), center, rstd
+
+
+@operator("aten::native_layer_norm_backward")
+def layer_norm_backward(
+    grad: Array, x: Array, shape: list[int], center: Array, rstd: Array, weight: Maybe, bias: Maybe, mask: Any
+) -> tuple[Array, ...]:
+    rows, dim = split(x, shape)
+    grad, normal = double(grad), (double(x) - center) * rstd
+    scaled = affine(grad, weight)
+    dx = (normalize_backward(scaled, normal, dim) - mean(scaled, dim, True)) * rstd
+    return dx, np.sum(grad * normal, rows), np.sum(grad, rows)
+
+
+@operator("isthmus::rms_norm")
+def rms_norm(x: Array, weight: Maybe, eps: float) -> tuple[Array, ...]:
+    rstd = 1 / np.sqrt(mean(np.square(double(x)), (-1,), True) + eps)
+    return affine(double(x) * rstd, weight), rstd
+
+
+def hidden(queries: int, keys: int, left: int | None, right: int | None, top_left: bool) -> Array:
+    """Which keys a query does not see: bool [queries, keys]."""
+    column = np.arange(keys)
+    row = np.arange(queries)[:, None] + (0 if top_left else keys - queries)
+    before = column < row - left if left is not None else np.zeros((queries, keys), bool)
+    return before if right is None else before | (column > row + right)
+
+
+@operator("isthmus::attention")
+def attention(
+    query: Array, key: Array, value: Array, bias: Maybe, mask: Maybe, alibi_slopes: Maybe, cu_seqlens_q: Maybe,
+    cu_seqlens_k: Maybe, rng: Maybe, max_seqlen_q: int, max_seqlen_k: int, scale: float, left: int | None,
+    right: int | None, top_left: bool, softcap: float, dropout_p: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    if softcap or alibi_slopes is not None or cu_seqlens_q is not None or rng is not None:
+        raise Unsupported
+    groups = query.shape[2] // key.shape[2]
+    q, k, v = (np.moveaxis(double(each), 1, 2) for each in (query, key, value))
+    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+    scores = q @ k.swapaxes(2, 3) * scale + (0 if bias is None else bias)
+    unseen = hidden(max_seqlen_q, max_seqlen_k, left, right, top_left) | (False if mask is None else mask)
+    scores = np.where(unseen, -np.inf, scores)
+    lse = np.logaddexp.reduce(scores, -1, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isinf(lse), 0, lse)[..., None])
+    return np.moveaxis(weights @ v, 1, 2), lse
+
+
+def per_channel(value: Any, x: Array) -> Any:
+    return None if value is None else double(value).reshape((-1,) + (1,) * (x.ndim - 2))
+
+
+@writes("aten::native_batch_norm", "aten::_native_batch_norm_legit")
+def batch_norm(
+    x: Array, weight: Maybe, bias: Maybe, running_mean: Any, running_var: Any, training: bool, momentum: float,
+    eps: float, out: Array, save_mean: Array, save_rstd: Array,
+) -> None:  # fmt: skip
+    rows, x = (0, *range(2, x.ndim)), double(x)
+    center, spread = (
+        (mean(x, rows), var(x, rows, 0)) if training else map(double, (running_mean, running_var))
+    )
+    if training and running_mean is not None:
+        running_mean[...] = (1 - momentum) * double(running_mean) + momentum * center
+        running_var[...] = (1 - momentum) * double(running_var) + momentum * var(x, rows, 1)
+    save_mean[...], save_rstd[...] = center, 1 / np.sqrt(spread + eps)
+    y = (x - per_channel(center, x)) / np.sqrt(per_channel(spread, x) + eps)
+    out[...] = affine(y, per_channel(weight, x), per_channel(bias, x))
+
+
+@operator("aten::native_batch_norm_backward")
+def batch_norm_backward(
+    grad: Array, x: Array, weight: Maybe, running_mean: Any, running_var: Any, save_mean: Any, save_rstd: Any,
+    training: bool, eps: float, mask: Any,
+) -> tuple[Array, ...]:  # fmt: skip
+    rows, grad = (0, *range(2, x.ndim)), double(grad)
+    center = save_mean if training else running_mean
+    rstd = per_channel(save_rstd if training else 1 / np.sqrt(double(running_var) + eps), x)
+    normal, dx = (x - per_channel(center, x)) * rstd, affine(grad, per_channel(weight, x))
+    dx = normalize_backward(dx, normal, rows) - mean(dx, rows, True) if training else dx
+    return dx * rstd, np.sum(grad * normal, rows), np.sum(grad, rows)
+
+
+def class_weights(target: Array, weight: Maybe, ignore_index: int) -> tuple[Array, Array, Array]:
+    """Of each sample: whether it counts, the class to look at (0 if it does not), its weight (0 if it does not)."""
+    kept = target != ignore_index
+    classes = np.where(kept, target, 0)
+    return kept, classes[..., None], np.where(kept, 1.0 if weight is None else double(weight)[classes], 0)
+
+
+@operator("aten::nll_loss_forward")
+def nll_loss(
+    log_p: Array, target: Array, weight: Maybe, reduction: int, ignore_index: int
+) -> tuple[Any, ...]:
+    kept, classes, scale = class_weights(target, weight, ignore_index)
+    picked = np.take_along_axis(double(log_p), classes, -1)[..., 0]
+    losses = np.where(kept, -picked * scale, 0)
+    if reduction == 0 and target.ndim:
+        return losses, 0
+    return losses.sum() / (scale.sum() if reduction == 1 else 1), scale.sum()
+
+
+@operator("aten::nll_loss_backward")
+def nll_loss_backward(
+    grad: Array, log_p: Array, target: Array, weight: Maybe, reduction: int, ignore_index: int, total_weight: Array
+) -> Array:  # fmt: skip
+    kept, classes, scale = class_weights(target, weight, ignore_index)
+    each = np.where(kept, -grad * scale / (double(total_weight) if reduction == 1 else 1), 0)
+    result = np.zeros(log_p.shape)
+    np.put_along_axis(result, classes, each[..., None], -1)
+    return result
+
+
+def reduced(losses: Array, reduction: int) -> Array:
+    return losses if reduction == 0 else mean(losses) if reduction == 1 else total(losses)
+
+
+register(
+    {
+        "_softmax": lambda x, dim, half_to_float: np.exp(log_softmax(x, dim)),
+        "_log_softmax": lambda x, dim, half_to_float: log_softmax(x, dim),
+        "_softmax_backward_data": softmax_backward,
+        "_log_softmax_backward_data": log_softmax_backward,
+        "mse_loss": lambda x, target, reduction: reduced((double(x) - target) ** 2, reduction),
+        "mse_loss_backward": lambda grad, x, target, reduction: (
+            2 * grad * (double(x) - target) / (x.size if reduction == 1 else 1)
+        ),
+    }
+)

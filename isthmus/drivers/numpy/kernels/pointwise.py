@@ -1,0 +1,149 @@
+"""Pointwise operators."""
+
+# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from isthmus.drivers.numpy.kernels.kernel import Array, Function, double, exact, like, register
+
+erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-double(x)))
+
+
+def power(base: Any, exponent: Any) -> Any:
+    base, exponent = np.asarray(base), np.asarray(exponent)
+    if "f" in base.dtype.kind + exponent.dtype.kind:
+        return np.power(double(base), double(exponent))
+    inverse = np.where(np.abs(base) == 1, np.power(base, np.abs(exponent)), 0)  # NumPy refuses 2 ** -1
+    return np.where(exponent < 0, inverse, np.power(base, np.maximum(exponent, 0)))
+
+
+def divide(x: Array, y: Array, rounding_mode: str | None) -> Any:
+    if rounding_mode == "floor":
+        return np.floor_divide(x, y)
+    if rounding_mode == "trunc" and x.dtype.kind != "f":
+        return np.floor_divide(x, y) + ((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)))
+    quotient = np.divide(x, y) if x.dtype.kind == "f" else double(x) / y
+    return np.trunc(quotient) if rounding_mode == "trunc" else quotient
+
+
+def addcmul(x: Array, a: Array, b: Array, value: Any) -> Any:
+    return x + value * exact(a) * b
+
+
+def addcdiv(x: Array, a: Array, b: Array, value: Any) -> Any:
+    return x + value * exact(a) / b
+
+
+def lerp(x: Array, end: Array, weight: Any) -> Any:
+    return x + weight * (double(end) - x)
+
+
+def clamp(x: Array, low: Any, high: Any) -> Array:
+    x = x if low is None else np.maximum(x, np.asarray(low))
+    return x if high is None else np.minimum(x, np.asarray(high))
+
+
+def gelu_cdf(x: Array, approximate: str) -> Any:
+    """The factor of x in gelu(x), of float64."""
+    if approximate == "tanh":
+        return 1 / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * erfc(-x / math.sqrt(2))
+
+
+def gelu_backward(grad: Array, x: Array, approximate: str) -> Any:
+    x = double(x)
+    cdf = gelu_cdf(x, approximate)
+    if approximate == "tanh":
+        slope = 2 * cdf * (1 - cdf) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
+    else:
+        slope = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return grad * (cdf + x * slope)
+
+
+UNARY: dict[str, Function] = {
+    "abs": np.abs,
+    "neg": np.negative,
+    "sign": lambda x: np.subtract(x > 0, x < 0, dtype=np.int8),  # 0 for NaN
+    **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "logical_not", "isnan", "isinf")},
+    "round": np.rint,
+    "bitwise_not": np.invert,
+    "relu": lambda x: np.maximum(x, 0),
+}
+FLOATING: dict[str, Function] = {  # of one tensor, as float64
+    **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt")},
+    **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{"a" + name: getattr(np, "arc" + name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+}
+BINARY: dict[str, Function] = {
+    **{name: getattr(np, name) for name in ("maximum", "minimum", "floor_divide")},
+    **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor")},
+    **{f"{name}.Tensor": getattr(np, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    "mul.Tensor": np.multiply,
+    "div.Tensor": lambda x, y: divide(x, y, None),
+    "remainder.Tensor": np.remainder,
+    "fmod.Tensor": np.fmod,
+}
+COMPARISONS: dict[str, Function] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+register(UNARY, inputs=1)
+register({name: lambda x, f=f: f(double(x)) for name, f in FLOATING.items()}, inputs=1)
+register(BINARY, inputs=2)
+register({f"{name}.Tensor": f for name, f in COMPARISONS.items()}, inputs=2)
+register({f"{name}.Scalar": f for name, f in COMPARISONS.items()}, inputs=2)
+register(
+    {
+        "add.Tensor": lambda x, y, alpha: np.add(x, y if alpha == 1 else like(alpha, x) * y),
+        "sub.Tensor": lambda x, y, alpha: np.subtract(x, y if alpha == 1 else like(alpha, x) * y),
+        "div.Tensor_mode": divide,
+        "pow.Tensor_Tensor": power,
+        "pow.Tensor_Scalar": power,
+        "pow.Scalar": power,
+        "atan2": lambda x, y: np.arctan2(double(x), double(y)),
+        "addcmul": addcmul,
+        "addcdiv": addcdiv,
+        "lerp.Tensor": lerp,
+        "lerp.Scalar": lerp,
+        "clamp": clamp,
+        "clamp.Tensor": clamp,
+        "clamp_min": lambda x, low: clamp(x, low, None),
+        "clamp_max": lambda x, high: clamp(x, None, high),
+        "hardtanh": clamp,
+        "where.self": lambda condition, x, y: np.where(condition.astype(bool), x, y),
+        "masked_fill.Scalar": lambda x, mask, value: np.where(mask.astype(bool), like(value, x), x),
+        "threshold_backward": lambda grad, x, bound: np.where(x <= bound, like(0, grad), grad),
+        "sigmoid_backward": lambda grad, y: grad * (1 - double(y)) * y,
+        "tanh_backward": lambda grad, y: grad * (1 - double(y) * y),
+        "silu_backward": lambda grad, x: grad * sigmoid(x) * (1 + x * (1 - sigmoid(x))),
+        "gelu": lambda x, approximate: x * gelu_cdf(double(x), approximate),
+        "gelu_backward": gelu_backward,
+        "leaky_relu": lambda x, slope: np.where(x > 0, x, double(x) * slope),
+        "elu": lambda x, alpha, scale, input_scale: np.where(
+            x > 0, double(x) * scale, np.expm1(double(x) * input_scale) * alpha * scale
+        ),
+        "softplus": lambda x, beta, threshold: np.where(
+            x * beta > threshold, x, np.log1p(np.exp(double(x) * beta)) / beta
+        ),
+    }
+)

@@ -1,0 +1,52 @@
+"""Random numbers: the seed is new for each call and follows ``manual_seed()``."""
+
+# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.drivers.numpy.kernels.kernel import Array, operator, writes
+from isthmus.opset.library import Context
+
+
+def draws(context: Context) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(context.seed))
+
+
+@writes("aten::uniform_")
+def uniform(x: Array, low: float, high: float, context: Context) -> None:
+    x[...] = low + (high - low) * draws(context).random(x.shape)
+
+
+@writes("aten::normal_")
+def normal(x: Array, center: float, std: float, context: Context) -> None:
+    x[...] = center + std * draws(context).standard_normal(x.shape)
+
+
+@writes("aten::bernoulli_.float")
+def bernoulli_(x: Array, p: Any, context: Context) -> None:
+    x[...] = draws(context).random(x.shape) < p
+
+
+@writes("aten::random_.from")
+def random_from(x: Array, low: int, high: int | None, context: Context) -> None:
+    x[...] = draws(context).integers(low, np.iinfo(np.int64).max if high is None else high, x.shape)
+
+
+@operator("aten::bernoulli")
+def bernoulli(p: Array, context: Context) -> Array:
+    return draws(context).random(p.shape) < p
+
+
+@operator("aten::native_dropout")
+def dropout(x: Array, p: float, train: bool | None, context: Context) -> tuple[Array, Any]:
+    kept = draws(context).random(x.shape) >= (p if train is not False else 0)
+    return np.where(kept, x / (1 - p) if p < 1 and train is not False else x, 0), kept
+
+
+@operator("aten::randperm")
+def randperm(n: int, context: Context) -> Array:
+    return draws(context).permutation(n)
