@@ -13,7 +13,7 @@ How to add an operator:
 2. Write ``isthmus/ops/<name>.py``: the composite under ``@operator("<name>")``, its ``torch.autograd.Function`` and
    the public function. Export the function in this file.
 3. Optional: a CPU kernel in ``csrc/kernels`` (``cpu.add``), a Triton kernel in ``isthmus/ops/triton/<name>.py``.
-4. Test it in ``tests/ops/test_<name>.py`` and run ``python -m tools.opset.generate``.
+4. Test it in ``tests/ops/test_<name>.py`` and run ``make docs``.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ def test_windows_and_their_split(corpus: ModuleType) -> None:
 @pytest.mark.parametrize(("tokens", "fraction", "part"), [(10, 0.0, "train"), (100, 0.05, "evaluate")])
 def test_too_little_text(corpus: ModuleType, tokens: int, fraction: float, part: str) -> None:
     with pytest.raises(
-        corpus.CorpusError, match=f"a.txt: {tokens} tokens are too few to {part} on.*; give more"
+        corpus.CorpusError, match=f"a.txt: {tokens} tokens are too few to {part} on.*; pass more text"
     ):
         corpus.split_windows(torch.arange(tokens), 10, fraction, "a.txt")
 
