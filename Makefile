@@ -17,10 +17,11 @@
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make sanitize     random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)
+#   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -122,6 +123,9 @@ conform: setup
 bench: setup
 	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+wheel:
+	@$(PYTHON) -m tools.wheel $(or $(PYTHONS),$(PYTHON))
 
 # The newest whose wheel has all of its modules; it pins an old transformers and brings a package `tests`: kept apart.
 $(STAMPS)/internevo: $(STAMPS)/packages

@@ -64,7 +64,9 @@ def start(
     rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
 ) -> Child | subprocess.Popen[str]:
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
-    return start_module("tests.helpers.run_rank", str(rank), str(store), *names, merged=True, **settings)
+    fresh = names == ("exit_without_destroying",)
+    words = (str(rank), str(store), *names)
+    return start_module("tests.helpers.run_rank", *words, merged=True, fresh=fresh, **settings)
 
 
 def reports(output: str) -> dict[str, str | None]:

@@ -71,7 +71,7 @@ def output_fresh(code: str, **environment: str | None) -> str:
 
 
 def start_module(
-    name: str, *arguments: str, merged: bool = False, **environment: str | None
+    name: str, *arguments: str, merged: bool = False, fresh: bool = False, **environment: str | None
 ) -> Child | subprocess.Popen[str]:
     """Start ``python -W ignore -m name arguments`` in the checkout.
 
@@ -79,10 +79,11 @@ def start_module(
         name: of a module in the checkout.
         arguments: its ``sys.argv[1:]``.
         merged: whether its stderr goes to its stdout.
+        fresh: in a fresh interpreter, whose finalisation runs at its exit; a forked child skips it.
         environment: changes to this process's environment; None removes a variable.
     """
     variables = _changed(environment)
-    if _server().serves(variables):
+    if not fresh and _server().serves(variables):
         return _server().start(
             variables, str(ROOT), module=name, arguments=arguments, quiet=True, merged=merged
         )

@@ -1,0 +1,78 @@
+"""Build a wheel into dist/ for each named Python, and check it in a fresh environment.
+
+``python -m tools.wheel python3.11 python3.12``
+
+The check installs the wheel beside PyTorch and computes on the chip, runs `isthmus doctor`, a script under
+`isthmus run`, and the conformance cases of one operator. Each Python needs a PyTorch wheel that pip can install.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TORCH = "torch==2.13.0"
+BUILD = ("setuptools", "wheel", "ninja", "apache-tvm-ffi", TORCH)
+ADD = "import torch; a = torch.ones(3, device='chip'); assert (a + a).cpu().tolist() == [2.0] * 3"
+SCRIPT = """\
+import torch
+x = torch.ones(2, 2, device="cuda", requires_grad=True)
+(x @ x).sum().backward()
+print(x.grad.sum())
+"""
+
+
+def call(*words: str | Path, folder: Path = ROOT) -> None:
+    """Run a command outside the checkout's environment; raise CalledProcessError if it fails."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    path = f"{Path(words[0]).parent}:{kept['PATH']}" if Path(words[0]).is_absolute() else kept["PATH"]
+    subprocess.run([str(word) for word in words], check=True, cwd=folder, env={**kept, "PATH": path})
+
+
+def environment(python: str, folder: Path, *packages: str | Path) -> Path:
+    """Create a virtual environment with packages; return its folder of programs."""
+    call(python, "-m", "venv", folder)
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    call(*pip, "--constraint", ROOT / "constraints.txt", *packages)
+    return folder / "bin"
+
+
+def build(python: str, folder: Path) -> Path:
+    """Build the wheel in an environment of its own; return its path."""
+    programs = environment(python, folder / "build", *BUILD)
+    made = folder / "wheel"
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
+    call(programs / "python", "-m", "pip", "wheel", *options, ROOT)
+    (wheel,) = made.glob("*.whl")
+    (ROOT / "dist").mkdir(exist_ok=True)
+    return Path(shutil.move(wheel, ROOT / "dist" / wheel.name))
+
+
+def check(python: str, wheel: Path, folder: Path) -> None:
+    """Install the wheel in a fresh environment and use what it contains."""
+    programs = environment(python, folder / "check", TORCH, wheel)
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    call(programs / "python", "-c", ADD, folder=folder)
+    call(programs / "isthmus", "doctor", folder=folder)
+    call(programs / "isthmus", "run", script, folder=folder)
+    conform = ("conform", "run", "--driver", "host", "--operators", "aten::add.Tensor")
+    call(programs / "isthmus", *conform, "--output", folder / "report", folder=folder)
+
+
+def main(pythons: list[str]) -> None:
+    """Build and check one wheel for each Python."""
+    for python in pythons:
+        with tempfile.TemporaryDirectory() as name:
+            wheel = build(python, Path(name))
+            check(python, wheel, Path(name))
+        print(f"make: {wheel.relative_to(ROOT)} passed its check")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
