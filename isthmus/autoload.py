@@ -96,6 +96,7 @@ def _register(asked: str) -> Status:
     _check_privateuse1_is_free()
     if not asked:
         _check_no_other_accelerator()
+    options.switch("leak_report")  # a wrong value is refused before anything is registered
     found = drivers.find(asked)
     candidate, searched = _open_first(found)
     _install_device_module()

@@ -222,3 +222,11 @@ def test_broken_entry_point_is_reported_and_passed_over(monkeypatch: pytest.Monk
     search = drivers.find()
     assert [candidate.name for candidate in search.candidates] == ["host"]
     assert any("ModuleNotFoundError" in place for place in search.searched)
+
+
+def test_a_wrong_option_is_refused_before_anything_is_registered():
+    done = run(
+        "import torch; print(hasattr(torch, 'chip') and torch.chip.device_count())", ISTHMUS_LEAK_REPORT="yes"
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert "ISTHMUS_LEAK_REPORT=yes: not a switch" in done.stderr
