@@ -1,4 +1,4 @@
-"""``isthmus doctor``: what is here, what works, and what to do about the rest.
+"""``isthmus doctor``: check the environment and the chip, with a remedy for each problem.
 
 One file for each subject. Nothing here imports PyTorch or another library into this process: what has to be
 imported to be judged is imported by a child process (:mod:`isthmus._support.children`), so that
