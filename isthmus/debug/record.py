@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
@@ -61,6 +62,7 @@ class Findings:
         self.skipped: dict[str, str] = {}
         self.rows: list[dict[str, Any]] = []
         self._file: TextIO | None = None
+        self._lock = threading.Lock()  # a tool is switched off while other threads are in their calls
 
     def skip(self, operator: str, reason: str) -> None:
         """Record that an operator's calls are not judged, and why."""
@@ -85,22 +87,25 @@ class Findings:
         process_failed(self.tool)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append a line to the tool's file."""
-        if self._file is None:
-            path = folder() / f"{self.tool}-{process_name()}.jsonl"
-            self._file = path.open("a")
-            os.fchmod(self._file.fileno(), 0o640)
-        self._file.write(json.dumps(row, default=str) + "\n")
-        if row.get("verdict") == "fail":
-            self._file.flush()
+        """Append a line to the tool's file; one that comes after `close` opens it again."""
+        text = json.dumps(row, default=str) + "\n"
+        with self._lock:
+            if self._file is None:
+                path = folder() / f"{self.tool}-{process_name()}.jsonl"
+                self._file = path.open("a")
+                os.fchmod(self._file.fileno(), 0o640)
+            self._file.write(text)
+            if row.get("verdict") == "fail":
+                self._file.flush()
 
     def close(self) -> str:
         """Close the file and return a summary in one line."""
         where = ""
-        if self._file is not None:
-            where = f"; {self._file.name}"
-            self._file.close()
-            self._file = None
+        with self._lock:
+            if self._file is not None:
+                where = f"; {self._file.name}"
+                self._file.close()
+                self._file = None
         total = sum(self.failed.values())
         text = f"{self.tool}: {self.calls} calls of {len(self.seen)} operators judged, {total} failed"
         if total:

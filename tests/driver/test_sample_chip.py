@@ -191,7 +191,7 @@ def test_an_index_out_of_range_names_operator_and_argument(site: Path) -> None:
     )
     assert done.returncode != 0
     message = done.stderr.strip().splitlines()[-1]
-    assert "aten::embedding" in message and "indices: holds an index out of range" in message
+    assert "aten::embedding" in message and "indices: contains an index out of range" in message
 
 
 def test_a_full_device_says_so(site: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -436,3 +437,21 @@ def test_a_wrong_list_of_tools_starts_nothing(text: str) -> None:
     with pytest.raises(debug.DebugError):
         sessions.start_listed(text)
     assert debug.status() == [] and intercept.watched() == []
+
+
+def test_a_tool_may_be_closed_while_other_threads_write(tmp_path: Path) -> None:
+    findings = record.Findings("compare")
+
+    def write() -> None:
+        for number in range(2000):
+            findings.write({"number": number})
+
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(write) for _ in range(2)]
+        while not all(writer.done() for writer in writers):
+            findings.close()
+        for writer in writers:
+            writer.result()
+    findings.close()
+    (file,) = (tmp_path / "debug").iterdir()
+    assert len(file.read_text().splitlines()) == 4000

@@ -182,7 +182,7 @@ class Runner:
                     rows.append((site, users))
             if rows:
                 blanks = [
-                    Result(family, " ".join(users), site.mutation, site.detail, "", line=site.line)
+                    Result(family, " ".join(users), site.mutation, site.detail, "", place=site.place)
                     for site, users in rows
                 ]
                 yield _Task(tuple(names), _trying_source([(s.number, u) for s, u in rows])), blanks
@@ -191,7 +191,7 @@ class Runner:
         executed = set().union(*reached.values())
         for site in self._source.sites:
             if site.number not in executed:
-                blank = Result(SOURCE_FAMILY, "", site.mutation, site.detail, "", line=site.line)
+                blank = Result(SOURCE_FAMILY, "", site.mutation, site.detail, "", place=site.place)
                 yield settled(blank, Trial(False, "", _NOT_REACHED))
 
     def _wanted(self, mutation: str) -> bool:

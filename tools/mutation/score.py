@@ -23,7 +23,7 @@ class Result:
         message: what the suite said, or the proof of equivalence.
         case: that caught it.
         raised: caught because the kernel raised an error, not by its results.
-        line: of the source; 0 for others.
+        place: file and line in the source; "" for other mutants.
     """
 
     family: str
@@ -34,7 +34,7 @@ class Result:
     message: str = ""
     case: str = ""
     raised: bool = False
-    line: int = 0
+    place: str = ""
 
 
 @dataclass

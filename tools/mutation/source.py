@@ -53,11 +53,20 @@ _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp)
 
 
 class Site(NamedTuple):
-    """One mutant: its number, mutation operator, line and its text, and what became of what."""
+    """One mutant.
+
+    Attributes:
+        number: its index among all mutants of the source.
+        mutation: name of the mutation operator.
+        place: file and line, such as ``pointwise.py:31``.
+        where: text of that line.
+        before: the expression.
+        after: what it is changed to.
+    """
 
     number: int
     mutation: str
-    line: int
+    place: str
     where: str
     before: str
     after: str
@@ -76,6 +85,10 @@ def _short(text: str, limit: int = 90) -> str:
 class Source:
     """A library compiled with its mutants.
 
+    Args:
+        path: file that defines ``library``.
+        package: package of that file; the modules it imports from this package are compiled with mutants too.
+
     Attributes:
         library: as its file makes it.
         sites: all mutants.
@@ -83,18 +96,45 @@ class Source:
         reached: numbers of the mutants whose place was executed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, package: str = "") -> None:
         self.sites: list[Site] = []
         self.active = -1
         self.reached: set[int] = set()
-        text = path.read_text()
-        tree = _Weaver(self.sites, text.splitlines()).visit(ast.parse(text))
-        name = f"isthmus._mutants_of_{path.stem}"
-        module = ModuleType(name)
+        self._folder, self._package = path.parent, package
+        self._modules: dict[str, ModuleType] = {}
+        self.library: Library = self._load(path.stem).library
+
+    def _load(self, name: str) -> ModuleType:
+        """The module of this dotted name below the folder, with mutants."""
+        if name in self._modules:
+            return self._modules[name]
+        path = self._folder / name.replace(".", "/")
+        module = ModuleType(f"isthmus._mutants_of_{name}")
+        self._modules[name] = sys.modules[module.__name__] = module  # typing looks a class up by its module
+        if path.is_dir():
+            return module
+        path = path.with_suffix(".py")
         module.__dict__.update(__file__=str(path), active__=self._is_active, half__=_half)
-        sys.modules[name] = module  # typing looks a class up by its module
+        text = path.read_text()
+        tree = ast.parse(text)
+        tree.body = [each for each in tree.body if not self._import(each, module)]
+        tree = _Weaver(self.sites, path.name, text.splitlines()).visit(tree)
         exec(compile(ast.fix_missing_locations(tree), str(path), "exec"), module.__dict__)
-        self.library: Library = module.__dict__["library"]
+        return module
+
+    def _import(self, statement: ast.stmt, module: ModuleType) -> bool:
+        """Serve an import from the own package with mutants; False for any other statement."""
+        if not self._package or not isinstance(statement, ast.ImportFrom):
+            return False
+        package, _, name = (statement.module or "").partition(f"{self._package}.")
+        if package or not name:
+            return False
+        origin = self._load(name)
+        for alias in statement.names:
+            inside = hasattr(origin, alias.name)
+            value = getattr(origin, alias.name) if inside else self._load(f"{name}.{alias.name}")
+            setattr(module, alias.asname or alias.name, value)
+        return True
 
     def _is_active(self, index: int) -> bool:
         self.reached.add(index)
@@ -113,8 +153,8 @@ def _half(value: Any) -> Any:
 class _Weaver(ast.NodeTransformer):
     """Weaves the mutants of functions and lambdas into a module."""
 
-    def __init__(self, sites: list[Site], lines: list[str]) -> None:
-        self._sites, self._lines = sites, lines
+    def __init__(self, sites: list[Site], file: str, lines: list[str]) -> None:
+        self._sites, self._file, self._lines = sites, file, lines
         self._depth = 0
 
     def visit(self, node: ast.AST) -> Any:
@@ -152,7 +192,8 @@ class _Weaver(ast.NodeTransformer):
         index = len(self._sites)
         line = getattr(before, "lineno", 0)
         where = self._lines[line - 1].strip()
-        self._sites.append(Site(index, mutation, line, where, ast.unparse(before), after))
+        place = f"{self._file}:{line}"
+        self._sites.append(Site(index, mutation, place, where, ast.unparse(before), after))
         return ast.Call(ast.Name("active__", ast.Load()), [ast.Constant(index)], [])
 
     def _expression(self, pristine: Any, woven: Any) -> ast.expr:

@@ -14,6 +14,7 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.executor import Executor
 from isthmus.conformance.golden import Case, Tensor
 from isthmus.drivers import find
+from isthmus.drivers import numpy as numpy_chip
 from isthmus.opset.library import Entry
 from tools.mutation import aten_kernels, calls, inputs, reports, results
 from tools.mutation.kernel import Invocation, Switch, Target, target
@@ -163,9 +164,7 @@ def _size(case: Case) -> int:
     return sum(value.storage.size for value in case.arguments if isinstance(value, Tensor))
 
 
-def load_source(path: Path | None = None) -> Source:
+def load_source() -> Source:
     """The NumPy library with its mutants."""
-    from isthmus.drivers import numpy as package  # a folder with operators.py
-
-    folder = Path(next(iter(package.__path__)))
-    return Source(path or folder / "operators.py")
+    folder = Path(next(iter(numpy_chip.__path__)))
+    return Source(folder / "operators.py", numpy_chip.__name__)
