@@ -1,6 +1,6 @@
 """Show the progress of a build: ``python -u setup.py build_ext 2>&1 | python -m tools.build_progress LOG``.
 
-Everything read is written to the log. A terminal gets one line that is updated, anything else a line every 10 s.
+All input is written to the log. A terminal shows one line, updated in place; other outputs get a line every 10 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INTERVAL_S = 10.0
 
 
 def follow(lines: Iterable[str], log: TextIO, output: TextIO) -> None:
-    """Copy the lines of a build to the log, and show which files are compiled."""
+    """Copy the lines of a build to the log, and show the file being compiled."""
     library, shown = "", -_INTERVAL_S
     for line in lines:
         log.write(line)

@@ -1,7 +1,7 @@
 """Regenerate every generated page and file: ``python -m tools.docs [--check]``, or ``make docs``.
 
-``--check`` writes nothing, names stale files and fails if there are any. A generator is a module with a function
-``files()``, which returns the text of each file that it generates. Measured results are not generated here.
+``--check`` writes nothing; it lists the stale files and exits with 1 if there are any. A generator is a module whose
+function ``files()`` returns the text of each file it generates. Measured results are not generated here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus import opset
 from isthmus._support.files import make_folder, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
-# In this order: the operator pages and the header are made from the schemas.
+# In this order: the operator pages and the header are generated from the schemas.
 GENERATORS = (
     "tools.pages.options",
     "tools.opset.torchgen_schemas",
@@ -29,13 +29,13 @@ GENERATORS = (
 
 
 def stale(generator: str) -> dict[Path, str]:
-    """Files of a generator whose content is not current, with the text that they should have."""
+    """Return the stale files of a generator, each with its current text."""
     files: dict[Path, str] = importlib.import_module(generator).files()
     return {path: text for path, text in files.items() if not path.exists() or path.read_text() != text}
 
 
 def main(arguments: list[str]) -> int:
-    """Write or name the stale files; return the exit status."""
+    """Write or list the stale files; return the exit status."""
     check = "--check" in arguments
     found = False
     for generator in GENERATORS:

@@ -2,8 +2,8 @@
 
 ``python -m tools.wheel python3.11 python3.12``
 
-The check installs the wheel beside PyTorch and computes on the chip, runs `isthmus doctor`, a script under
-`isthmus run`, and the conformance cases of one operator. Each Python needs a PyTorch wheel that pip can install.
+The check installs the wheel with PyTorch, computes on the chip, and runs `isthmus doctor`, a script under
+`isthmus run` and the conformance cases of one operator. pip must be able to install PyTorch for each Python.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def call(*words: str | Path, folder: Path = ROOT) -> None:
 
 
 def environment(python: str, folder: Path, *packages: str | Path) -> Path:
-    """Create a virtual environment with packages; return its folder of programs."""
+    """Create a virtual environment with packages; return its bin folder."""
     call(python, "-m", "venv", folder)
     pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
     call(*pip, "--constraint", ROOT / "constraints.txt", *packages)
@@ -54,7 +54,7 @@ def build(python: str, folder: Path) -> Path:
 
 
 def check(python: str, wheel: Path, folder: Path) -> None:
-    """Install the wheel in a fresh environment and use what it contains."""
+    """Install the wheel in a fresh environment and test it."""
     programs = environment(python, folder / "check", TORCH, wheel)
     script = folder / "script.py"
     script.write_text(SCRIPT)

@@ -237,9 +237,7 @@ def figures() -> dict[str, str]:
     norm = result("llm_operators", operator="rms_norm", dtype="bfloat16", **{"pass": "forward+backward"})
     memory = {each: result("allocators", trace="dense-7b", allocator=each) for each in ("planned", "torch")}
     mutation = json.loads((ROOT / "benchmarks" / "results" / "mutation.json").read_text())
-    opinfo = re.search(
-        r"operators: (\d+), of which (\d+) agree", (DOCS / "results" / "opinfo.md").read_text()
-    )
+    opinfo = re.search(r"operators: (\d+); (\d+) agree", (DOCS / "results" / "opinfo.md").read_text())
     corpus = re.search(
         r"(\d+) could be compared: the converted script equals the original in (\d+) on the chip",
         (DOCS / "results" / "migrate-corpus.md").read_text(),

@@ -1,8 +1,8 @@
 """``make megatron MEGATRON=path``: the unmodified pretrain_gpt.py of a checkout of Megatron-LM on host devices.
 
-One rank trains and saves a checkpoint half-way; every parallelism continues from it, and its losses have to be
-those of that rank. What starts from the beginning is compared where Megatron draws the same weights. Megatron's own
-unit tests run afterwards, by :mod:`tools.megatron.unit_tests`.
+One rank trains and saves a checkpoint half-way. Every parallelism continues from it and must reproduce the rank's
+losses. Jobs that start from iteration 0 are compared where Megatron draws the same weights. Megatron's own unit tests
+run afterwards, in :mod:`tools.megatron.unit_tests`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOE = "--num-experts 4 --moe-router-load-balancing-type none --moe-token-dispatc
 ANEW = "--no-load-optim"
 FULL = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
 ENGINE = "--transformer-impl transformer_engine"
-# Ranks and flags: the first saves a checkpoint, from which the others continue.
+# Ranks and flags: the first saves a checkpoint; the others resume from it.
 CONTINUED = {
     "dense": [
         (1, ""),
@@ -54,10 +54,10 @@ CONTINUED = {
         (4, f"{TENSOR} {PIPELINE}"),
         (4, f"{TENSOR} --sequence-parallel {CONTEXT}"),
     ],
-    # The optimizer of one expert-parallel size does not load into another's: its moments begin at 0 in both.
+    # Optimizer state cannot be loaded under another expert-parallel size, so its moments start at 0 in both jobs.
     "experts": [(1, MOE), (1, f"{MOE} {ANEW}"), (2, f"{MOE} {EXPERT} {ANEW}")],
 }
-# Ranks and flags from the beginning, compared with the first; loose where the type rounds.
+# Ranks and flags of jobs from iteration 0, compared with the first; looser limits for low-precision dtypes.
 FROM_START = [
     (1, "", 1e-5),
     (2, "--use-distributed-optimizer", 1e-5),
@@ -72,10 +72,10 @@ SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 def pretrain(checkout: Path, ranks: int, flags: str) -> dict[int, float]:
-    """Losses by iteration.
+    """Run pretrain_gpt.py and return the loss of each iteration.
 
     Raises:
-        RuntimeError: the job failed, with the last lines that it wrote.
+        RuntimeError: the job failed; the message has the last lines of its output.
     """
     done = subprocess.run(
         [*RUN, str(ranks), str(checkout / "pretrain_gpt.py"), *MODEL, *flags.split()],
@@ -94,17 +94,17 @@ def pretrain(checkout: Path, ranks: int, flags: str) -> dict[int, float]:
 
 
 def deviation(losses: dict[int, float], expected: dict[int, float]) -> float:
-    """The largest relative difference; Megatron prints seven digits.
+    """Return the largest relative difference of two runs' losses; Megatron prints seven digits.
 
-    The second line of a job is left out: its loss is the mean of two iterations (``training_log`` does not begin
-    anew after the first), of others therefore in a job that continues.
+    The second line of a job is skipped: its loss is the mean of two iterations, because ``training_log`` is not
+    reset after the first. A resumed job averages other iterations.
     """
     compared = [each for each in losses if each != min(losses) + 1]
     return max(abs(losses[each] / expected[each] - 1) for each in compared)
 
 
 class Report:
-    """Prints a line for each job and counts what failed."""
+    """Print a line for each job and count the failures."""
 
     def __init__(self, checkout: Path) -> None:
         self.checkout, self.failed = checkout, 0
@@ -129,7 +129,7 @@ class Report:
 def main(checkout: Path) -> int:
     report = Report(checkout)
     for kind, jobs in CONTINUED.items():
-        print(f"{kind}: one rank saves at iteration 5, the others continue to iteration 10", flush=True)
+        print(f"{kind}: one rank saves at iteration 5; the others continue to iteration 10", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             (ranks, flags), *others = jobs
             expected = report.job(ranks, flags, f"--save {folder}", {}, 0.0)
@@ -140,7 +140,7 @@ def main(checkout: Path) -> int:
                     ranks, flags, f"--load {folder} --ckpt-step 5", compared.get(is_new, {}), 1e-5
                 )
                 compared.setdefault(is_new, losses)
-    print("from the beginning", flush=True)
+    print("from iteration 0", flush=True)
     expected = {}
     for ranks, flags, limit in FROM_START:
         losses = report.job(ranks, flags, "", expected, limit)
@@ -151,5 +151,5 @@ def main(checkout: Path) -> int:
 if __name__ == "__main__":
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "").resolve()
     if not (path / "pretrain_gpt.py").is_file():
-        sys.exit("make megatron: MEGATRON has to be a checkout of Megatron-LM: make megatron MEGATRON=path")
+        sys.exit("make megatron: set MEGATRON to a checkout of Megatron-LM: make megatron MEGATRON=path")
     sys.exit(main(path))

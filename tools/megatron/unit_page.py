@@ -1,4 +1,4 @@
-"""The generated page docs/results/megatron-unit-tests.md: what Megatron's own unit tests showed on host devices."""
+"""Generate docs/results/megatron-unit-tests.md: results of Megatron's own unit tests on host devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = "tests/unit_tests/"
 COLUMNS = ("passed", "failed", "skipped", "timed out", "crashed", "not run", "not collected")
 UNDECIDED = COLUMNS[3:]
 OTHER = "other"
-# What a test asks for that is not there, by what it says; the first that fits.
+# Missing requirement -> pattern of a test's message; the first match counts.
 REASONS = {
     "more memory than a device has (8 GiB)": r"OutOfMemoryError",
     "another number of ranks": r"(?i:world.size|\branks\b|multi-?GPU|process group specified|root \d+ is not in)|"
@@ -34,19 +34,19 @@ Row = dict[str, Any]
 
 
 def reason(text: str, outcome: str) -> str:
-    """The kind of a reason that a test gave, or "other"."""
+    """Classify the reason given by a test; "other" if no pattern matches."""
     if outcome in ("timed out", "crashed", "not run"):
         return outcome
     return next((kind for kind, pattern in REASONS.items() if re.search(pattern, text)), OTHER)
 
 
 def folder(file: str) -> str:
-    """``transformer``; the file itself where it is in no folder."""
+    """Return the top folder of a test file, such as ``transformer``; the file itself if it has none."""
     return file.removeprefix(ROOT).partition("/")[0]
 
 
 def counts(rows: Iterable[Row]) -> Counter[str]:
-    """Tests by outcome."""
+    """Count tests by outcome."""
     return Counter(outcome for row in rows for outcome, _ in row["tests"].values())
 
 
@@ -64,7 +64,7 @@ def _outcome_cells(found: Counter[str]) -> list[object]:
 
 
 def totals(rows: list[Row]) -> Iterator[str]:
-    """Lines by folder and number of ranks, and the sums."""
+    """Yield table lines by folder and number of ranks, then the totals."""
     yield from _head("", "ranks", "tests", "passed", "failed", "skipped", "cut off", "not collected")
     worlds = sorted({row["ranks"] for row in rows})
     for name in [*dict.fromkeys(folder(row["file"]) for row in rows), ""]:
@@ -76,7 +76,7 @@ def totals(rows: list[Row]) -> Iterator[str]:
 
 
 def reasons(rows: list[Row], outcomes: tuple[str, ...]) -> Iterator[str]:
-    """Lines by what tests ask for, with their number on each number of ranks; then what no line fits."""
+    """Yield table lines by missing requirement with test counts per world size, then the unclassified reasons."""
     worlds = sorted({row["ranks"] for row in rows})
     kinds: dict[str, Counter[int]] = defaultdict(Counter)
     others: dict[str, Counter[int]] = defaultdict(Counter)
@@ -98,7 +98,7 @@ def reasons(rows: list[Row], outcomes: tuple[str, ...]) -> Iterator[str]:
 
 
 def files(rows: list[Row], names: list[str], worlds: list[int]) -> Iterator[str]:
-    """One line for each file: tests by outcome, on each number of ranks."""
+    """Yield one table line for each file: tests by outcome on each number of ranks."""
     yield from _head("", *(f"{world} rank{'s' * (world > 1)}" for world in worlds))
     by_file: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in rows:
@@ -116,7 +116,7 @@ def _file_cell(row: Row) -> str:
 
 
 def page(rows: list[Row], names: list[str], worlds: list[int], version: str, limits: str) -> str:
-    """The page as Markdown, for the files and numbers of ranks that were asked for."""
+    """Return the page as Markdown, for the requested files and numbers of ranks."""
     missing = len(names) * len(worlds) - len(rows)
     if missing:
         limits += f" Not run so far: {missing} of the {len(names) * len(worlds)} runs of a file, named below."

@@ -1,9 +1,9 @@
-"""Runs test files of a checkout of Megatron-LM on some ranks, started by :mod:`tools.megatron.unit_tests`.
+"""Run test files of a Megatron-LM checkout on several ranks; started by :mod:`tools.megatron.unit_tests`.
 
-``isthmus run --megatron megatron_unit_ranks.py CHECKOUT RANKS RESULTS TEST_SECONDS FILE_SECONDS``, with the names of
-the files on standard input, one in a line; for each a line of JSON is appended to RESULTS. Megatron is imported once;
-each file runs in forks of this process, one per rank, which are replaced when a test hangs, ends a rank or fails on
-some ranks only. Nothing is downloaded.
+``isthmus run --megatron megatron_unit_ranks.py CHECKOUT RANKS RESULTS TEST_SECONDS FILE_SECONDS``, reads
+file names from standard input, one per line, and appends a line of JSON for each to RESULTS. Megatron is imported
+once. Each file runs in forks of this process, one per rank, which are replaced when a test hangs, kills a rank or
+fails on some ranks only. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-# After one rank has failed a test, the others have this long to end it as well.
+# Seconds for the other ranks to finish a test that one rank has failed.
 GRACE_SECONDS = 5.0
 DOWNLOAD = "tests.test_utils.python_scripts.download_unit_tests_dataset"
 OPTIONS = "-q --no-header --tb=short -p no:cacheprovider -p no:timeout -p no:xdist --assert=plain -W ignore"
@@ -34,7 +34,7 @@ Outcome = tuple[str, str]
 
 
 class Rank(NamedTuple):
-    """A forked rank: its process, and the end of the pipe on which it says what came of each test."""
+    """A forked rank: its process, and the pipe that reports the outcome of each test."""
 
     process: int
     pipe: int
@@ -48,7 +48,7 @@ class Limits(NamedTuple):
 
 
 class Results(dict[str, Outcome]):
-    """Outcome and reason by name of a test, for one rank or, merged, for all."""
+    """Outcome and reason by test name, for one rank or merged over all ranks."""
 
     def add(self, name: str, outcome: str, reason: str) -> None:
         order = ("passed", "skipped", "failed", "not collected", "timed out", "crashed")
@@ -57,7 +57,7 @@ class Results(dict[str, Outcome]):
 
 
 def reason_of(report: Any) -> str:
-    """The last error of a traceback, with the place if it is a bare assertion; why a test was skipped."""
+    """Return the last error of a traceback (with its location for a bare assertion), or the reason of a skip."""
     if report.skipped:
         found = report.longrepr
         text = found[2] if isinstance(found, tuple) else getattr(report, "wasxfail", "") or str(found)
@@ -76,7 +76,7 @@ def reason_of(report: Any) -> str:
 
 
 class InRank:
-    """The plugin inside a rank: runs the tests from one on, and sends what came of each."""
+    """Pytest plugin inside a rank: run the tests from ``start`` on and send each outcome."""
 
     def __init__(self, pipe: int, start: int) -> None:
         self.pipe, self.start = pipe, start
@@ -108,7 +108,7 @@ class InRank:
 
 
 def fork(path: str, rank: int, port: int, start: int) -> Rank:
-    """A rank that collects a file by itself, since modules of tests ask for their rank, and runs its tests."""
+    """Fork a rank that collects a file and runs its tests. Each rank collects: test modules query their rank."""
     read, write = os.pipe()
     process = os.fork()
     if process:
@@ -128,14 +128,14 @@ def fork(path: str, rank: int, port: int, start: int) -> Rank:
 
 
 class Watch:
-    """Follows forked ranks until they are through, or until a test makes it necessary to replace them.
+    """Follow forked ranks until they finish or have to be replaced.
 
     Args:
-        results: outcomes are entered here.
-        ranks: the processes, which run tests from the one numbered ``start`` on.
-        start: see ``ranks``.
-        limits: seconds for a test and the file.
-        end: when the file's time is over, by ``time.monotonic``.
+        results: receives the outcomes.
+        ranks: the processes.
+        start: number of the first test they run.
+        limits: time limits of a test and of the file.
+        end: deadline of the file, by ``time.monotonic``.
     """
 
     def __init__(self, results: Results, ranks: list[Rank], start: int, limits: Limits, end: float) -> None:
@@ -151,7 +151,7 @@ class Watch:
         self.rest = [b""] * len(ranks)
 
     def run(self) -> int | None:
-        """The test that fresh ranks go on with; None if there is no more to do."""
+        """Return the number of the test at which fresh ranks continue; None when the file is finished."""
         with selectors.DefaultSelector() as selector:
             for number, rank in enumerate(self.ranks):
                 selector.register(rank.pipe, selectors.EVENT_READ, number)
@@ -195,20 +195,20 @@ class Watch:
             self.failed_test, self.failed_at = self.done[number], time.monotonic()
 
     def problem(self) -> Outcome | None:
-        """Why these ranks will not finish the test that they are in."""
+        """Return why these ranks cannot finish their current test, or None."""
         now, limits = time.monotonic(), self.limits
         if self.gone:
-            return "crashed", "a rank ended in the middle of the test"
+            return "crashed", "a rank exited during the test"
         if len(self.ranks) > 1 and now - self.failed_at > GRACE_SECONDS and min(self.done) < max(self.done):
             return "failed", "other ranks waited for one that failed"
         if now - self.began > limits.test:
             return "timed out", f"{limits.test:.0f} seconds"
         if now > self.end:
-            return "timed out", f"the file's {limits.file:.0f} seconds were over in it"
+            return "timed out", f"the file's limit of {limits.file:.0f} s was reached during the test"
         return None
 
     def agree(self) -> bool:
-        """Whether what failed did so in the same way on every rank, so that they are still in step."""
+        """Whether every failure is the same on all ranks, so that they are still in step."""
         if self.failed_test is None or min(self.done) <= self.failed_test:
             return True
         for name in self.names[self.failed_test : min(self.done)]:
@@ -218,7 +218,7 @@ class Watch:
         return True
 
     def again(self) -> int | None:
-        """Where fresh ranks go on: the collectives of these may be out of step."""
+        """Return where fresh ranks continue; the collectives of the current ones may be out of step."""
         following = min(self.done)
         for name in self.names[following:]:
             self.results.pop(name, None)
@@ -232,7 +232,7 @@ def free_port() -> int:
 
 
 def limited(make: Callable[..., Any], limit: timedelta) -> Callable[..., Any]:
-    """``init_process_group`` or ``new_group`` with a limit to the timeout."""
+    """Wrap ``init_process_group`` or ``new_group`` so that its timeout is at most the limit."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return make(*args, **{**kwargs, "timeout": min(kwargs.get("timeout") or limit, limit)})
@@ -241,7 +241,7 @@ def limited(make: Callable[..., Any], limit: timedelta) -> Callable[..., Any]:
 
 
 def limit_timeouts(seconds: float) -> None:
-    """Let a collective that is waited for in vain fail within the time of a test."""
+    """Limit timeouts so that a stuck collective fails within the time limit of a test."""
     import torch.distributed as dist
 
     limit = timedelta(seconds=seconds)
@@ -250,7 +250,7 @@ def limit_timeouts(seconds: float) -> None:
 
 
 def describe_devices() -> None:
-    """Ask a child for what can be asked only by using the chip, which a fork of this process could not use then."""
+    """Query device properties in a child process: this process must not use the chip before it forks."""
     import torch
 
     read, write = os.pipe()
@@ -267,7 +267,7 @@ def describe_devices() -> None:
 
 
 def prepare(checkout: str, world_size: int, limits: Limits) -> None:
-    """Import what the tests use; a fork has it then."""
+    """Import what the tests use, so that forks inherit it."""
     os.chdir(checkout)
     sys.path[0] = checkout
     os.environ |= {"WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "RANK": "0"}
@@ -283,7 +283,7 @@ def prepare(checkout: str, world_size: int, limits: Limits) -> None:
 
 
 def run_file(path: str, world_size: int, limits: Limits) -> dict[str, Any]:
-    """Outcome and reason of each test of a file."""
+    """Run a file; return the outcome and reason of each test."""
     began = time.monotonic()
     results, names, start, end = Results(), [], 0, began + limits.file
     while start is not None and time.monotonic() < end:
@@ -296,7 +296,7 @@ def run_file(path: str, world_size: int, limits: Limits) -> dict[str, Any]:
             stop(ranks)
         names = watch.names or names
     for name in names:
-        results.setdefault(name, ("not run", f"the file's {limits.file:.0f} seconds were over"))
+        results.setdefault(name, ("not run", f"the file's limit of {limits.file:.0f} s was reached"))
     return {"ranks": world_size, "file": path, "seconds": round(time.monotonic() - began), "tests": results}
 
 

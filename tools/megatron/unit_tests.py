@@ -1,8 +1,8 @@
-"""``python -m tools.megatron.unit_tests CHECKOUT``: Megatron-LM's own unit tests on host devices.
+"""Run Megatron-LM's own unit tests on host devices: ``python -m tools.megatron.unit_tests CHECKOUT``.
 
-Every file runs on 1, 2 and 4 ranks. Results are appended to a file as they come, so that a run goes on where it was
-interrupted; docs/results/megatron-unit-tests.md is written from it. Failures
-decide nothing: most tests ask for eight GPUs.
+Every file runs on 1, 2 and 4 ranks. Results are appended to a file as they arrive, so that an interrupted run can be
+resumed; docs/results/megatron-unit-tests.md is generated from it. Failures do not change the exit status: most tests
+need eight GPUs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.megatron import unit_page as page
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "results" / "megatron-unit-tests.md"
 RESULTS = HERE.parents[1] / "build" / "megatron-unit-tests.jsonl"
-# What only the tests ask for is installed here, beside the environment.
+# Packages needed by the tests only are installed here, outside the environment.
 PACKAGES = HERE.parents[1] / "build" / "megatron-tests"
 PARTS = (
     "test_parallel_state.py",
@@ -43,41 +43,43 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.megatron.unit_tests", description=__doc__)
     add = parser.add_argument
     add("checkout", type=Path, nargs="?", help="a checkout of Megatron-LM")
-    add("files", nargs="*", help="files or folders under tests/unit_tests; without any, those of the page")
+    add("files", nargs="*", help="files or folders under tests/unit_tests (default: those of the page)")
     add("--ranks", type=int, nargs="+", default=[1, 2, 4], help="default: 1 2 4")
-    add("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
-    add("--anew", action="store_true", help="forget the results that are there")
-    add("--report", action="store_true", help="run nothing: write the page from the results that are there")
-    add("--test-seconds", type=float, default=60, help="limit for one test")
-    add("--file-seconds", type=float, default=600, help="limit for one file")
+    add("--results", type=Path, default=RESULTS, help="results file (default: %(default)s)")
+    add("--anew", action="store_true", help="delete earlier results first")
+    add("--report", action="store_true", help="run nothing; write the page from earlier results")
+    add("--test-seconds", type=float, default=60, help="time limit of one test")
+    add("--file-seconds", type=float, default=600, help="time limit of one file")
     return parser.parse_args()
 
 
 def test_files(checkout: Path, parts: list[str]) -> list[str]:
-    """Paths of test files from the checkout on.
+    """Return the paths of test files, relative to the checkout.
 
     Raises:
-        FileNotFoundError: there is no such file or folder.
+        FileNotFoundError: a file or folder does not exist.
     """
     found = []
     for part in parts:
         path = checkout / page.ROOT / part
         if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist; give names under {page.ROOT} of the checkout")
+            raise FileNotFoundError(
+                f"{path}: no such file or folder; give names under {page.ROOT} of the checkout"
+            )
         paths = sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
         found += [str(each.relative_to(checkout)) for each in paths]
     return found
 
 
 def environment(ranks: int, temporary: str) -> dict[str, str]:
-    """What the tests run under; folders that they share are of one run only, and go with it."""
+    """Return the environment of the tests; their shared folders belong to one run and are deleted with it."""
     paths = [str(PACKAGES), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     changes = {"ISTHMUS_HOST_DEVICES": str(ranks), "PYTHONPATH": os.pathsep.join(paths)}
     return {**os.environ, **SETTINGS, **changes, "PYTEST_DEBUG_TEMPROOT": temporary}
 
 
 def run(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row]:
-    """Results of files on so many ranks, as they come; ends early where the process that runs them does."""
+    """Yield results of files on a number of ranks; stop early if the process that runs them dies."""
     temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     read, write = os.pipe()
     limits = [str(asked.test_seconds), str(asked.file_seconds)]
@@ -105,19 +107,19 @@ def run(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row
 
 
 def run_all(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator[Row]:
-    """Results of all files: one that takes the process along is marked, and the others go on in a new one."""
+    """Yield results of all files. A file that kills the process is recorded; the rest continue in a new process."""
     while files:
         for row in run(asked, ranks, files):
             files = [file for file in files if file != row["file"]]
             yield row
         if files:
             lost, *files = files
-            tests = {lost: ("crashed", "the process that runs the files ended")}
+            tests = {lost: ("crashed", "the process that runs the files died")}
             yield {"ranks": ranks, "file": lost, "seconds": 0, "tests": tests}
 
 
 def kept(results: Path) -> list[Row]:
-    """Results of an earlier run; a line that was cut off is left out."""
+    """Read the results of earlier runs; skip an incomplete line."""
     rows = []
     for line in results.read_text().splitlines() if results.is_file() else []:
         try:
@@ -128,7 +130,7 @@ def kept(results: Path) -> list[Row]:
 
 
 def version(checkout: Path) -> str:
-    """Megatron's version, and the commit where the checkout knows it."""
+    """Return Megatron's version, with the commit if the checkout is a git repository."""
     text = (checkout / "megatron" / "core" / "package_info.py").read_text()
     numbers = [re.search(rf"^{each} = (\d+)", text, re.MULTILINE) for each in ("MAJOR", "MINOR", "PATCH")]
     name = ".".join(found[1] for found in numbers if found)
@@ -150,7 +152,7 @@ def show(row: Row) -> None:
 def main(asked: argparse.Namespace) -> None:
     if asked.checkout is None or not (asked.checkout / page.ROOT).is_dir():
         sys.exit(
-            "make megatron-tests: MEGATRON has to be a checkout of Megatron-LM: make megatron-tests MEGATRON=path"
+            "make megatron-tests: set MEGATRON to a checkout of Megatron-LM: make megatron-tests MEGATRON=path"
         )
     asked.checkout = asked.checkout.resolve()
     files = test_files(asked.checkout, asked.files or list(PARTS))
@@ -160,7 +162,7 @@ def main(asked: argparse.Namespace) -> None:
     rows = kept(asked.results)
     done = {(row["ranks"], row["file"]) for row in rows}
     if rows:
-        print(f"{len(done)} results of {asked.results} are kept; --anew forgets them", flush=True)
+        print(f"reusing {len(done)} results of {asked.results}; --anew deletes them", flush=True)
     with os.fdopen(os.open(asked.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
         os.fchmod(log.fileno(), 0o640)
         for ranks in [] if asked.report else asked.ranks:
@@ -173,7 +175,7 @@ def main(asked: argparse.Namespace) -> None:
               if (row["ranks"], row["file"]) == (ranks, file)]  # fmt: skip
     print("\n".join(page.totals(chosen)))
     if not asked.files:
-        limits = f"One test has {asked.test_seconds:.0f} s, one file {asked.file_seconds:.0f} s."
+        limits = f"Limits: {asked.test_seconds:.0f} s per test, {asked.file_seconds:.0f} s per file."
         PAGE.write_text(page.page(chosen, files, asked.ranks, version(asked.checkout), limits))
         print(f"written: {PAGE.relative_to(Path.cwd())}")
 

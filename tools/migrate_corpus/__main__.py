@@ -1,8 +1,8 @@
-"""``python -m tools.migrate_corpus MIRRORS``: public CUDA training scripts through analyse, convert and verify.
+"""Run public CUDA training scripts through analyse, convert and verify: ``python -m tools.migrate_corpus MIRRORS``.
 
-MIRRORS is a folder of git repositories, ``MIRRORS/pytorch+examples/repo`` or ``MIRRORS/pytorch/examples``; the
-scripts are those of migrate_corpus_scripts.py. Results are appended to a file as they come, so that a run goes on
-where it was interrupted; docs/results/migrate-corpus.md is written from it.
+MIRRORS is a folder of git repositories, ``MIRRORS/pytorch+examples/repo`` or ``MIRRORS/pytorch/examples``; scripts.py
+lists the scripts. Results are appended to a file as they arrive, so that an interrupted run can be resumed;
+docs/results/migrate-corpus.md is generated from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.migrate_corpus.scripts import SCRIPTS, Script
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "results" / "migrate-corpus.md"
 RESULTS = HERE.parents[1] / "build" / "migrate-corpus.jsonl"
-# What only the scripts ask for is installed here, beside the environment: torchvision and six.
+# Packages needed by the scripts only (torchvision, six) are installed here, outside the environment.
 PACKAGES = HERE.parents[1] / "build" / "migrate-corpus"
 ADAPTERS = HERE / "site"
 SOURCES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".sh")
@@ -37,37 +37,43 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.migrate_corpus", description=__doc__)
     add = parser.add_argument
     add("mirrors", type=Path, nargs="?", help="a folder of git repositories")
-    add("--only", nargs="+", default=[], metavar="WORD", help="scripts whose name has one of these in it")
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="run only scripts whose name contains one of these",
+    )
     add(
         "--packages",
         type=Path,
         default=PACKAGES,
-        help="folder that torchvision is installed in (default: %(default)s)",
+        help="folder to install torchvision in (default: %(default)s)",
     )
-    add("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
-    add("--anew", action="store_true", help="run also what there is a result of")
-    add("--report", action="store_true", help="run nothing: write the page from the results that are there")
-    add("--timeout", type=float, default=300, help="seconds for one run of a script")
+    add("--results", type=Path, default=RESULTS, help="results file (default: %(default)s)")
+    add("--anew", action="store_true", help="also run scripts that have a result")
+    add("--report", action="store_true", help="run nothing; write the page from earlier results")
+    add("--timeout", type=float, default=300, help="time limit of one run of a script, in seconds")
     return parser.parse_args()
 
 
 def name(script: Script) -> str:
-    """What tells a script with its arguments from the others."""
+    """Return the unique name of a script with its arguments."""
     ranks = f" ({script.ranks} ranks)" if script.ranks > 1 else ""
     model = " (Transformer)" if "--model Transformer" in script.arguments else ""
     return f"{script.repository}/{script.file}{model}{ranks}"
 
 
 def extract(mirrors: Path, script: Script, to: Path) -> None:
-    """Write the sources of the script's part of the repository, at its revision, into a folder.
+    """Extract the files that a script needs from its repository, at its revision, into a folder.
 
     Raises:
-        FileNotFoundError: there is no such repository.
+        FileNotFoundError: the repository does not exist.
     """
     places = (mirrors / script.repository.replace("/", "+") / "repo", mirrors / script.repository)
     repository = next((place for place in places if place.is_dir()), None)
     if repository is None:
-        raise FileNotFoundError(f"{places[0]} does not exist; clone {script.repository} there")
+        raise FileNotFoundError(f"{places[0]}: no such folder; clone {script.repository} there")
     git = ["git", "-C", str(repository)]
     listed = subprocess.run(
         [*git, "ls-tree", "-r", "--name-only", script.revision, "--", *script.parts],
@@ -87,7 +93,7 @@ def extract(mirrors: Path, script: Script, to: Path) -> None:
 
 
 def examine(mirrors: Path, script: Script, timeout: float) -> Row:
-    """Everything about one script, as the page shows it."""
+    """Analyse, convert and verify one script; return its row of the page."""
     row: Row = {"name": name(script), **script._asdict()}
     row.pop("prepare")
     with tempfile.TemporaryDirectory(prefix="migrate-corpus-", ignore_cleanup_errors=True) as temporary:
@@ -104,7 +110,7 @@ def examine(mirrors: Path, script: Script, timeout: float) -> Row:
 
 
 def conversion(path: Path) -> Row:
-    """How many changes the script itself gets, and whether the result compiles."""
+    """Return the number of changes that convert makes in the script, and whether the result compiles."""
     from isthmus.migrate.convert.engine import convert_source
 
     result = convert_source(path.read_text(), path.name)
@@ -119,7 +125,7 @@ def conversion(path: Path) -> Row:
 
 
 def verdicts(script: Script, root: Path, copies: Path, timeout: float) -> Row:
-    """The converted script beside the original, on each device."""
+    """Compare the converted script with the original on each device."""
     place = root / script.file
     task = Task(place, script.arguments.split(), root, script.steps, ranks=script.ranks, timeout=timeout)
     without = task._replace(arguments=[each for each in task.arguments if each != "--cuda"])
@@ -131,7 +137,7 @@ def verdicts(script: Script, root: Path, copies: Path, timeout: float) -> Row:
 
 
 def shown(verdict: Verdict) -> Row:
-    """A verdict as it is kept."""
+    """Return a verdict as stored in the results file."""
     losses = next((each for each in verdict.comparisons if each.subject == "losses"), None)
     records = verdict.original.records
     return {
@@ -151,7 +157,7 @@ def shown(verdict: Verdict) -> Row:
 
 
 def kept(results: Path) -> dict[str, Row]:
-    """Results of earlier runs, the last of each script."""
+    """Read the results of earlier runs; the last one of each script counts."""
     lines = results.read_text().splitlines() if results.is_file() else []
     return {row["name"]: row for row in map(json.loads, lines)}
 
@@ -164,7 +170,7 @@ def main(asked: argparse.Namespace) -> None:
     rows = kept(asked.results)
     if not asked.report:
         if asked.mirrors is None:
-            sys.exit("migrate_corpus: give a folder of git repositories, or --report")
+            sys.exit("migrate_corpus: missing argument: a folder of git repositories, or --report")
         paths = [str(ADAPTERS), str(asked.packages.resolve()), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)

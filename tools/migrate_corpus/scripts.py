@@ -1,4 +1,4 @@
-"""The public CUDA training scripts of the corpus: where each is, how it is called, and the data it is given."""
+"""The public CUDA training scripts of the corpus: location, arguments and data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from PIL import Image
 
 
 class Script(NamedTuple):
-    """One script.
+    """A script of the corpus.
 
     Attributes:
-        repository: on GitHub.
+        repository: GitHub repository.
         revision: commit.
-        file: from the repository on.
-        arguments: that it is called with.
-        parts: files and folders of the repository that it needs; none are all.
-        prepare: is given the script's folder, and puts data there.
+        file: path in the repository.
+        arguments: its command line.
+        parts: files and folders of the repository that it needs; empty for all.
+        prepare: called with the script's folder to create its data there.
         steps: optimizer steps of each run.
         ranks: processes; 1 runs the script alone.
-        needs: a package without which it cannot run, and which is not installed.
+        needs: a package that it requires and that is not installed.
     """
 
     repository: str
@@ -69,7 +69,7 @@ def _sentences(folder: Path) -> None:
 
 
 def _package(folder: Path) -> None:
-    """Put minGPT's package beside the script, as its installation would."""
+    """Copy minGPT's package next to the script in place of installing it."""
     shutil.copytree(folder.parents[1] / "mingpt", folder / "mingpt")
 
 

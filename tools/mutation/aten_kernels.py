@@ -1,4 +1,4 @@
-"""Correct kernels for operators missing in the NumPy library: PyTorch's on the CPU in float64, rounded once."""
+"""Correct kernels for operators missing in the NumPy library: PyTorch's CPU kernels in float64, rounded once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.mutation.kernel import Array
 
 
 def entry(name: str) -> Entry:
-    """The kernel of an operator of the opset. Needs PyTorch when it is called."""
+    """Return the kernel of an operator of the opset. Calling the kernel needs PyTorch."""
     return Entry(name, dt.mask(tuple(dt.DTYPES)), HOST | STRIDED | IN_PLACE, _kernel(name), False)
 
 

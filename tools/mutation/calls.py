@@ -35,12 +35,12 @@ def _remembering() -> Wrong:
 
 
 def _is_number(argument: Argument) -> bool:
-    """A number that a compiled kernel holds beside its shapes: alpha, beta, eps, a learning rate."""
+    """Whether a compiled kernel would hold the argument as a constant: alpha, beta, eps, a learning rate."""
     return argument.base in ("Scalar", "float") and not argument.is_list
 
 
 def _remembering_numbers() -> Wrong:
-    """A compiled kernel is found by shapes, dtypes and flags alone, and has the numbers of its first call."""
+    """A kernel cache keyed by shapes, dtypes and flags only: a hit uses the numbers of the first call."""
     remembered: dict[Any, list[Any]] = {}
 
     def wrong(right: Call, call: Invocation) -> None:
@@ -101,7 +101,7 @@ def _seed_of_its_own(target: Target) -> Iterator[tuple[str, Callable[[], Wrong]]
 
 
 def _unevenly(right: Call, call: Invocation) -> None:
-    """Half of the random numbers are drawn, and used twice."""
+    """Draw only half of the random numbers and use them twice."""
     right(call)
     for x in call.results():
         if x.ndim and x.shape[0] > 1:
@@ -130,13 +130,13 @@ def _has_numbers(target: Target) -> bool:
 
 
 MUTATIONS = (
-    Mutation("stale result", "the result of an earlier call with these shapes is given again",
+    Mutation("stale result", "the result of an earlier call with these shapes is returned again",
              _stated(_remembering, _reads_tensors)),
-    Mutation("stale numbers", "a cached kernel keeps alpha, eps or beta of the call that it was made for",
+    Mutation("stale numbers", "a cached kernel keeps the alpha, eps or beta of the call that compiled it",
              _stated(_remembering_numbers, _has_numbers)),
-    Mutation("stream ignored", "the kernel does not wait for earlier work of its stream",
+    Mutation("stream ignored", "the kernel does not wait for earlier work on its stream",
              simply(lambda right, call: right(call), _has_tensors), HOST),
-    Mutation("unsteady", "every second call gives another last bit", _stated(_unsteady)),
+    Mutation("unsteady", "every second call changes the last bit", _stated(_unsteady)),
     Mutation("seed ignored", "the same random numbers in each call", _seed_ignored),
     Mutation("seed of its own", "other random numbers for the same seed", _seed_of_its_own),
     Mutation("uneven distribution", "half of the random numbers are halved",

@@ -27,21 +27,21 @@ def mutate(
     jobs: int = 2,
     one_of_each: bool = False,
 ) -> int:
-    """Try the mutants, print the score, write it.
+    """Try the mutants; print and save the score.
 
     Args:
-        pattern: of operator names.
-        family: only this family; "" is all.
-        golden: folder of golden data; None is the cache, where it is made if absent.
-        output: JSON file, for ``isthmus conform report --mutation``.
-        jobs: processes at a time.
-        one_of_each: only one mutant of each mutation operator.
+        pattern: pattern of operator names.
+        family: only this family; "" for all.
+        golden: folder of golden data; None for the cache, where it is generated if absent.
+        output: JSON file for ``isthmus conform report --mutation``.
+        jobs: number of processes.
+        one_of_each: try only one mutant of each mutation operator.
 
     Returns:
-        Exit code: 0, or 1 if the score is below 95 % or a right kernel was refused.
+        Exit code: 0, or 1 if the score is below 95 % or a correct kernel was rejected.
 
     Raises:
-        ValueError: there is no such operator or family.
+        ValueError: unknown operator or family.
         GoldenError: the golden data cannot be used.
         MutationError: a mutant could not be tried.
     """

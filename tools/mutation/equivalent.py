@@ -1,4 +1,4 @@
-"""Equivalent mutants, which no input distinguishes from the correct kernel; ``equivalent.toml`` has the proofs."""
+"""Equivalent mutants: no input distinguishes them from the correct kernel. ``equivalent.toml`` has the proofs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Equivalence(NamedTuple):
-    """Patterns of operators (separated by spaces), mutation and detail, and why such a mutant is no mistake."""
+    """Patterns of operators (separated by spaces), mutation and detail, and why such mutants are equivalent."""
 
     operators: str
     mutation: str
@@ -27,15 +27,15 @@ EQUIVALENCES = _read()
 
 
 def names(entry: Equivalence, operators: Iterable[str]) -> list[str]:
-    """The operators that an entry is about."""
+    """Return the operators that an entry covers."""
     patterns = [f"aten::{pattern}" for pattern in entry.operators.split()]
     return [name for name in operators if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def find(operators: str, mutation: str, detail: str) -> Equivalence | None:
-    """The entry that says why a mutant is equivalent. Of several operators, all have to be meant.
+    """Return the entry that covers a mutant and all of its operators, or None.
 
-    A mutant of a line that no specified call executes has no operators; an entry for it has none either.
+    Mutants of lines that no specified call executes have no operators; neither have their entries.
     """
     meant = operators.split()
     for entry in EQUIVALENCES:

@@ -23,7 +23,7 @@ Mutants = Iterator[tuple[str, Callable[[], Wrong]]]
 def _of_input(
     target: Target, index: int, change: Callable[[Invocation, Any], Any]
 ) -> tuple[str, Callable[[], Wrong]]:
-    """Mutant that changes one input where it is there."""
+    """Make a mutant that changes one input if it is present."""
 
     def wrong(right: Call, call: Invocation) -> None:
         value = call.inputs[index]
@@ -36,7 +36,7 @@ def _strides_ignored(target: Target) -> Mutants:
     def change(_: Invocation, x: Array) -> Array:
         if x.size == 0 or x.flags.c_contiguous:
             return x
-        # As far as the tensor's own memory goes: what lies behind it may not be there at all.
+        # Only within the tensor's own memory: what lies beyond may not be mapped.
         span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) // x.itemsize
         memory = np.lib.stride_tricks.as_strided(x, (span,), (x.itemsize,))
         return np.resize(memory, x.shape)
@@ -82,7 +82,7 @@ _WORDS = {"True": True, "False": False, "None": None, "Mean": 1}
 
 
 def _default(argument: Argument, value: Any) -> Any:
-    """What a kernel takes that does not look at the argument: its default, or the commonest value."""
+    """Return the value assumed by a kernel that ignores the argument: its default, or the most common value."""
     text = argument.default
     if argument.is_list:
         return [0] * len(value)
@@ -117,7 +117,7 @@ def _last_list_item_ignored(target: Target) -> Mutants:
 
 
 def _wrong_list_item(target: Target) -> Mutants:
-    """The last tensor of a list is taken to be the one before it, where they are alike."""
+    """Replace the last tensor of a list by the one before it, where their shapes and dtypes match."""
 
     def change(_: Invocation, values: list[Any]) -> list[Any]:
         if len(values) < 2 or values[-1] is None or values[-2] is None:
@@ -131,7 +131,7 @@ def _wrong_list_item(target: Target) -> Mutants:
 
 
 def _last_element_lost(target: Target) -> Mutants:
-    """The last element along the last dimension is taken to be the one before it."""
+    """Replace the last element along the last dimension by the one before it."""
 
     def change(_: Invocation, x: Array) -> Array:
         if x.ndim == 0 or x.shape[-1] < 2:
@@ -145,7 +145,7 @@ def _last_element_lost(target: Target) -> Mutants:
 
 
 def _with_rows(target: Target) -> list[int]:
-    """Positions of tensor inputs that have more than one element along their last dimension in some case."""
+    """Return positions of tensor inputs with more than one element along their last dimension in some case."""
 
     def long(index: int) -> bool:
         return target.some(
@@ -174,7 +174,7 @@ def _integers_as_float32(target: Target) -> Mutants:
 
 
 def _nan_read_as_zero(target: Target) -> Mutants:
-    """NaN among the inputs is taken to be zero."""
+    """Read NaN inputs as zero."""
 
     def change(argument: Argument, x: Array) -> Array:
         if dt.name_of(x.dtype) not in dt.FLOATS:
@@ -187,13 +187,13 @@ def _nan_read_as_zero(target: Target) -> Mutants:
 
 MUTATIONS = (
     Mutation("strides ignored", "a strided tensor is read as if it were contiguous", _strides_ignored),
-    Mutation("wrong broadcast", "a tensor to be broadcast is repeated in memory order", _broadcast_wrong),
-    Mutation("swapped operands", "two tensors of one shape change places", _operands_swapped),
+    Mutation("wrong broadcast", "a broadcast tensor is repeated in memory order", _broadcast_wrong),
+    Mutation("swapped operands", "two tensors of equal shape are swapped", _operands_swapped),
     Mutation("optional tensor ignored", "bias, weight, mask or running mean is left out", _optional_ignored),
-    Mutation("number ignored", "a number, flag or list (alpha, eps, dim, stride) is not looked at", _number_ignored),
-    Mutation("last list item ignored", "of a list of numbers, the last is taken to be the one before",
+    Mutation("number ignored", "a number, flag or list (alpha, eps, dim, stride) is ignored", _number_ignored),
+    Mutation("last list item ignored", "the last number of a list is replaced by the one before",
              _last_list_item_ignored),
-    Mutation("wrong tensor of a list", "of a list of tensors, the last is taken to be the one before",
+    Mutation("wrong tensor of a list", "the last tensor of a list is replaced by the one before",
              _wrong_list_item),
     Mutation("last element of a row lost", "the last element of each row, or of a reduction, is not read",
              _last_element_lost),

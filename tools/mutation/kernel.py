@@ -19,18 +19,18 @@ from isthmus.opset.operator import SPECIAL
 from isthmus.opset.schema import Argument, Schema
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-_OBJECT_HEADER_BYTES = 24  # TVMFFIObject; a function's cell, which begins with its address, is behind it
+_OBJECT_HEADER_BYTES = 24  # sizeof(TVMFFIObject); a function's cell follows it and begins with the address
 
 
 @dataclass
 class Invocation:
-    """One call of a kernel.
+    """A call of a kernel.
 
     Attributes:
         schema: of the operator.
-        inputs: in the order of ``schema.inputs``; tensors as arrays over the device's memory.
+        inputs: in the order of ``schema.inputs``; tensors as arrays over device memory.
         outputs: in the order of ``schema.outputs``.
-        context: as the suite hands it over.
+        context: as passed by the suite.
     """
 
     schema: Schema
@@ -39,7 +39,7 @@ class Invocation:
     context: Context
 
     def results(self) -> list[Array]:
-        """Everything that the operator writes: its outputs, and the arguments that it writes to."""
+        """All arrays written by the operator: outputs and modified arguments."""
         written = [
             value
             for a, value in zip(self.schema.inputs, self.inputs, strict=True)
@@ -48,16 +48,16 @@ class Invocation:
         return list(flat([*self.outputs, *written]))
 
     def read(self) -> list[Array]:
-        """Tensors that the operator only reads."""
+        """Tensors that are only read."""
         pairs = zip(self.schema.inputs, self.inputs, strict=True)
         return list(flat(value for a, value in pairs if a.is_tensor and not a.written))
 
     def with_input(self, index: int, value: Any) -> Invocation:
-        """The same call with another value of one input."""
+        """Return the call with one input replaced."""
         return replace(self, inputs=[*self.inputs[:index], value, *self.inputs[index + 1 :]])
 
     def with_inputs(self, change: Callable[[Argument, Any], Any]) -> Invocation:
-        """The same call with every tensor that is only read replaced by ``change(argument, array)``."""
+        """Return the call with every read-only tensor replaced by ``change(argument, array)``."""
 
         def each(argument: Argument, value: Any) -> Any:
             if not argument.is_tensor or argument.written or value is None:
@@ -74,7 +74,7 @@ Call: TypeAlias = Callable[[Invocation], None]
 
 
 def flat(values: Any) -> Iterator[Array]:
-    """The arrays of a list of arrays, lists and None."""
+    """Yield the arrays in nested lists that may contain None."""
     for value in values:
         if isinstance(value, list):
             yield from flat(value)
@@ -84,16 +84,16 @@ def flat(values: Any) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class Target:
-    """A right kernel, to be made wrong.
+    """A correct kernel to be mutated.
 
     Attributes:
         name: of the operator.
         schema: of the operator.
         flags: of the kernel (operators.h).
-        cases: of the operator. They say what the operator is about, never which mistakes the suite would find.
+        cases: of the operator. They tell how it is called, never which mistakes the suite would find.
         broadcasts: whether its inputs are broadcast against each other.
         strided: whether the opset specifies strided tensors for it.
-        special: which of NaN and infinity the opset specifies for it.
+        special: whether the opset specifies NaN and infinity for it.
     """
 
     name: str
@@ -105,16 +105,16 @@ class Target:
     special: tuple[float, ...] = SPECIAL
 
     def tensors(self) -> list[int]:
-        """Positions of inputs that are one tensor, only read."""
+        """Positions of inputs that are single read-only tensors."""
         inputs = enumerate(self.schema.inputs)
         return [i for i, a in inputs if a.is_tensor and not a.is_list and not a.written]
 
     def some(self, condition: Callable[[Sequence[Any]], bool]) -> bool:
-        """Whether any case has arguments that meet a condition."""
+        """Whether the arguments of any case meet a condition."""
         return any(condition(case.arguments) for case in self.cases)
 
     def alike(self, left: int, right: int) -> bool:
-        """Whether two inputs may have one shape and dtype."""
+        """Whether two inputs can have equal shapes and dtypes."""
         return self.some(lambda given: _kind(given[left]) == _kind(given[right]) is not None)
 
     @property
@@ -124,18 +124,18 @@ class Target:
 
     @property
     def reads_floats(self) -> bool:
-        """Whether a floating tensor is read, and not only written to."""
+        """Whether a floating-point tensor is read."""
         reading = [i for i, a in enumerate(self.schema.inputs) if a.is_tensor and not a.written]
         return self.some(lambda given: any(_has_float(given[i]) for i in reading))
 
     @property
     def reads_tensors(self) -> bool:
-        """Whether a tensor is read, and not only written to."""
+        """Whether a tensor is read."""
         return any(a.is_tensor and not a.written for a in self.schema.inputs)
 
     @property
     def float_limits(self) -> list[tuple[str, Tolerance]]:
-        """Dtype and tolerance of each known result that is floating."""
+        """Dtype and tolerance of each known floating-point result."""
         return [
             (result.dtype, case.tolerance)
             for case in self.cases
@@ -177,12 +177,12 @@ def _known_results(case: Case) -> Iterator[Expected]:
 
 
 class Switch:
-    """The kernel that the suite calls, and what it does at the moment.
+    """The kernel called by the suite, correct or mutated.
 
     Attributes:
-        right: the right kernel.
-        current: what is called; None is the right one.
-        operator: as the suite's executor takes it.
+        right: the correct kernel.
+        current: the mutant called in its place, or None.
+        operator: as passed to the suite's executor.
     """
 
     def __init__(self, name: str, schema: Schema, entry: Entry) -> None:
@@ -214,7 +214,7 @@ def _plain(entry: Entry) -> Call:
 
 
 def target(name: str, entry: Entry, cases: Sequence[Case]) -> Target:
-    """What mutations need to know of a kernel."""
+    """Describe a kernel for the mutations."""
     schema, operator = opset.schema_of(name), opset.operators().get(name)
     if operator is None:
         return Target(name, schema, entry.flags, cases)

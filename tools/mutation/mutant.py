@@ -18,9 +18,9 @@ class Mutant:
     Attributes:
         operator: whose kernel it is.
         mutation: name of the mutation operator.
-        detail: what of the kernel it changed: an argument, a line of source, a report; "" if there is no choice.
-        wrong: makes the call, given the right kernel. Made anew for each trial, since some keep state.
-        without: flags that the kernel no longer declares.
+        detail: the changed part of the kernel: an argument, a line of source, a report; "" if there is only one.
+        wrong: makes the call, given the correct kernel. Created for each trial, since some keep state.
+        without: flags that the mutant does not declare.
     """
 
     operator: str
@@ -36,7 +36,7 @@ class Mutant:
 
 
 class Mutation(NamedTuple):
-    """A mutation operator: its name, the mistake that it stands for, and what it makes of a kernel."""
+    """A mutation operator: its name, the mistake it models, and the function that creates its mutants."""
 
     name: str
     text: str
@@ -44,13 +44,13 @@ class Mutation(NamedTuple):
     without: int = 0
 
     def apply(self, target: Target) -> Iterator[Mutant]:
-        """Its mutants of a kernel; none where the mistake cannot be made."""
+        """Yield the mutants of a kernel; none if the mistake does not apply."""
         for detail, wrong in self.mutants(target):
             yield Mutant(target.name, self.name, detail, wrong, self.without)
 
 
 def simply(wrong: Wrong, applies: Callable[[Target], bool] = lambda target: True) -> Any:
-    """The mutants of a mistake without state or choice: one where it applies."""
+    """Return a mutation function for a stateless mistake: one mutant where it applies."""
 
     def mutants(target: Target) -> Iterator[tuple[str, Callable[[], Wrong]]]:
         if applies(target):

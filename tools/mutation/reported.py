@@ -1,4 +1,4 @@
-"""Kernels with the mistakes of public reports, which :mod:`.reports` lists. Each is made from the right kernel."""
+"""Kernels with the mistakes of the public reports in :mod:`.reports`, derived from the correct kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.mutation.results import toward_zero
 
 
 def computed(function: Callable[..., Any]) -> Callable[[], Wrong]:
-    """A kernel that puts what a function of the inputs gives into the first output."""
+    """Make a kernel that writes a function of the inputs to the first output."""
 
     def wrong(right: Call, call: Invocation) -> None:
         with np.errstate(all="ignore"):
@@ -25,7 +25,7 @@ def computed(function: Callable[..., Any]) -> Callable[[], Wrong]:
 
 
 def after(change: Callable[[Invocation], None]) -> Callable[[], Wrong]:
-    """The right kernel, and a change of what it wrote."""
+    """Make a kernel that changes the correct results."""
 
     def wrong(right: Call, call: Invocation) -> None:
         right(call)
@@ -36,7 +36,7 @@ def after(change: Callable[[Invocation], None]) -> Callable[[], Wrong]:
 
 
 def before(change: Callable[[Invocation], Invocation]) -> Callable[[], Wrong]:
-    """The right kernel, on a change of what it was given."""
+    """Make a kernel that computes on changed inputs."""
     return lambda: lambda right, call: right(change(call))
 
 
@@ -49,7 +49,7 @@ def is_float(x: Array) -> bool:
 
 
 def as_contiguous(x: Array) -> Array:
-    """What lies in memory from the first element on, as far as the tensor reaches."""
+    """Read the tensor's memory contiguously from its first element."""
     if x.size == 0:
         return x
     span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) // x.itemsize
@@ -131,7 +131,7 @@ def floor_of_quotient(right: Call, call: Invocation) -> None:
 
 
 def decoupled(right: Call, call: Invocation) -> None:
-    """Adam whose weight decay acts on the parameters."""
+    """Adam with decoupled weight decay, as in AdamW."""
     names = [a.name for a in call.schema.inputs]
     decay, lr = (float(call.inputs[names.index(name)]) for name in ("weight_decay", "lr"))
     for param in call.inputs[0]:
@@ -188,7 +188,7 @@ def biased_running_variance(right: Call, call: Invocation) -> None:
 
 
 def padded_with_zero(call: Invocation) -> None:
-    """Windows that reach beyond the border have at least 0."""
+    """Pool windows that reach beyond the border as if padded with 0."""
     if not any(call.inputs[3]):
         return
     out = call.outputs[0]
@@ -198,7 +198,7 @@ def padded_with_zero(call: Invocation) -> None:
 
 
 def negative_nan_first(right: Call, call: Invocation) -> None:
-    """Sorted by the sign first: a NaN whose sign bit is set is the smallest."""
+    """Sort by the sign first: a NaN with the sign bit set is the smallest."""
     x = call.inputs[0]
     if not x.ndim or not is_float(x):
         return right(call)
@@ -277,7 +277,7 @@ def sum_in_float64(right: Call, call: Invocation) -> None:
 
 
 def variance_cancels(right: Call, call: Invocation) -> None:
-    """Batch statistics as E[x^2] - E[x]^2 in float32."""
+    """Compute batch statistics as E[x^2] - E[x]^2 in float32."""
     x, training = call.inputs[0], call.inputs[5]
     right(call)
     if training and x.size and x.dtype != np.float64:

@@ -1,6 +1,6 @@
-"""Mistakes that were made in public. Each is a kernel with the mistake of a report, which the text names.
+"""Publicly reported mistakes: kernels with the mistake of a report.
 
-The list was fixed before the suite was tried on it, and is not to be tuned to it.
+The list was fixed before the suite was tried on it; do not tune it to the suite.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MUTATION = "reported in public"
 
 
 class Report(NamedTuple):
-    """A mistake: operators that are given it, the report (repository and number), what was wrong, the kernel."""
+    """A mistake: the operators to plant it in, the report (repository and number), what was wrong, the kernel."""
 
     operators: tuple[str, ...]
     source: str
@@ -63,7 +63,7 @@ class Report(NamedTuple):
 
 
 def mutants(target: Target) -> Iterator[Mutant]:
-    """The reports about an operator, as mutants of its kernel."""
+    """Yield the mutants of an operator's kernel that have its reported mistakes."""
     for report in REPORTS:
         if target.name in report.operators:
             yield Mutant(
@@ -88,19 +88,19 @@ REPORTS: tuple[Report, ...] = (
     Report(
         ("aten::baddbmm",),
         "pytorch/pytorch#96037",
-        "beta = 0 multiplies what is in the output",
+        "beta = 0 multiplies the prior output",
         lambda: prior_content,
     ),
     Report(
         ("aten::index_put",),
         "torch-spyre/torch-spyre#4411",
-        "of equal indices one is accumulated",
+        "only one of equal indices is accumulated",
         lambda: put_without_adding,
     ),
     Report(
         ("aten::_softmax",),
         "tenstorrent/tt-metal#56056",
-        "a row of -inf gives equal shares instead of NaN",
+        "a row of -inf becomes uniform instead of NaN",
         after(uniform_where_masked),
     ),
     Report(
@@ -156,7 +156,7 @@ REPORTS: tuple[Report, ...] = (
     Report(
         ("aten::argmax",),
         "pytorch/pytorch#41998",
-        "of equal elements the last is found",
+        "the last of equal elements is found",
         computed(last_of_equal),
     ),
     Report(
@@ -186,7 +186,7 @@ REPORTS: tuple[Report, ...] = (
     Report(
         ("aten::sort", "aten::sort.stable"),
         "pytorch/pytorch#116567",
-        "NaN with a sign is the smallest",
+        "a NaN with the sign bit set sorts first",
         lambda: negative_nan_first,
     ),
     Report(
@@ -244,7 +244,7 @@ REPORTS: tuple[Report, ...] = (
     Report(
         ("aten::copy_", "aten::mm"),
         "ROCm/MIOpen#3299",
-        "works on the null stream, beside the caller's",
+        "works on the null stream instead of the caller's",
         lambda: lambda right, call: right(call),
         HOST,
     ),

@@ -18,12 +18,12 @@ from isthmus.opset.library import IN_PLACE
 from tools.mutation.kernel import Array, Call, Invocation, Target, flat
 from tools.mutation.mutant import Mutation, Wrong, simply
 
-_OF_A_HALF = 2.0**8  # roundings of float32 that are far below one of a half
-_LANES = 8  # elements that a vector kernel takes at once
+_OF_A_HALF = 2.0**8  # float32 roundings, far below one half-precision rounding
+_LANES = 8  # elements per vector
 
 
 def _restore(x: Array, old: Array, first: int) -> None:
-    """Elements from a position on, in row-major order, become what they were."""
+    """Restore the elements from a position on, in row-major order."""
     for position in range(first, x.size):
         index = np.unravel_index(position, x.shape)
         x[index] = old[index]
@@ -90,7 +90,7 @@ def _shifted(right: Call, call: Invocation) -> None:
 
 
 def _truncated(right: Call, call: Invocation) -> None:
-    """Floating outputs computed in float64 and rounded toward zero when they are stored."""
+    """Compute floating-point outputs in float64 and round them toward zero."""
 
     def wide(out: Any) -> Any:
         if isinstance(out, list):
@@ -107,7 +107,7 @@ def _truncated(right: Call, call: Invocation) -> None:
 
 @np.errstate(all="ignore")
 def toward_zero(values: Array, dtype: str) -> Array:
-    """float64 values in a dtype, rounded toward zero."""
+    """Convert float64 values to a dtype, rounding toward zero."""
     finite = np.isfinite(values)
     plain = np.where(finite, values, 0.0)
     step = ulp_of(dtype, plain)
@@ -149,7 +149,7 @@ def _one_ulp_off(x: Array) -> Array:
 
 
 def _written_beyond(offset: int) -> Wrong:
-    """One element is written at an offset from the end (or the beginning) of each output."""
+    """Write one element at an offset from the end (or the beginning) of each output."""
 
     def wrong(right: Call, call: Invocation) -> None:
         right(call)
@@ -178,13 +178,13 @@ def _written_before_read(right: Call, call: Invocation) -> None:
 
 
 def _exact_floats(target: Target) -> bool:
-    """Results are inputs moved: their bits are right, or wrong."""
+    """Whether results are moved inputs, which must be exact."""
     limits = target.float_limits
     return bool(limits) and all(limit.ulp == limit.accumulate == 0 for _, limit in limits)
 
 
 def _rounded_floats(target: Target) -> bool:
-    """Truncation, which errs by up to one ulp, is beyond what some result is allowed."""
+    """Whether truncation, with errors of up to one ulp, exceeds the tolerance of some result."""
 
     def strict(dtype: str, limit: Tolerance) -> bool:
         most = {"float32": 0.0, "float64": -1.0}.get(dtype, _OF_A_HALF)
@@ -214,7 +214,7 @@ def _has_rows(target: Target) -> bool:
 
 
 def _may_share(target: Target) -> bool:
-    """An output may be the memory of an input: the kernel says so, and they are alike."""
+    """Whether an output may alias an input: the kernel allows it, and their shapes and dtypes match."""
 
     def alike(case: Case) -> bool:
         out = next((result for result in case.outputs if isinstance(result, Expected)), None)
@@ -232,12 +232,12 @@ def _may_share(target: Target) -> bool:
 
 MUTATIONS = (
     Mutation("last element not written", "off by one at the end of a result", simply(_last_not_written)),
-    Mutation("tail of vectors not written", "what is left after whole vectors of 8 is forgotten",
+    Mutation("tail of vectors not written", "the remainder after whole vectors of 8 is not written",
              simply(_tail_not_written)),
-    Mutation("output not written", "one output of the operator is forgotten", _output_not_written),
-    Mutation("outputs swapped", "two outputs of one shape change places: the gradient of the wrong input",
+    Mutation("output not written", "one output of the operator is not written", _output_not_written),
+    Mutation("outputs swapped", "two outputs of equal shape are swapped: the gradient of the wrong input",
              _outputs_swapped),
-    Mutation("results shifted", "each row begins one element late", simply(_shifted, _has_rows)),
+    Mutation("results shifted", "each row starts one element late", simply(_shifted, _has_rows)),
     Mutation("rounded toward zero", "results are truncated instead of rounded to nearest",
              simply(_truncated, _rounded_floats)),
     Mutation("one bit off", "the last bit of the first element of a moved tensor",
@@ -251,6 +251,6 @@ MUTATIONS = (
     Mutation("written before an output", "an index of -1", simply(_written_beyond(-1), _has_outputs)),
     Mutation("input modified", "the kernel writes to a tensor that it may only read",
              simply(_input_modified, _reads)),
-    Mutation("output written before the input is read", "wrong only where an output is the memory of an input",
+    Mutation("output written before the input is read", "wrong only where an output aliases an input",
              simply(_written_before_read, _may_share)),
 )  # fmt: skip

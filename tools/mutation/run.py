@@ -1,4 +1,4 @@
-"""Runs the mutants of some operators in processes, which may crash or hang."""
+"""Run mutants in child processes, which may crash or hang."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tools.mutation.score import Result, Score, settled, unused_proofs
 from tools.mutation.source import Source
 from tools.mutation.trial import Bench, Trial, load_source
 
-SOURCE_FAMILY = "library"  # of mutants of the source that no operator reaches
-_SECONDS = 180.0  # without an answer for so long, a mutant hangs
+SOURCE_FAMILY = "library"  # of source mutants that no operator reaches
+_SECONDS = 180.0  # a mutant without an answer for so long hangs
 _NOT_REACHED = "no case executes this line"
 
 
@@ -32,28 +32,28 @@ class MutationError(RuntimeError):
 
 
 class _Task(NamedTuple):
-    """What a process does: a function of a bench that yields answers, from its n-th answer on."""
+    """Work of a process: a function of a bench that yields answers, starting at the n-th."""
 
     names: tuple[str, ...]
     work: Callable[[Bench, int], Iterator[Any]]
 
 
 class Selection:
-    """Golden data of the operators that are meant.
+    """Golden data of the selected operators.
 
     Args:
         golden: the data.
-        pattern: of operator names.
-        family: only this family; "" is all.
+        pattern: pattern of operator names.
+        family: only this family; "" for all.
 
     Attributes:
         cases: of each operator.
         families: of each operator.
-        untried: operators over complex tensors, which functions in Python cannot be handed.
-        is_all: whether nothing was left out.
+        untried: operators on complex tensors, which Python kernels do not support.
+        is_all: whether all operators are selected.
 
     Raises:
-        ValueError: there are none.
+        ValueError: unknown operator or family.
     """
 
     def __init__(self, golden: Reader, pattern: str = "*", family: str = "") -> None:
@@ -85,13 +85,13 @@ def _is_complex(case: Case) -> bool:
 
 
 class Runner:
-    """Tries mutants.
+    """Try mutants.
 
     Args:
-        selection: of the operators.
-        progress: takes a line for each step.
-        jobs: processes at a time.
-        one_of_each: of each mutation operator one mutant.
+        selection: the operators.
+        progress: called with a line for each step.
+        jobs: number of processes.
+        one_of_each: try only one mutant of each mutation operator.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Runner:
         self._forking = threading.Lock()
 
     def run(self) -> Score:
-        """Try the right kernels, then every mutant.
+        """Try the correct kernels, then every mutant.
 
         Raises:
-            MutationError: PyTorch is loaded, or a bench broke.
+            MutationError: PyTorch is loaded, or a bench failed.
         """
         if "torch" in sys.modules:
             raise MutationError(
-                "PyTorch is loaded in this process, whose threads do not outlive a fork; "
-                "run `isthmus conform mutate` in a process of its own"
+                "PyTorch is loaded in this process, and its threads do not survive a fork; "
+                "run `python -m tools.mutation` in a process of its own"
             )
         score = Score(untried=self._selection.untried)
         reached = self._right_kernels(score)
@@ -126,7 +126,7 @@ class Runner:
         return score
 
     def _right_kernels(self, score: Score) -> dict[str, set[int]]:
-        """False alarms, and which mutants of the source each operator executes."""
+        """Record false alarms; return the source mutants that each operator executes."""
         reached: dict[str, set[int]] = {}
 
         def work(names: Sequence[str]) -> Callable[[Bench, int], Iterator[Any]]:
@@ -157,7 +157,7 @@ class Runner:
         return groups
 
     def _kernel_tasks(self) -> Iterator[tuple[_Task, list[Result]]]:
-        """One task for each operator: its mutants that need no source."""
+        """Yield a task for each operator: its mutants around the kernel."""
         bench = _Planner(self._source, self._selection)
         for name in self._selection.cases:
             chosen = [n for n, mutant in enumerate(bench.mutants(name)) if self._wanted(mutant.mutation)]
@@ -173,7 +173,7 @@ class Runner:
             yield _Task((name,), _trying(name, chosen)), blanks
 
     def _source_tasks(self, reached: dict[str, set[int]]) -> Iterator[tuple[_Task, list[Result]]]:
-        """One task for each family: the mutants of the source that its operators execute."""
+        """Yield a task for each family: the source mutants that its operators execute."""
         for family, names in self._by_family().items():
             rows = []
             for site in self._source.sites:
@@ -195,7 +195,7 @@ class Runner:
                 yield settled(blank, Trial(False, "", _NOT_REACHED))
 
     def _wanted(self, mutation: str) -> bool:
-        """With one_of_each: whether it is the first mutant of its mutation operator."""
+        """Whether to try a mutant; with one_of_each only the first of its mutation operator."""
         if self._one_of_each and mutation in self._seen:
             return False
         self._seen.add(mutation)
@@ -211,7 +211,7 @@ class Runner:
         return results
 
     def _answers(self, task: _Task | tuple[_Task, list[Result]]) -> list[Any]:
-        """The answers of a task, whatever number of processes it takes down."""
+        """Return the answers of a task; restart the process whenever it dies."""
         assert isinstance(task, _Task)
         answers: list[Any] = []
         while True:
@@ -222,9 +222,9 @@ class Runner:
             answers.append(broken)
 
     def _serve(self, task: _Task, start: int, answers: list[Any]) -> _Broken | None:
-        """Append answers from ``start`` on; how the process ended if it did before its work."""
+        """Append answers from ``start`` on; return how the process died if it did."""
         context = multiprocessing.get_context("fork")
-        with self._forking:  # a pipe's writing end that another child inherits is never closed
+        with self._forking:  # a pipe's write end inherited by another child is never closed
             mine, theirs = context.Pipe(duplex=False)
             process = context.Process(target=self._child, args=(task, start, theirs))
             process.start()
@@ -248,10 +248,10 @@ class Runner:
 
     def _child(self, task: _Task, start: int, answers: Connection) -> None:
         faulthandler.disable()
-        with Path(os.devnull).open("w") as nowhere:  # what a mutant says when it dies is of no use
+        with Path(os.devnull).open("w") as nowhere:  # the last output of a dying mutant is not useful
             os.dup2(nowhere.fileno(), 2)
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = (
-            "0"  # right kernels may need PyTorch, not the chip in it
+            "0"  # correct kernels may need PyTorch, but not the chip
         )
         cases = {name: self._selection.cases[name] for name in task.names}
         bench = Bench(self._source, cases)
@@ -259,19 +259,19 @@ class Runner:
             for answer in task.work(bench, start):
                 answers.send(answer)
             answers.send(None)
-        except Exception as error:  # not the kernel's: the suite judges what a kernel raises
+        except Exception as error:  # not raised by a kernel: the suite judges those
             answers.send(MutationError(f"{task.names[0]}: {type(error).__name__}: {error}"))
         os._exit(0)
 
 
 class _Broken(NamedTuple):
-    """In place of an answer: the process ended."""
+    """Stands for an answer: the process died."""
 
     reason: str
 
 
 class _Planner(Bench):
-    """A bench without a device: it only knows which mutants there are."""
+    """A bench without a device, for listing mutants."""
 
     def __init__(self, source: Source, selection: Selection) -> None:
         self.source = source

@@ -12,18 +12,18 @@ from tools.mutation.trial import Trial
 
 @dataclass
 class Result:
-    """What came of a mutant.
+    """The outcome of a mutant.
 
     Attributes:
         family: of its operator.
-        operator: whose kernel it was; for a mutant of the source, the operators of the family that execute it.
+        operator: whose kernel it was; for a source mutant, the operators of the family that execute it.
         mutation: mutation operator.
-        detail: what of the kernel was changed.
+        detail: the changed part of the kernel.
         status: "caught", "survived" or "equivalent".
-        message: what the suite said, or the proof of equivalence.
-        case: that caught it.
-        raised: caught because the kernel raised an error, not by its results.
-        place: file and line in the source; "" for other mutants.
+        message: the suite's message, or the proof of equivalence.
+        case: the case that caught it.
+        raised: whether it was caught by an exception, not by its results.
+        place: file and line of a source mutant; "" for others.
     """
 
     family: str
@@ -39,8 +39,8 @@ class Result:
 
 @dataclass
 class Score:
-    """A finished run: the results of all mutants, right kernels that the suite refused, operators left out,
-    proofs of equivalence that no survivor needed.
+    """A finished run: results of all mutants, correct kernels that the suite rejected, operators left out,
+    unused proofs of equivalence.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Score:
 
 
 def settled(blank: Result, trial: Trial) -> Result:
-    """The result of a trial, written into what was known before it."""
+    """Complete a result with its trial."""
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"
     if not trial.caught:
@@ -61,13 +61,13 @@ def settled(blank: Result, trial: Trial) -> Result:
 
 
 def unused_proofs(results: Iterable[Result]) -> list[str]:
-    """Proofs of equivalence that no survivor needed: operators, mutation, detail."""
+    """Return the proofs that cover no survivor: operators, mutation, detail."""
     used = [equivalent.find(r.operator, r.mutation, r.detail) for r in results if r.status == "equivalent"]
     return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry not in used]
 
 
 def summary(score: Score) -> dict[str, Any]:
-    """The score as JSON: overall, by family, by mutation operator; survivors and equivalent mutants in full."""
+    """Return the score for JSON: overall, by family and by mutation operator, with all survivors and equivalents."""
 
     def counts(results: Iterable[Result]) -> dict[str, Any]:
         rows = list(results)

@@ -1,6 +1,6 @@
-"""`python -m tools.opinfo`: all of op_db on the chip; writes docs/results/opinfo.md.
+"""Judge all of op_db on the chip and write docs/results/opinfo.md: ``python -m tools.opinfo``.
 
-Exits with 1 if something fails that xfail.toml does not list, or if something passes that it lists.
+Exits with 1 if anything fails that xfail.toml does not list, or anything passes that it lists.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "results" / "opinfo.md"
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.opinfo", description=__doc__)
     add = parser.add_argument
-    add("operators", nargs="*", help="full names, with wildcards; without any, all, and the page is written")
+    add("operators", nargs="*", help="full names, with wildcards (default: all, and the page is written)")
     add("--dtypes", default=",".join(map(short_name, JUDGED_DTYPES)), help="default: %(default)s")
-    add("--cap", type=int, default=0, help="samples per operator and dtype, spread evenly (default 0: all)")
+    add("--cap", type=int, default=0, help="samples per operator and dtype, evenly spaced (default 0: all)")
     add("--reference", action="store_true", help="OpInfo's reference inputs in place of its samples")
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
-    add("--threads", type=int, default=1, help="intra-op threads of each (default %(default)s)")
-    add("--seconds", type=float, default=300, help="limit for one operator with one dtype")
+    add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
+    add("--seconds", type=float, default=300, help="time limit of one operator with one dtype")
     return parser.parse_args()
 
 
 def jobs_of(known: list[Any], asked: argparse.Namespace) -> list[Job]:
-    """(position, dtype) of everything that is asked for."""
+    """Return (position, dtype) of each selected operator and dtype."""
     wanted = [getattr(torch, name) for name in asked.dtypes.split(",")]
     return [
         (position, dtype)
@@ -51,13 +51,13 @@ def jobs_of(known: list[Any], asked: argparse.Namespace) -> list[Job]:
 
 
 def stale(verdicts: list[Verdict]) -> list[str]:
-    """Entries of xfail.toml that nothing failed under."""
+    """Return the entries of xfail.toml that covered no failure."""
     used = {expected(verdict.op, verdict.dtype, part) for verdict in verdicts for part in verdict.failures}
     return [f"{entry.op}: {entry.reason}" for entry in expected_failures() if entry not in used]
 
 
 def show(verdict: Verdict, done: int, total: int) -> None:
-    """One line per failure, and where the run is."""
+    """Print one line per failure, and the progress."""
     for part, message in table.unexpected(verdict).items():
         print(f"FAIL {verdict.op} {verdict.dtype} {part}: {message}", flush=True)
     if done % 100 == 0 or done == total:
@@ -65,7 +65,7 @@ def show(verdict: Verdict, done: int, total: int) -> None:
 
 
 def settings_of(asked: argparse.Namespace, known: list[Any]) -> str:
-    """What the run covered, in a sentence."""
+    """Describe the coverage of the run in a sentence."""
     samples = f"at most {asked.cap} samples, spread evenly" if asked.cap else "all samples"
     without = [op.full_name for op in known if not dtypes_of(op)]
     return (

@@ -1,4 +1,4 @@
-"""Bit-equality of two outcomes: what the chip returned or raised, against the CPU."""
+"""Bit-exact comparison of two outcomes: results or exceptions of the chip against the CPU."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 
 from .twin import CHIP, to_cpu
 
-# What of two results has to agree: every bit, the numbers to a tolerance, or dtypes, shapes and strides alone.
+# What has to agree: every bit, values within a tolerance, or only dtypes, shapes and strides.
 Compared = Literal["bits", "close", "metadata"]
 
 
 @dataclass
 class Outcome:
-    """What a call returned, or the exception that it raised."""
+    """Result of a call, or the exception that it raised."""
 
     value: Any = None
     error: Exception | None = None
 
 
 def attempt(function: Callable[[], Any], seed: int = 0) -> Outcome:
-    """Call function after seeding every generator."""
+    """Call a function after seeding every generator."""
     torch.manual_seed(seed)
     try:
         return Outcome(value=function())
@@ -33,13 +33,13 @@ def attempt(function: Callable[[], Any], seed: int = 0) -> Outcome:
 
 
 def one_line(error: BaseException) -> str:
-    """Type and first line of an exception."""
+    """Return the type and first line of an exception."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
 
 
 def same_message(chip: BaseException, cpu: BaseException) -> bool:
-    """Whether two messages say the same, whatever device they name."""
+    """Whether two messages are equal except for the device."""
 
     def normal(error: BaseException) -> str:
         text = str(error).lower().split("exception raised from")[0]
@@ -61,7 +61,7 @@ def _geometry(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a CPU tensor as bytes, in logical order."""
+    """Return the elements of a CPU tensor as bytes, in logical order."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain._is_zerotensor():
         plain = torch.zeros(plain.shape, dtype=plain.dtype)
@@ -83,7 +83,7 @@ def _largest_difference(chip: torch.Tensor, cpu: torch.Tensor) -> str:
 
 
 def tensor_difference(chip: torch.Tensor, cpu: torch.Tensor, values: Compared = "bits") -> str:
-    """Empty if both are the same to the bit, else what differs."""
+    """Return the difference of two tensors; "" if they are equal to the bit."""
     here, there = _geometry(chip), _geometry(cpu)
     for key in there:
         if here[key] != there[key]:
@@ -99,13 +99,13 @@ def tensor_difference(chip: torch.Tensor, cpu: torch.Tensor, values: Compared = 
 
 
 def value_difference(chip: Any, cpu: Any, values: Compared = "bits", placed: bool = True) -> str:
-    """Empty if two nested results are the same.
+    """Return the difference of two nested results; "" if there is none.
 
     Args:
         chip: result of the call on the chip.
         cpu: result of the same call on the CPU.
-        values: what of the tensors has to agree.
-        placed: whether every tensor of the first has to be on the chip.
+        values: what has to agree in the tensors.
+        placed: whether every tensor of ``chip`` has to be on the chip.
     """
     if isinstance(chip, torch.Tensor) and isinstance(cpu, torch.Tensor):
         if placed and cpu.device.type == "cpu" and chip.device.type != CHIP:
@@ -129,7 +129,7 @@ def value_difference(chip: Any, cpu: Any, values: Compared = "bits", placed: boo
 
 
 def outcome_difference(chip: Outcome, cpu: Outcome, values: Compared = "bits", placed: bool = True) -> str:
-    """Empty if both returned the same or raised the same type of exception."""
+    """Return the difference of two outcomes; "" for equal results or the same type of exception."""
     if chip.error is None and cpu.error is None:
         return value_difference(chip.value, cpu.value, values, placed)
     if chip.error is None:

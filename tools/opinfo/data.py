@@ -1,4 +1,4 @@
-"""Facts about single operators, read from the TOML files in this folder."""
+"""Settings of single operators, read from the TOML files in this folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _read(name: str) -> dict[str, Any]:
 
 @functools.cache
 def expected_failures() -> tuple[Expected, ...]:
-    """The entries of xfail.toml."""
+    """Return the entries of xfail.toml."""
     rows = _read("xfail.toml").get("xfail", [])
     return tuple(
         Expected(row["op"], row["reason"], tuple(row.get("dtypes", ())), tuple(row.get("parts", ())))
@@ -48,7 +48,7 @@ def expected_failures() -> tuple[Expected, ...]:
 
 
 def expected(op: str, dtype: str, part: str) -> Expected | None:
-    """The entry that covers a failure, if any."""
+    """Return the entry that covers a failure, if any."""
     return next((entry for entry in expected_failures() if entry.covers(op, dtype, part)), None)
 
 
@@ -57,19 +57,19 @@ def _listed(table: str, op: str) -> bool:
 
 
 def compared(op: str) -> Compared:
-    """What of the results has to agree with the CPU's."""
+    """Return what has to agree with the CPU's results."""
     if _listed("metadata_only", op):
         return "metadata"
     return "close" if _listed("not_repeatable", op) else "bits"
 
 
 def placed_on_cpu(op: str) -> bool:
-    """Whether results may be on the CPU though the arguments are on the chip."""
+    """Whether results may be on the CPU although the arguments are on the chip."""
     return _listed("placed_on_cpu", op)
 
 
 def fast_subset() -> list[str]:
-    """Operators of `make test`, by OpInfo's full name."""
+    """Return the operators of `make test`, by OpInfo's full name."""
     names: list[str] = []
     for group in _read("fast.toml").values():
         names += group

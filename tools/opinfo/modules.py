@@ -1,4 +1,4 @@
-"""Judges one torch.nn module with PyTorch's own inputs (module_db): the chip against the CPU, bit by bit."""
+"""Judge one torch.nn module on PyTorch's own inputs (module_db): the chip against the CPU, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .twin import CHIP, Copier, tensors_of
 
 
 def build(case: Any, info: Any, training: bool) -> torch.nn.Module:
-    """The module on the CPU, with seeded parameters."""
+    """Build the module on the CPU with seeded parameters."""
     torch.manual_seed(0)
     arguments = Copier("cpu")((case.constructor_input.args, case.constructor_input.kwargs))
     module: torch.nn.Module = info.module_cls(*arguments[0], **arguments[1])
@@ -22,10 +22,10 @@ def build(case: Any, info: Any, training: bool) -> torch.nn.Module:
 
 
 def difference_on(module: torch.nn.Module, forward: Any) -> str:
-    """Empty if module gives the same on the chip and on the CPU, gradients and buffers included.
+    """Return the difference between chip and CPU in results, gradients and buffers; "" if there is none.
 
     Args:
-        module: on the CPU; it is copied.
+        module: a module on the CPU; it is copied.
         forward: (args, kwargs) of the call, with tensors on the chip.
     """
     ours, theirs = copy.deepcopy(module).to(CHIP), copy.deepcopy(module)
@@ -49,7 +49,7 @@ def difference_on(module: torch.nn.Module, forward: Any) -> str:
 
 
 def judge_module(info: Any, training: bool) -> list[str]:
-    """What differs, per input of module_db, in float32; empty if nothing does."""
+    """Return the differences for each input of module_db in float32; empty if there are none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)

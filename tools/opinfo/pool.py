@@ -1,4 +1,4 @@
-"""Judges operators in worker processes, so that a crash or a hang costs one operator and is attributed."""
+"""Judge operators in worker processes, so that a crash or hang affects one operator only and is attributed to it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Job = tuple[int, torch.dtype]  # position in the list of operators, dtype
 
 
 def operators() -> list[Any]:
-    """op_db, whose import takes seconds."""
+    """Return op_db; its import takes seconds."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     return list(op_db)
 
 
 def _work(asked: Namespace, pipe: Connection) -> None:
-    """A worker: jobs in, what is about to be done and verdicts out, until None comes."""
+    """Worker: receive jobs, send progress and verdicts, until None is received."""
     torch.set_num_threads(asked.threads)
     known = operators()
     while (job := pipe.recv()) is not None:
@@ -34,7 +34,7 @@ def _work(asked: Namespace, pipe: Connection) -> None:
 
 
 class Worker:
-    """One process and the job that it is at."""
+    """A worker process and its current job."""
 
     def __init__(self, start: Callable[[Connection], Any]) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
@@ -57,16 +57,16 @@ class Worker:
 
 
 def _end_of(process: Any) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     process.join(5)
     code = process.exitcode
     if code is None:
         return "closed its pipe"
-    return f"died of {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
+    return f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 
 class Pool:
-    """Worker processes; names holds the full name of every operator of op_db, in its order."""
+    """Worker processes; ``names`` are the full names of the operators of op_db, in order."""
 
     def __init__(self, names: list[str], asked: Namespace) -> None:
         self.names, self.asked, self.seconds = names, asked, asked.seconds
@@ -82,7 +82,7 @@ class Pool:
         return Worker(start)
 
     def run(self, jobs: list[Job]) -> Iterator[Verdict]:
-        """Yield a verdict for every job, in the order in which they end."""
+        """Yield a verdict for every job as it finishes."""
         waiting = list(reversed(jobs))
         for worker in self.workers:
             if waiting:
@@ -103,7 +103,7 @@ class Pool:
             worker.stop()
 
     def _poll(self, worker: Worker) -> Verdict | None:
-        """Read what the worker sent: its verdict, or one that says how it ended."""
+        """Read the worker's messages; return its verdict, or one that reports how it ended."""
         try:
             while worker.pipe.poll():
                 message = worker.pipe.recv()
@@ -120,6 +120,6 @@ class Pool:
         assert worker.job is not None
         position, dtype = worker.job
         verdict = Verdict(self.names[position], short_name(dtype))
-        verdict.part("crash").fail(f"the process {how} at: {worker.doing}")
+        verdict.part("crash").fail(f"the process {how} during: {worker.doing}")
         worker.stop()
         return verdict

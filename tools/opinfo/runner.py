@@ -1,4 +1,4 @@
-"""Judges one OpInfo with one dtype: everything that it can do, on the chip against the CPU."""
+"""Judge one OpInfo with one dtype: all its variants, on the chip against the CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Report = Callable[[str], None]
 
 
 def evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
-    """At most limit of the items with their positions, first and last among them; all for 0."""
+    """Return at most ``limit`` evenly spaced items with their positions, including first and last; all for 0."""
     if limit == 0 or len(items) <= limit:
         return list(enumerate(items))
     if limit == 1:
@@ -31,7 +31,7 @@ def evenly(items: list[Any], limit: int) -> list[tuple[int, Any]]:
 
 
 def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Gradients of all differentiable outputs with respect to leaves, from grad_outputs drawn on the CPU."""
+    """Return gradients of all differentiable outputs with respect to leaves; grad_outputs are drawn on the CPU."""
     differentiable = [t for t in tensors_of(outputs) if t.requires_grad]
     generator = torch.Generator().manual_seed(1)
     upstream = []
@@ -42,7 +42,7 @@ def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | N
 
 
 class Judge:
-    """The state of judging one operator with one dtype."""
+    """State of judging one operator with one dtype."""
 
     def __init__(self, op: Any, dtype: torch.dtype, cap: int, report: Report, reference: bool) -> None:
         self.op, self.dtype, self.cap, self.report = op, dtype, cap, report
@@ -69,7 +69,7 @@ class Judge:
         return self.verdict
 
     def samples(self, limit: int | None = None) -> list[tuple[int, Any]]:
-        """The capped samples, made on the chip by OpInfo; made once."""
+        """Return the capped samples, created on the chip by OpInfo and cached."""
         if not hasattr(self, "_samples"):
             self.report("samples")
             wants_grad = self.op.supports_autograd and (self.dtype.is_floating_point or self.dtype.is_complex)
@@ -93,20 +93,20 @@ class Judge:
         return attempt(lambda: function(*ours)), attempt(lambda: function(*theirs)), ours, theirs
 
     def judge_arguments(self, part: Part, where: str, ours: Any, theirs: Any) -> None:
-        """What the call wrote into its arguments has to agree as well."""
+        """Compare what the calls wrote to their arguments."""
         difference = value_difference(tensors_of(ours), tensors_of(theirs), self.values, placed=False)
         if difference:
             part.fail(f"{where}: argument {difference}")
 
     def belongs_on_chip(self, arguments: Any) -> bool:
-        """Whether the results of a call belong on the chip: a device is named, or an argument is there."""
+        """Whether the results of a call belong on the chip: it names a device, or an argument is on the chip."""
         if not self.placed:
             return False
         named = devices_of(arguments)
         return named[0] == CHIP if named else any(t.device.type == CHIP for t in tensors_of(arguments))
 
     def forward_backward(self, index: int, sample: Any) -> None:
-        """The operator under autograd, then its gradients."""
+        """Judge the operator under autograd, then its gradients."""
         where = f"sample {index}"
         self.report(f"forward {where}")
 
@@ -123,7 +123,7 @@ class Judge:
     def backward(
         self, name: str, where: str, sample: Any, chip: tuple[Any, Any], cpu: tuple[Any, Any]
     ) -> None:
-        """Gradients of (outputs, arguments) on either side."""
+        """Judge the gradients of (outputs, arguments)."""
         outputs = [sample.output_process_fn_grad(side[0]) for side in (chip, cpu)]
         leaves = [[t for t in tensors_of(side[1]) if t.requires_grad and t.is_leaf] for side in (chip, cpu)]
         if not leaves[1] or not any(t.requires_grad for t in tensors_of(outputs[1])):
@@ -137,7 +137,7 @@ class Judge:
         )
 
     def no_grad(self, index: int, sample: Any) -> None:
-        """The operator as inference calls it, where some take other paths."""
+        """Judge the operator without gradients, where some take other paths."""
         self.report(f"no_grad sample {index}")
 
         @torch.no_grad()
@@ -150,7 +150,7 @@ class Judge:
         )
 
     def inplace(self, index: int, sample: Any) -> None:
-        """The in-place variant on a copy of the input, and its gradients."""
+        """Judge the in-place variant on a copy of the input, and its gradients."""
         variant = self.op.inplace_variant
         if variant is None or not isinstance(sample.input, torch.Tensor):
             return
@@ -166,7 +166,7 @@ class Judge:
             self.backward("inplace", where, sample, (chip.value, ours), (cpu.value, theirs))
 
     def out(self, index: int, sample: Any) -> None:
-        """out= with tensors that fit, that are laid out otherwise, that are resized and that are refused."""
+        """Judge out= with tensors that fit, have another layout, are resized, and are rejected."""
         if not self.op.supports_out:
             return
 
@@ -193,7 +193,7 @@ class Judge:
             self.verdict.part("out").judge(ours, theirs, where, self.values, placed=False)
 
     def errors(self) -> None:
-        """What OpInfo knows to be wrong has to raise what it raises on the CPU."""
+        """Judge OpInfo's error inputs: they must raise what they raise on the CPU."""
         if self.op.error_inputs_func is None or self.dtype != self.error_dtype():
             return
         part = self.verdict.part("errors")
@@ -207,7 +207,7 @@ class Judge:
             self.error_input(index, case, part)
 
     def error_input(self, index: int, case: Any, part: Part) -> None:
-        """One wrong input; where it mixes devices, which the CPU cannot, it has to raise as OpInfo says."""
+        """Judge one error input; OpInfo gives the expected error if it mixes devices, which the CPU cannot do."""
         where = f"error input {index}"
         self.report(where)
         sample = case.sample_input
@@ -224,11 +224,11 @@ class Judge:
             part.judge(ours, theirs, where, self.values, self.belongs_on_chip(arguments))
 
     def error_dtype(self) -> torch.dtype:
-        """The one dtype under which error inputs, which choose their own, are judged."""
+        """Return the dtype under which error inputs are judged once, since they choose their own."""
         return dtypes_of(self.op)[0]
 
     def state(self) -> None:
-        """No fallback was taken and no CPU tensor holds the chip's memory."""
+        """Check that no fallback was taken and no CPU tensor holds the chip's memory."""
         part = self.verdict.part("state")
         self._samples = []
         operators = core.dispatch_stats()["operators"]
@@ -270,7 +270,7 @@ def _wrong_dtype(like: torch.Tensor, device: str) -> torch.Tensor:
 
 OUT_STYLES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "fitting": _fitting,
-    "laid out otherwise": _laid_out_otherwise,
+    "with another layout": _laid_out_otherwise,
     "empty": _empty,
     "of wrong size": _wrong_size,
     "of wrong dtype": _wrong_dtype,
@@ -280,12 +280,12 @@ JUDGED_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
 
 
 def short_name(dtype: torch.dtype) -> str:
-    """A dtype without the name of its module."""
+    """Return the name of a dtype without its module."""
     return str(dtype).removeprefix("torch.")
 
 
 def dtypes_of(op: Any, wanted: Iterable[torch.dtype] = JUDGED_DTYPES) -> list[torch.dtype]:
-    """Those of the wanted dtypes that op has on CPU, in order; its first one where it has none of them."""
+    """Return the wanted dtypes that op supports on CPU, in order; its first dtype if it supports none of them."""
     supported = op.supported_dtypes("cpu")
     return [d for d in wanted if d in supported] or sorted(supported, key=str)[:1]
 
@@ -297,9 +297,9 @@ def judge(
 
     Args:
         op: a ``torch.testing._internal.opinfo.core.OpInfo``.
-        dtype: one that op supports on CPU.
-        cap: at most this many samples, spread evenly over those that OpInfo makes; 0 for all.
-        report: called with what is about to be done, so that a crash can be attributed.
-        reference: OpInfo's reference inputs in place of its samples.
+        dtype: a dtype that op supports on CPU.
+        cap: at most this many samples, evenly spaced over those of OpInfo; 0 for all.
+        report: called before each step, so that a crash can be attributed.
+        reference: use OpInfo's reference inputs in place of its samples.
     """
     return Judge(op, dtype, cap, report, reference).run()

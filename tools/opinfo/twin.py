@@ -1,4 +1,4 @@
-"""One sample, twice: the same bytes, strides and bits on the chip and on the CPU."""
+"""Copies of a sample with the same bytes, strides and bits on the chip and on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHIP = "chip"
 
 
 def tree_map(function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply function to every leaf of nested lists, tuples and dicts; the containers keep their types."""
+    """Apply a function to every leaf of nested lists, tuples and dicts, preserving container types."""
     if isinstance(value, dict):
         return {key: tree_map(function, item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -25,7 +25,7 @@ def tree_map(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Every tensor in nested containers, in order."""
+    """Return every tensor in nested containers, in order."""
     found: list[torch.Tensor] = []
 
     def look(leaf: Any) -> Any:
@@ -38,7 +38,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def devices_of(value: Any) -> list[str]:
-    """The type of every device that is named in nested containers."""
+    """Return the type of every device in nested containers."""
     found: list[str] = []
 
     def look(leaf: Any) -> Any:
@@ -55,15 +55,15 @@ def devices_of(value: Any) -> list[str]:
 class Copier:
     """Copies samples to one device.
 
-    Tensors that share a storage share the copy's; sizes, strides, offsets, conjugate and negative bits and
-    ``requires_grad`` are the original's. Every copy is a leaf. Tensors that are not on the chip stay on the CPU.
+    Tensors that share a storage share the copy of it. Sizes, strides, offsets, conjugate and negative bits and
+    ``requires_grad`` are preserved. Every copy is a leaf. Tensors that are not on the chip stay on the CPU.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.storages: dict[int, torch.UntypedStorage] = {}
         self.tensors: dict[int, torch.Tensor] = {}
-        self.kept: list[Any] = []  # keeps what the ids above stand for
+        self.kept: list[Any] = []  # keeps the storages alive, so that their ids stay unique
 
     def __call__(self, value: Any) -> Any:
         return tree_map(self._leaf, value)
@@ -111,7 +111,7 @@ class Copier:
 
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on the CPU, bits and strides kept."""
+    """Copy a tensor to the CPU, preserving bits and strides."""
     twin = Copier("cpu")(tensor.detach())
     assert isinstance(twin, torch.Tensor)
     return twin

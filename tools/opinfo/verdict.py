@@ -11,7 +11,7 @@ PARTS = ("forward", "no_grad", "backward", "inplace", "out", "errors", "state")
 
 @dataclass
 class Part:
-    """One thing that was judged: calls that agreed, of these the ones that raised on both, and the rest."""
+    """Counts of one judged part: calls that agreed, agreeing calls that raised on both, and failures."""
 
     agreed: int = 0
     raised: int = 0
@@ -26,7 +26,7 @@ class Part:
     def judge(
         self, chip: Outcome, cpu: Outcome, where: str, values: Compared = "bits", placed: bool = True
     ) -> bool:
-        """Compare two outcomes; True if both returned the same."""
+        """Compare two outcomes; return whether both returned the same result."""
         try:
             difference = outcome_difference(chip, cpu, values, placed)
         except Exception as error:  # a result that cannot be read back
@@ -40,13 +40,15 @@ class Part:
         self.raised += 1
         if not same_message(chip.error, cpu.error):
             self.messages_differ += 1
-            self.first = self.first or f"{where}: says {one_line(chip.error)}, on CPU {one_line(cpu.error)}"
+            self.first = (
+                self.first or f"{where}: message {one_line(chip.error)}, on CPU {one_line(cpu.error)}"
+            )
         return False
 
 
 @dataclass
 class Verdict:
-    """What one operator with one dtype showed."""
+    """Results of one operator with one dtype."""
 
     op: str
     dtype: str
@@ -60,7 +62,7 @@ class Verdict:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Part -> its first disagreement, of the parts that failed."""
+        """First disagreement of each part that failed, by part."""
         return {name: part.first for name, part in self.parts.items() if part.failed}
 
     @property

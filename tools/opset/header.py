@@ -1,7 +1,7 @@
-"""The text of ``csrc/isthmus_ops.h``, what the makers of operators in C and C++ include.
+"""Generate ``csrc/isthmus_ops.h``, the header for operator libraries in C and C++.
 
-For each operator: its schema, a typed prototype, the function that unpacks a call's arguments into that prototype,
-and the name under which a library's table lists it. ``add.Tensor`` of ``aten`` is ``aten_add_Tensor``.
+For each operator it has the schema, a typed prototype, a function that unpacks a call's arguments into that
+prototype, and the name for a library's table. ``aten::add.Tensor`` is ``aten_add_Tensor``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CLOSING = """
 #endif /* ISTHMUS_OPS_H_ */
 """
 
-# Words that cannot name a parameter: of C and C++, and those that the unpackers use themselves.
+# Words that cannot name a parameter: keywords of C and C++, and names used by the unpackers.
 _RESERVED = frozenset(
     "alignas alignof and asm auto bool break case catch char class const continue default delete do double else "
     "enum explicit export extern false float for friend goto if inline int long mutable namespace new not operator "
@@ -56,7 +56,7 @@ _RESERVED = frozenset(
     "context function items count result a".split()
 )
 
-# Type of a parameter by the schema's, and how an argument is read.
+# Schema type -> parameter type and expression that reads the argument.
 _NUMBERS = {
     "Scalar": ("isthmus_scalar", "scalar"),
     "int": ("int64_t", "int"),
@@ -67,16 +67,16 @@ _NUMBERS = {
 
 
 def identifier(name: str) -> str:
-    """The operator's name in C: ``aten::add.Tensor`` is ``aten_add_Tensor``."""
+    """Return an operator's name in C: ``aten_add_Tensor`` for ``aten::add.Tensor``."""
     return name.replace("::", "_").replace(".", "_")
 
 
 def render(schemas: Iterable[Schema], notes: dict[str, list[str]] | None = None) -> str:
-    """The header.
+    """Return the text of the header.
 
     Args:
-        schemas: of the operators, in the order in which they are listed.
-        notes: lines for people about an operator, by its name: dtypes, shape rule, tolerance.
+        schemas: schemas of the operators, in the order of the header.
+        notes: comment lines of an operator, by name: dtypes, shape rule, tolerance.
     """
     notes = notes or {}
     parts = [_OPENING, *(_operator(schema, notes.get(schema.name, [])) for schema in schemas), _CLOSING]
@@ -120,7 +120,7 @@ class _Parameter:
         return f"const {value}*" if self.optional and not value.endswith("*") else value
 
     def reading(self) -> list[str]:
-        """Statements that take it from the arguments."""
+        """Return the statements that read the parameter from the arguments."""
         prefix = "optional_" if self.optional else ""
         left = f'{self.name} = isthmus_take_{prefix}{{}}(&a, "{self.argument.name}");'
         if self.argument.is_list or self.argument.is_tensor:
@@ -139,7 +139,7 @@ class _Parameter:
 
 
 def _parameters(schema: Schema) -> list[_Parameter]:
-    # Outputs that a mask of the schema switches off are absent.
+    # Outputs disabled by a mask of the schema are absent.
     masked = any(a.base == "bool" and a.is_list and a.name.endswith("mask") for a in schema.inputs)
     taken = {a.name for a in schema.inputs}
     outputs = [(a, f"{a.name}_out" if a.name in taken else a.name) for a in schema.outputs]
@@ -179,7 +179,7 @@ def _unpacker(schema: Schema, name: str) -> list[str]:
 
 
 def _wrapped(head: str, items: list[str], tail: str) -> list[str]:
-    """Items behind a head, separated by commas, in as few lines as fit."""
+    """Return the head and the items, separated by commas and wrapped into lines."""
     lines, line = [], head
     for i, item in enumerate(items):
         piece = item + (tail if i == len(items) - 1 else ",")
@@ -213,7 +213,7 @@ def files() -> dict[Path, str]:
 
 
 def opset() -> str:
-    """The header of the opset."""
+    """Return the header of the opset."""
     found = operators()
     return render((schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()})
 

@@ -1,4 +1,4 @@
-"""The pages of docs/results/operators, made from the opset."""
+"""Generate the pages of docs/results/operators from the opset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def files() -> dict[Path, str]:
 
 
 def pages(table: dict[str, Any], models: dict[str, list[str]]) -> dict[str, str]:
-    """File names and texts: one page for each family, and the coverage table."""
+    """Return texts by file name: one page for each family, and the coverage table."""
     families: dict[str, list[Operator]] = {family: [] for family in opset.FAMILIES}
     for operator in opset.operators().values():
         families[operator.family].append(operator)
@@ -72,7 +72,7 @@ def _dtypes(names: tuple[str, ...]) -> str:
 
 
 def _grouped(table: dict[str, Tolerance]) -> list[tuple[tuple[str, ...], Tolerance]]:
-    """Dtypes of equal tolerance together; integers, which are exact, only if there is nothing else."""
+    """Group dtypes of equal tolerance; integers, which are exact, only if there are no other dtypes."""
     found: dict[Tolerance, list[str]] = {}
     for dtype, limit in table.items():
         found.setdefault(limit if dtype in dt.FLOATS else opset.operator.EXACT, []).append(dtype)

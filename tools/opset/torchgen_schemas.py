@@ -1,4 +1,4 @@
-"""Generates ``schemas.json`` from the files of PyTorch's code generator, which its wheel contains."""
+"""Generate ``schemas.json`` from the code generator files in PyTorch's wheel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS = FOLDER / "models.json"
 _TAGS = ("core", "pointwise", "nondeterministic_seeded", "inplace_view", "dynamic_output_shape")
 _NOT_INPUTS = frozenset({"name", "dispatch", "output_differentiability", "result"})
 
-# Arguments that an operator writes to though PyTorch's schema does not say so.
+# Arguments that an operator writes to although PyTorch's schema does not declare it.
 _UNDECLARED = {
     "aten::native_batch_norm": {"Tensor? running_mean": "Tensor(a!)? running_mean",
                                 "Tensor? running_var": "Tensor(b!)? running_var"},
@@ -24,7 +24,7 @@ _UNDECLARED = {
 
 
 def files() -> dict[Path, str]:
-    """Return schemas.json with the text that it should have."""
+    """Return schemas.json with its text."""
     operators = [operator for family in opset.FAMILIES for operator in _family(family)]
     table = records([each.name for each in operators if not each.schema], models())
     table |= {each.name: _extension(each) for each in operators if each.schema}
@@ -41,7 +41,7 @@ def _family(name: str) -> list[Operator]:
 
 
 def _extension(operator: Operator) -> dict[str, Any]:
-    """Record of an operator that PyTorch does not have."""
+    """Return the record of an operator that PyTorch does not have."""
     return {
         "schema": operator.schema,
         "variants": [],
@@ -58,7 +58,7 @@ def _packaged() -> Path:
 
 
 def native_functions() -> dict[str, Any]:
-    """Every ATen function of PyTorch, generated variants included, by overload with its namespace."""
+    """Return every ATen function, including generated variants, by overload with its namespace."""
     from torchgen.gen import parse_native_yaml  # type: ignore[import-untyped]
 
     folder = _packaged() / "ATen" / "native"
@@ -67,7 +67,7 @@ def native_functions() -> dict[str, Any]:
 
 
 def groups(functions: dict[str, Any]) -> dict[str, list[str]]:
-    """The overloads of one signature, functional, in-place and ``out=``, by each of them."""
+    """Return by overload its group: the functional, in-place and ``out=`` variants of one signature."""
     from torchgen.gen import get_grouped_native_functions
     from torchgen.model import NativeFunctionsGroup  # type: ignore[import-untyped]
 
@@ -80,7 +80,7 @@ def groups(functions: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def differentiable() -> dict[str, list[str]]:
-    """Arguments that PyTorch has a derivative for, by overload."""
+    """Return by overload the arguments that have a derivative in PyTorch."""
     import yaml
 
     rows = yaml.safe_load((_packaged() / "autograd" / "derivatives.yaml").read_text())
@@ -95,7 +95,7 @@ def differentiable() -> dict[str, list[str]]:
 
 
 def records(names: list[str], models: dict[str, list[str]]) -> dict[str, Any]:
-    """What ``schemas.json`` says of each operator.
+    """Return the record of each operator in ``schemas.json``.
 
     Args:
         names: canonical overloads.
@@ -129,6 +129,6 @@ def _schema(name: str, declared: str) -> str:
 
 
 def text(table: dict[str, Any]) -> str:
-    """JSON with one operator a line, so that a change shows as one."""
+    """Return JSON with one operator per line, so that diffs are readable."""
     rows = [f"{json.dumps(name)}: {json.dumps(table[name])}" for name in sorted(table)]
     return "{\n" + ",\n".join(rows) + "\n}\n"

@@ -1,4 +1,4 @@
-"""Which operators a training step calls: ``python -m tools.opset.trace`` writes models.json.
+"""Record the operators that training steps call in models.json: ``python -m tools.opset.trace``.
 
 Small configurations of LLaMA, Qwen-MoE, BERT and ResNet (Hugging Face) are trained on the CPU: forward, backward,
 clipping, AdamW as a loop, foreach and fused, automatic mixed precision and the gradient scaler. Every ATen call
@@ -76,7 +76,7 @@ def _train(model: Any, batch: dict[str, torch.Tensor]) -> None:
 
 
 def trace() -> dict[str, list[str]]:
-    """Models that call an overload, by overload."""
+    """Return by overload the models that call it."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, build, batch in _models():
         calls: set[str] = set()

@@ -1,4 +1,4 @@
-"""ATen operators that have only CUDA kernels: the list, and what the chip does with each."""
+"""Generate the page of ATen operators with only CUDA kernels and their routes on the chip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USABLE = (
     "CompositeImplicitAutograd",
 )
 
-# Public functions of PyTorch that reach the ones which are decomposed.
+# Public functions of PyTorch that reach the decomposed ones.
 REACHED_FROM = {
     "batch_norm": "torch.nn.SyncBatchNorm",
     "_thnn_fused": "torch.nn.LSTM, LSTMCell, GRU and GRUCell under torch.func transforms",
@@ -33,7 +33,7 @@ REACHED_FROM = {
 
 @functools.cache
 def overloads() -> tuple[str, ...]:
-    """Names ("aten::mm.dtype") of the overloads that have a CUDA kernel and nothing that a chip could use."""
+    """Return the overloads ("aten::mm.dtype") that have a CUDA kernel but none that a chip could use."""
     path = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
     names = []
     for entry in yaml.safe_load(path.read_text()):
@@ -47,7 +47,7 @@ def overloads() -> tuple[str, ...]:
 
 
 def public_function(name: str) -> str:
-    """The public function that reaches an overload, or nothing."""
+    """Return the public function that reaches an overload, or ""."""
     short = name.removeprefix("aten::")
     if short.endswith(".quantized"):
         return ""
@@ -85,7 +85,7 @@ def page(routes: dict[str, tuple[str, str]]) -> str:
 
 
 def dummy_argument(argument: Any) -> Any:
-    """Some value for an argument of a schema, tensors and devices on the chip."""
+    """Return a valid value for an argument of a schema; tensors and devices are on the chip."""
     text = str(argument.type)
     if argument.name == "device":
         return torch.device("chip")

@@ -1,4 +1,4 @@
-"""Generates csrc/options/table.h from the table of options."""
+"""Generate csrc/options/table.h from the table of options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def files() -> dict[Path, str]:
 
 
 def header() -> str:
-    """The text of the header."""
+    """Return the text of the header."""
     return _HEAD + "".join(f"{_constant(option)}\n" for option in OPTIONS) + _FOOT
 
 

@@ -1,6 +1,6 @@
-"""Generates docs/results/torch-chip.md.
+"""Generate docs/results/torch-chip.md.
 
-Every public name of ``torch.cuda`` and its submodules and of ``torch.accelerator``: there, without a meaning on the
+It lists every public name of ``torch.cuda``, its submodules and ``torch.accelerator`` as present, meaningless on the
 chip, or missing.
 """
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "torch-chip.md
 SUBMODULES = (
     "amp comm gds graphs green_contexts jiterator memory nccl nvtx profiler random sparse streams tunable"
 ).split()
-# Public, though no __all__ lists them.
+# Public although no __all__ lists them.
 UNLISTED = {
     "torch.cuda": ("AcceleratorError", "OutOfMemoryError", "comm", "gds", "green_contexts"),
     "torch.cuda.jiterator": (),
@@ -49,7 +49,7 @@ Under [`isthmus run`](../guides/run-a-cuda-script.md) scripts use `torch.cuda`, 
   advances by what each operator uses. Operators without a Philox kernel (`multinomial`, `poisson` ...) draw from a
   generator seeded by the next 4 words.
 - *Waits*: `torch.chip.set_sync_debug_mode("warn")` reports each operator that makes the host wait for the chip.
-- *Telemetry* (`utilization`, `temperature` ...) comes from the driver; what it does not measure raises
+- *Telemetry* (`utilization`, `temperature` ...) comes from the driver; values that it does not measure raise
   NotImplementedError.
 
 | module | names | present | meaningless on the chip | missing |
@@ -58,12 +58,12 @@ Under [`isthmus run`](../guides/run-a-cuda-script.md) scripts use `torch.cuda`, 
 
 
 class Name(NamedTuple):
-    """One public name.
+    """A public name.
 
     Attributes:
-        name: in its module.
+        name: its name in the module.
         present: whether the chip has it.
-        reason: why it has no meaning; "" where it is present or missing.
+        reason: why it is meaningless on the chip; "" if it is present or missing.
     """
 
     name: str
@@ -72,12 +72,12 @@ class Name(NamedTuple):
 
     @property
     def missing(self) -> bool:
-        """Whether it should be there and is not."""
+        """Whether it should exist and does not."""
         return not self.present and not self.reason
 
 
 def names() -> dict[str, list[Name]]:
-    """Module -> its public names, in alphabetical order."""
+    """Return the public names of each module, sorted."""
     table = {"torch.cuda": [_of_cuda("", name) for name in _public("torch.cuda")]}
     for module in SUBMODULES:
         full = f"torch.cuda.{module}"
@@ -119,7 +119,7 @@ def files() -> dict[Path, str]:
 
 
 def page() -> str:
-    """What docs/results/torch-chip.md should contain."""
+    """Return the page as Markdown."""
     table = names()
     text = [_HEAD.format(graphs=absent.reason("CUDAGraph"))]
     for module, rows in table.items():

@@ -1,1 +1,1 @@
-"""The allocators and the host chip's collectives under random programs on many threads, with sanitizers."""
+"""Fuzz the allocators and the host chip's collectives on many threads, with sanitizers."""

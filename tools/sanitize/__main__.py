@@ -1,4 +1,4 @@
-"""Builds the fuzzers with each sanitizer and runs them: every allocator, every collective: ``make sanitize``."""
+"""Build the fuzzers of allocators and collectives with each sanitizer and run them: ``make sanitize``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import include_paths, library_paths
 from tests.helpers.native import operator_interface
 
 ROOT = Path(__file__).parents[2]
-# Undefined behaviour is looked for together with bad addresses.
+# UBSan runs together with ASan.
 SANITIZERS = {"none": "", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
 PROGRAMS = (
     ("planned", ""),
@@ -28,7 +28,7 @@ PROGRAMS = (
     ("lifetime", ""),
 )
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
-# What a device's memory needs of the core; the rest of it is PyTorch's business.
+# Parts of the core that device memory needs; the others need PyTorch's dispatcher.
 CORE = "runtime stream stream_trace event profiler profiler_events".split()
 NOT_OF_A_POLICY = {"device_allocator", "host_allocator", "router"}
 
@@ -40,7 +40,7 @@ def sources() -> list[Path]:
 
 
 def build(sanitizer: str) -> tuple[Path, Path, Path]:
-    """The fuzzers of allocators and of collectives and the host chip, made by ninja where they are out of date."""
+    """Build both fuzzers and the host driver with ninja; return their paths."""
     folder = ROOT / "build" / "sanitize" / sanitizer
     folder.mkdir(parents=True, exist_ok=True)
     driver = folder / "libisthmus_host.so"
@@ -73,19 +73,19 @@ def build(sanitizer: str) -> tuple[Path, Path, Path]:
 
 
 def run(program: Path, *arguments: str, **environment: str) -> int:
-    """The exit status of a fuzzer that a sanitizer watches."""
+    """Run a fuzzer under its sanitizer; return the exit status."""
     environment |= {
         "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tools/sanitize/thread.supp'}",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-        "ASAN_OPTIONS": "detect_leaks=0",  # device memory lives as long as the process, on purpose
+        "ASAN_OPTIONS": "detect_leaks=0",  # device memory lives as long as the process by design
     }
     command = [str(program), *arguments]
     return subprocess.run(command, env=os.environ | environment, check=False, timeout=900).returncode
 
 
 def run_allocators(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
-    """Each allocator, and how its run ended."""
-    # Small enough that threads run out of it.
+    """Run every allocator; yield its name and exit status."""
+    # Small enough that threads run out of memory.
     environment = {"ISTHMUS_HOST_MEMORY": "192MiB", "ISTHMUS_HOST_DEVICES": "1"}
     for policy, options in PROGRAMS:
         arguments = (str(driver), policy, options, str(seed), str(rounds))
@@ -93,7 +93,7 @@ def run_allocators(program: Path, driver: Path, seed: int, rounds: int) -> Itera
 
 
 def run_collectives(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
-    """Each algorithm of all-reduce, and how its run ended; strict mode delays streams."""
+    """Run every all-reduce algorithm; yield its name and exit status. Strict mode delays streams."""
     for algorithm in ALGORITHMS:
         environment = {
             "ISTHMUS_HOST_DEVICES": "2",
@@ -107,8 +107,8 @@ def run_collectives(program: Path, driver: Path, seed: int, rounds: int) -> Iter
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
     parser.add_argument("--sanitizer", choices=SANITIZERS, action="append", help="default: address, thread")
-    parser.add_argument("--seeds", type=int, default=3, help="programs of each (default: 3)")
-    parser.add_argument("--rounds", type=int, default=5, help="of 8 x 400 operations each (default: 5)")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds for each (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of 8 x 400 operations (default: 5)")
     given = parser.parse_args()
     failed = 0
     for sanitizer in given.sanitizer or ["address", "thread"]:
@@ -122,8 +122,8 @@ def main() -> int:
             ):
                 if code != 0:
                     failed += 1
-                    print(f"{sanitizer}: {what} seed {seed} ended with {code}", flush=True)
-    print(f"sanitize: {failed} of the runs failed" if failed else "sanitize: every run passed")
+                    print(f"{sanitizer}: {what} seed {seed} exited with {code}", flush=True)
+    print(f"sanitize: {failed} runs failed" if failed else "sanitize: all runs passed")
     return 1 if failed else 0
 
 

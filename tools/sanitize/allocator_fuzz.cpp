@@ -1,5 +1,5 @@
-// Random programs on a device's memory, on many threads, against a model: no two blocks overlap, no block is
-// reused before the work that it was recorded for is done, statistics are exact.
+// Runs random programs on device memory on many threads and checks them against a model: blocks never overlap,
+// no block is reused before the work recorded on it is done, statistics are exact.
 //
 //   allocator_fuzz DRIVER POLICY OPTIONS SEED ROUNDS
 #include <c10/util/Exception.h>
@@ -25,14 +25,14 @@ using namespace isthmus;          // NOLINT
 using namespace isthmus::memory;  // NOLINT
 
 constexpr int kThreads = 8;
-constexpr int kOperations = 400;  // of a thread between two checks of the statistics
+constexpr int kOperations = 400;  // per thread between two checks of the statistics
 
 [[noreturn]] void fail(const char* what, const void* pointer, size_t size) {
   std::fprintf(stderr, "allocator_fuzz: %s: %p, %zu bytes\n", what, pointer, size);
   std::abort();
 }
 
-// Which addresses are held: by tensors, and by work that is not done.
+// Addresses held by tensors and by unfinished work.
 class Model {
  public:
   void hold(const Block* block, size_t requested) {
@@ -78,7 +78,7 @@ struct Held {
   uint8_t mark;
 };
 
-// Work on a stream that still uses a block after its owner returned it.
+// Work on a stream that still uses a block after its owner freed it.
 struct Work {
   Model* model;
   void* pointer;

@@ -1,5 +1,4 @@
-// Random collectives on the host chip, with threads as ranks, and their results checked: for a sanitizer to
-// watch.
+// Runs random collectives on the host chip with threads as ranks, and checks their results.
 //
 // collective_fuzz DRIVER SEED ROUNDS
 #include <dlfcn.h>
@@ -30,7 +29,7 @@ void require(bool holds, const char* what) {
 
 void check(isthmus_status status, const char* what) { require(status == ISTHMUS_OK, what); }
 
-// What rank r has at index i in a program's step.
+// Value of rank r at index i in a step.
 int32_t element(uint64_t step, int32_t rank, size_t index) {
   return static_cast<int32_t>(step * 31 + static_cast<uint64_t>(rank) * 7 + index % 1009);
 }
@@ -148,11 +147,11 @@ class Rank {
     for (int32_t rank = 0; rank < kRanks; ++rank)
       for (size_t i = 0; i < count; ++i) {
         require(found[static_cast<size_t>(rank) * count + i] == element(step, rank, first + i),
-                "an element is not its rank's");
+                "an element of another rank");
       }
   }
 
-  // Calls on both streams with nothing in between.
+  // Calls on both streams without synchronization in between.
   void overlapping(size_t count) {
     for (int call = 0; call < 6; ++call) {
       check(driver->all_reduce(to_, to_, count, ISTHMUS_FLOAT16, ISTHMUS_MAX, nullptr, comm_,

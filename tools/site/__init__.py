@@ -1,1 +1,1 @@
-"""The documentation site: `python -m tools.site` builds it, `python -m tools.site.check` looks at it in a browser."""
+"""The documentation site: `python -m tools.site` builds it, `python -m tools.site.check` checks it in a browser."""

@@ -1,6 +1,6 @@
-"""`python -m tools.site`: build the documentation site into build/site, English at its root and Chinese in zh/.
+"""Build the documentation site into build/site, English at its root and Chinese in zh/: `python -m tools.site`.
 
-A warning of Sphinx is an error. Pages that did not change are not built again.
+Sphinx warnings are errors. Unchanged pages are not rebuilt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "site")
     parser.add_argument(
-        "--work", type=Path, default=ROOT / "build" / "site-source", help="staged pages and caches"
+        "--work", type=Path, default=ROOT / "build" / "site-source", help="folder of staged pages and caches"
     )
     options = parser.parse_args()
     return build(options.output.resolve(), options.work.resolve())

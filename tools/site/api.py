@@ -1,4 +1,4 @@
-"""API pages: a table of names and the docstring of each, for every public module."""
+"""API pages: for every public module, a table of names and their docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Module(NamedTuple):
 
     name: str
     summary: str
-    names: tuple[str, ...] = ()  # those of __all__ where none are given
+    names: tuple[str, ...] = ()  # empty for those of __all__
 
 
 MODULES = (
@@ -48,7 +48,7 @@ MODULES = (
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The API pages as reStructuredText."""
+    """Yield the API pages as reStructuredText."""
     names = "\n".join(f"   {module.name}" for module in MODULES)
     yield (
         "api/index.rst",
@@ -77,7 +77,7 @@ def _page(module: Module) -> str:
 
 
 def _values(module: Module) -> dict[str, object]:
-    """The public names of a module."""
+    """Return the public names of a module with their values."""
     loaded = importlib.import_module(module.name)
     names = module.names or loaded.__all__
     return {name: getattr(loaded, name) for name in names if not name.startswith("_")}
@@ -88,7 +88,7 @@ def _title(text: str) -> str:
 
 
 def _kind(value: object) -> str | None:
-    """How autodoc documents a value; None for modules, constants and the typed tensors that only old scripts use."""
+    """Return the autodoc directive of a value; None for modules, constants and legacy typed tensors."""
     if inspect.isclass(value):
         old = value.__name__.endswith(("Storage", "Tensor")) or "Tensor" in type(value).__name__
         if issubclass(value, Exception):

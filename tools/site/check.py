@@ -1,7 +1,7 @@
-"""`python -m tools.site.check`: look at the built site in headless Chromium.
+"""Check the built site in headless Chromium: `python -m tools.site.check`.
 
-Every page loads without an error on the console, every link leads to a page and an anchor that exist, the search
-finds names and Chinese terms, each page links to the other language, and no page is wider than a phone.
+Every page must load without console errors, have no broken link or anchor, link to the other language and fit a
+phone's width. The search must find names and Chinese terms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 SITE = Path(__file__).resolve().parents[2] / "build" / "site"
 PHONE = (390, 844)  # width and height in CSS pixels
-# A page and a word of it that the search must find. Terms in Chinese are searched on the Chinese site.
+# Search terms and the page that must be found. Chinese terms are searched on the Chinese site.
 SEARCHES = {
     "all_reduce": "reference/collectives.html",
     "dispatch_stats": "reference/routes.html",
@@ -34,7 +34,7 @@ SEARCHES = {
 
 
 class Page(HTMLParser):
-    """The links and anchors of a page."""
+    """Links and anchors of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Page(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect what the tag refers to and what refers to it."""
+        """Collect the links and anchors of a tag."""
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.add(value)
@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 
 def broken_links(site: Path) -> Iterator[str]:
-    """Links within the site to a file or an anchor that does not exist."""
+    """Yield links within the site to missing files or anchors."""
     pages = {path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
     for path, page in pages.items():
         for link in sorted(page.links):
@@ -69,7 +69,7 @@ def broken_links(site: Path) -> Iterator[str]:
 
 @contextmanager
 def served(site: Path) -> Iterator[str]:
-    """The address of the site on a local web server: a browser searches only there."""
+    """Serve the site on a local web server, which its search needs; yield the address."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
@@ -87,7 +87,7 @@ def served(site: Path) -> Iterator[str]:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Headless Chromium by Debian's chromedriver."""
+    """Start headless Chromium with Debian's chromedriver."""
     from selenium import webdriver
 
     with tempfile.TemporaryDirectory() as profile:
@@ -109,7 +109,7 @@ def browser() -> Iterator[Any]:
 
 
 def page_problems(driver: Any, address: str, names: list[str]) -> Iterator[str]:
-    """Console errors, pages wider than a phone, pages without a link to the other language."""
+    """Yield console errors, pages wider than a phone, and pages without a link to the other language."""
     size = {"width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     for name in names:
@@ -126,7 +126,7 @@ def page_problems(driver: Any, address: str, names: list[str]) -> Iterator[str]:
 
 
 def search_problems(driver: Any, address: str) -> Iterator[str]:
-    """Searches that do not find their page."""
+    """Yield searches that do not find their page."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     for term, page in SEARCHES.items():
@@ -142,7 +142,7 @@ def search_problems(driver: Any, address: str) -> Iterator[str]:
 
 
 def problems(site: Path) -> Iterator[str]:
-    """All problems of a built site."""
+    """Yield all problems of a built site."""
     yield from broken_links(site)
     names = sorted(
         path.relative_to(site).as_posix() for path in site.rglob("*.html") if "_static" not in path.parts

@@ -1,4 +1,4 @@
-"""Sphinx's configuration of both languages; the tag (en or zh) chooses."""
+"""Sphinx configuration of both languages, selected by tag (en or zh)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
-# A prompt is left out of what the button copies, and so is a command's output.
+# The copy button omits prompts and output.
 copybutton_prompt_text = "$ "
 copybutton_copy_empty_lines = True
 
@@ -71,13 +71,13 @@ def add_language_link(app: Any, page: str, template: str, context: dict[str, Any
 
 
 def as_markup(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: mark an indented example as code, and the * of a shape as itself."""
+    """Convert a plain-text docstring: mark indented examples as code and escape *."""
     text = re.sub(r"(?<!:):\n\n(?=    )", "::\n\n", "\n".join(lines))
     lines[:] = re.sub(r"(?<=[(\[ ])\*(?=[,\w])", r"\\*", text).split("\n")
 
 
 def setup(app: Any) -> None:
-    """Connect the handlers; Sphinx calls it."""
+    """Connect the handlers (called by Sphinx)."""
     app.add_search_language(Bigrams)
     app.connect("html-page-context", add_language_link)
     if not chinese:

@@ -1,7 +1,7 @@
-"""Search of Chinese text: every two neighbouring characters are a term, in the index and in a query alike.
+"""Search of Chinese text by bigrams, in the index and in queries.
 
-Sphinx's own Chinese search needs a dictionary to index by words, and then splits a query only at spaces, so that it
-does not find a term of several words. Pairs need neither.
+Sphinx's Chinese search indexes words by a dictionary but splits queries only at spaces, so it does not find terms of
+several words.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ var splitQuery = (query) => {
 
 
 class Bigrams(SearchLanguage):
-    """Latin words, and pairs of Chinese characters."""
+    """Latin words and bigrams of Chinese characters."""
 
     lang = "zh-bigrams"
     language_name = "Chinese"
     js_splitter_code = SPLITTER
 
     def split(self, input: str) -> list[str]:
-        """Terms of a text for the index: single characters too, for a query of one."""
+        """Split a text into terms of the index, including single characters."""
         terms = re.findall(r"[a-zA-Z0-9_]+", input)
         for run in re.findall(f"{CHINESE}+", input):
             terms += [*run, *(run[i : i + 2] for i in range(len(run) - 1))]
         return terms
 
     def word_filter(self, stemmed_word: str) -> bool:
-        """Every term counts."""
+        """Keep every term."""
         return True

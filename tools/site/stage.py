@@ -1,7 +1,7 @@
 """Put the pages of one language into a folder for Sphinx, with links that work on the site.
 
-Pages link to each other as files, so that they also read well in the repository. What lies outside docs/ becomes
-a page of the site where one exists (headers, benchmarks), and plain text otherwise.
+Pages link to each other as files, so that links also work in the repository. A link outside docs/ leads to a page of
+the site if one exists (headers, benchmarks) and becomes plain text otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LINK = re.compile(
 )
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CHINESE = r"\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"  # characters and punctuation
-# A line break between two Chinese characters, which HTML would show as a space.
+# A line break between two Chinese characters; HTML would show it as a space.
 CHINESE_BREAK = re.compile(rf"(?<=[{CHINESE}])\n(?=[{CHINESE}])")
 HEADERS = ("driver.h", "operators.h", "isthmus_ops.h")
 
@@ -34,7 +34,7 @@ OUTSIDE = {
 }
 
 
-# Pages that an index lists on the site only: they are not files of docs/.
+# Pages outside docs/ that an index lists on the site only.
 GENERATED = {
     "index.md": ["start", "api/index", "contributing"],
     "zh/index.md": ["start"],
@@ -44,7 +44,7 @@ GENERATED = {
 
 
 def stage(language: str, folder: Path) -> None:
-    """Write the pages of a language ("en" or "zh") into folder, and remove those that are gone."""
+    """Write the pages of a language ("en" or "zh") into a folder, and remove stale ones."""
     wanted = {folder / name: text for name, text in _pages(language)}
     for path, text in wanted.items():
         if not path.exists() or path.read_text() != text:
@@ -56,7 +56,7 @@ def stage(language: str, folder: Path) -> None:
 
 
 def _pages(language: str) -> Iterator[tuple[str, str]]:
-    """Each page's name within the site of its language, and its text."""
+    """Yield each page's name in the site of its language, and its text."""
     base = DOCS / "zh" if language == "zh" else DOCS
     for path in sorted(base.rglob("*.md")):
         if language == "zh" or not path.is_relative_to(DOCS / "zh"):
@@ -70,12 +70,12 @@ def _pages(language: str) -> Iterator[tuple[str, str]]:
 
 
 def _header(path: Path) -> str:
-    """A page that shows a C header."""
+    """Return a page that shows a C header."""
     return f"# {path.name}\n\n```c\n{path.read_text()}```\n"
 
 
 def site_name(path: Path) -> str:
-    """Name of a file's page within the site; README.md of a folder is its index."""
+    """Return the name of a file's page in the site; README.md of a folder is its index."""
     if path in OUTSIDE:
         return OUTSIDE[path]
     name = path.relative_to(DOCS).as_posix()
@@ -83,7 +83,7 @@ def site_name(path: Path) -> str:
 
 
 def rewritten(path: Path, name: str) -> str:
-    """The page's text with the links of the site; an index also gets the navigation below it."""
+    """Return the page's text with the site's links; an index also gets its navigation."""
     text = path.read_text()
     code = [match.span() for match in FENCE.finditer(text)]
 
@@ -96,7 +96,7 @@ def rewritten(path: Path, name: str) -> str:
             return label
         page = site_name(found)
         relative = os.path.relpath(page, Path(name).parent)
-        if page.startswith("zh/") != name.startswith("zh/"):  # a site of its own: linked by address
+        if page.startswith("zh/") != name.startswith("zh/"):  # another site: linked by address
             relative = re.sub(r"\.md$", ".html", relative)
             return f'<a href="{relative}{anchor}">{_inline(label)}</a>'
         return f"[{label}]({relative}{anchor})"
@@ -106,7 +106,7 @@ def rewritten(path: Path, name: str) -> str:
 
 
 def _navigation(text: str, name: str) -> str:
-    """Sphinx's list of what lies below an index: pages of its folder and indexes of the next, as it links to them."""
+    """Return the toctree of an index: the pages of its folder and the indexes of subfolders that it links to."""
     linked = [match["target"].removesuffix(".md") for match in LINK.finditer(text)]
     below = [page for page in linked if re.fullmatch(r"[^./]+(/index)?", page)]
     pages = dict.fromkeys([*below, *GENERATED.get(name, ())])
@@ -114,5 +114,5 @@ def _navigation(text: str, name: str) -> str:
 
 
 def _inline(label: str) -> str:
-    """A label as HTML: code spans are the only markup that labels have."""
+    """Convert a label to HTML; code spans are the only markup in labels."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", label)

@@ -1,4 +1,4 @@
-"""Data sets of torchvision with made images: a pattern for each class, and noise. Few, so that an epoch ends soon."""
+"""Synthetic torchvision data sets: a pattern for each class plus noise. They are small, so that an epoch is short."""
 
 import numpy as np
 import torch

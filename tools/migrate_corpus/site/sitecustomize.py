@@ -1,6 +1,6 @@
-"""What public scripts take from the network, made on the spot: data sets of their format, and a few small packages.
+"""Stand-ins for what public scripts download: data sets in their formats and a few small packages.
 
-The corpus puts this folder on the path of every run; the scripts themselves are untouched.
+The corpus puts this folder on the Python path of every run; the scripts themselves are not edited.
 """
 
 import os
@@ -11,7 +11,7 @@ from isthmus._support.after_import import when_imported
 
 
 class _Writer:
-    """Stands for TensorBoard's SummaryWriter: nothing is logged."""
+    """Stand-in for TensorBoard's SummaryWriter that logs nothing."""
 
     def __init__(self, *arguments, **options):
         pass
@@ -21,7 +21,7 @@ class _Writer:
 
 
 def _torch():
-    """torchvision's operators are built for CUDA in its wheel; its Python asks for two of them at import."""
+    """Define the two operators that torchvision looks up at import; its wheel has them for CUDA only."""
     import torch
 
     library = torch.library.Library("torchvision", "FRAGMENT")
@@ -41,7 +41,7 @@ def _torchvision():
 
 
 def _terminal(command, *arguments, popen=os.popen):
-    """Scripts that draw a bar ask for the width of the terminal."""
+    """Answer ``stty size``, which scripts with a progress bar call."""
     return popen("echo 24 80" if command == "stty size" else command, *arguments)
 
 

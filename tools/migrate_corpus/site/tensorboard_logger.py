@@ -1,4 +1,4 @@
-"""Stands for a package of that name: nothing is logged."""
+"""Stand-in for the tensorboard_logger package that logs nothing."""
 
 
 def configure(*arguments, **options):
