@@ -1,4 +1,4 @@
-"""What happens on ``import torch``: decide whether the chip is registered, and do it.
+"""Register the chip on ``import torch`` if it is to be used.
 
 This runs inside every ``import torch``, so it starts no thread, allocates nothing, initialises no driver,
 imports nothing heavy and never raises.
@@ -23,11 +23,11 @@ class Status(NamedTuple):
 
     Attributes:
         registered: whether ``torch.device("chip")`` exists.
-        reason: one line, why it does or does not.
-        driver: name of the driver, empty if none.
-        path: its library, empty if none.
-        searched: where drivers were looked for, in order, each with what was found.
-        seconds: what the autoload added to ``import torch``.
+        reason: why, in one line.
+        driver: name of the driver, "" if none.
+        path: its library, "" if none.
+        searched: the places searched for drivers, in order, each with the result.
+        seconds: time added to ``import torch``.
     """
 
     registered: bool
@@ -47,16 +47,18 @@ class Refused(Exception):
 
 
 # PyTorch registers a backend once per process, so this is per process too.
-_status = Status(False, "it is not loaded: TORCH_DEVICE_BACKEND_AUTOLOAD=0, or torch is not imported")
+_status = Status(
+    False, "autoload did not run: TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set, or torch is not imported"
+)
 
 
 def status() -> Status:
-    """Outcome of the autoload in this process."""
+    """Return the outcome of the autoload in this process."""
     return _status
 
 
 def load() -> None:
-    """Register the chip, or put a stub at ``torch.chip``. The second call does nothing."""
+    """Register the chip, or install a stub as ``torch.chip``. Later calls do nothing."""
     global _status
     import torch
 
@@ -68,10 +70,10 @@ def load() -> None:
         outcome = _register(asked)
     except Refused as refusal:
         outcome = Status(False, str(refusal), searched=refusal.searched)
-    except Exception as error:  # whatever it is, `import torch` goes on
+    except Exception as error:  # `import torch` continues after any error
         outcome = Status(False, f"{type(error).__name__}: {_one_line(error)}")
-        if not asked:  # a wrong option, or a defect: without a line, "chip" would just be unknown
-            print(f"isthmus: the chip is not there: {outcome.reason}", file=sys.stderr)
+        if not asked:  # an invalid option or a defect: report it, else "chip" is only an unknown device
+            print(f"isthmus: the chip is not available: {outcome.reason}", file=sys.stderr)
     if not outcome.registered:
         _install_stub(outcome.reason)
         if asked and asked not in drivers.DISABLED:
@@ -91,16 +93,16 @@ def load() -> None:
 
 def _register(asked: str) -> Status:
     if asked in drivers.DISABLED:
-        raise Refused(f"ISTHMUS_DRIVER={asked} switches it off")
+        raise Refused(f"disabled by ISTHMUS_DRIVER={asked}")
     _check_torch_version()
     _check_privateuse1_is_free()
     if not asked:
         _check_no_other_accelerator()
-    options.switch("leak_report")  # a wrong value is refused before anything is registered
+    options.switch("leak_report")  # reject an invalid value before anything is registered
     found = drivers.find(asked)
     candidate, searched = _open_first(found)
     _install_device_module()
-    reason = "ISTHMUS_DRIVER asks for it" if asked else "no other accelerator is here"
+    reason = "selected by ISTHMUS_DRIVER" if asked else "no other accelerator available"
     return Status(True, reason, candidate.name, candidate.path, searched)
 
 
@@ -110,11 +112,11 @@ def _check_torch_version() -> None:
     try:
         from isthmus._build import TORCH_VERSION
     except ModuleNotFoundError:
-        raise Refused("the C++ core is not built; do `pip install --no-build-isolation .`") from None
+        raise Refused("the C++ core is not built; run `pip install --no-build-isolation .`") from None
     if torch.__version__ != TORCH_VERSION:
         raise Refused(
             f"the C++ core was built for torch {TORCH_VERSION}, this is torch {torch.__version__}; "
-            "do `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
+            "run `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
         )
 
 
@@ -129,11 +131,11 @@ def _check_privateuse1_is_free() -> None:
 def _check_no_other_accelerator() -> None:
     name = _other_accelerator()
     if name:
-        raise Refused(f"{name} serves torch.accelerator here; ISTHMUS_DRIVER=host would take its place")
+        raise Refused(f"torch.accelerator is {name}; set ISTHMUS_DRIVER=host to replace it")
 
 
 def _other_accelerator() -> str:
-    """Name of an accelerator that PyTorch has without us, or "". Cheap: initialises none of them."""
+    """Return the accelerator that PyTorch has without Isthmus, or "". Initialises no device."""
     import torch
 
     accelerator = torch.accelerator.current_accelerator()  # of this build of PyTorch; None for CPU wheels
@@ -147,17 +149,17 @@ def _is_present(device_type: str) -> bool:
     import torch
 
     if device_type == "cuda":
-        # Without a device file there is no device, and the CUDA library need not be asked.
+        # Without a device file there is no device: skip loading the CUDA library.
         files = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
         return any(Path(file).exists() for file in files) and torch.cuda.device_count() > 0
     return torch.accelerator.is_available()
 
 
 def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ...]]:
-    """Open the first driver that can be opened.
+    """Open the first usable driver.
 
     Raises:
-        Refused: with the reason of the first candidate.
+        Refused: no driver is usable; the message is the first candidate's reason.
     """
     from isthmus import _C
     from isthmus.chip import registration
@@ -177,7 +179,7 @@ def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ..
 
 
 def _install_device_module() -> None:
-    """Name the device and hand PyTorch its module. After this, ``torch.accelerator`` is the chip."""
+    """Name the device and register its module. After this, ``torch.accelerator`` is the chip."""
     import torch
     from torch.utils import backend_registration
 
@@ -200,14 +202,14 @@ def _one_line(error: BaseException) -> str:
 
 
 class Stub(ModuleType):
-    """``torch.chip`` where the chip is not registered: answers what has an answer, refuses the rest."""
+    """``torch.chip`` when the chip is not registered: reports 0 devices; other names raise."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("torch.chip", f"The chip is not registered: {reason}")
         self._reason = reason
 
     def device_count(self) -> int:
-        """0: there is no device."""
+        """Return 0."""
         return 0
 
     def is_available(self) -> bool:
@@ -223,7 +225,7 @@ class Stub(ModuleType):
             raise AttributeError(name)
         raise AttributeError(
             f"torch.chip.{name}: the chip is not registered: {self.__dict__.get('_reason', '')}. "
-            "`isthmus doctor` says more."
+            "Run `isthmus doctor` for details."
         )
 
 

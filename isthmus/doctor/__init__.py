@@ -1,8 +1,7 @@
 """``isthmus doctor``: check the environment and the chip, with a remedy for each problem.
 
-One file for each subject. Nothing here imports PyTorch or another library into this process: what has to be
-imported to be judged is imported by a child process (:mod:`isthmus._support.children`), so that
-nothing broken, not even a driver that crashes, breaks the report.
+Each subject has one file. Libraries, including PyTorch, are imported only in child processes
+(:mod:`isthmus._support.children`), so that a broken library or a crashing driver does not break the report.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from isthmus.doctor.finding import Check, Finding, State, safely
 __all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
 
 NO_TORCH = (
-    "PyTorch is not installed; do `pip install torch==2.13.0`, then install Isthmus again with "
+    "PyTorch is not installed; run `pip install torch==2.13.0`, then reinstall Isthmus with "
     "`pip install --no-build-isolation --force-reinstall --no-deps .`"
 )
 
@@ -24,16 +23,16 @@ def has_torch() -> bool:
     """Whether PyTorch is installed."""
     try:
         return find_spec("torch") is not None
-    except (ImportError, ValueError):  # kept out of this process
+    except (ImportError, ValueError):  # not imported in this process
         return False
 
 
 def examine() -> list[Finding]:
-    """Look at everything, side by side; the order is that in which things depend on each other."""
+    """Run all checks in parallel; return their findings in order of dependency."""
     checks = _checks()
     try:
         groups = _side_by_side(checks)
-    except RuntimeError:  # the limit of threads, which is one of the findings
+    except RuntimeError:  # at the limit of threads, which one of the checks reports
         groups = [safely(check, subject) for subject, check in checks.items()]
     return [finding for group in groups for finding in group]
 

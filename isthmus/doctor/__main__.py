@@ -1,4 +1,4 @@
-"""``python -m isthmus.doctor [--json]``: the report where even the packages of the ``isthmus`` command are broken."""
+"""``python -m isthmus.doctor [--json]``: the report when even the packages of the ``isthmus`` command are broken."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The chip: the core, the driver, its devices, a small computation, the routes.
+"""Check the chip: the core, the driver, its devices, a small computation, the routes.
 
-All of it runs in a child process: a driver that is being written crashes and hangs.
+All checks run in a child process, because a driver under development may crash or hang.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from isthmus._support import children
 from isthmus.doctor.finding import Check, Finding, State, describe, fail, ok, safely
 
 _GIB = 1 << 30
-_MEND = "mend what it and the lines above name, or take another driver with ISTHMUS_DRIVER"
-_REBUILD = "do `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
+_FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"
+_REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps isthmus`"
 
 
 def with_torch() -> Iterator[Finding]:
-    """What the chip is under PyTorch."""
+    """Check the chip with PyTorch."""
     yield from _in_child(f"{__name__}:torch_records")
 
 
 def without_torch() -> Iterator[Finding]:
-    """That PyTorch is not there, and what the driver is without it."""
+    """Report that PyTorch is missing, and check the driver without it."""
     from isthmus.doctor import NO_TORCH
 
     text, _, remedy = NO_TORCH.partition("; ")
@@ -37,23 +37,23 @@ def without_torch() -> Iterator[Finding]:
 
 def _in_child(target: str) -> Iterator[Finding]:
     outcome = children.run(target)
-    checking = "start"
+    checking = "start-up"
     for record in outcome.records:
         checking = record.get("checking", checking)
         if "finding" in record:
             subject, state, text, remedy = record["finding"]
             yield Finding(subject, State(state), text, remedy)
     if outcome.problem:
-        remedy = f"{_MEND}; else run what it does under a debugger"
-        yield fail("chip", f"while looking at its {checking}: {outcome.problem}", remedy)
+        remedy = f"{_FIX}; otherwise run the failing call under a debugger"
+        yield fail("chip", f"while checking {checking}: {outcome.problem}", remedy)
 
 
 def torch_records() -> Iterator[dict[str, Any]]:
-    """In the child: the findings under PyTorch, each check announced before it starts."""
-    yield {"checking": "import by PyTorch"}
+    """Yield in the child the findings with PyTorch, announcing each check before it starts."""
+    yield {"checking": "the import of torch"}
     try:
         import torch  # noqa: F401 - the import is what registers
-    except BaseException as error:  # a plugin may raise whatever it likes
+    except BaseException as error:  # a plugin may raise anything
         yield {"finding": _import_error(error)}
         return
     for subject, check in _CHECKS.items():
@@ -61,20 +61,20 @@ def torch_records() -> Iterator[dict[str, Any]]:
 
 
 def driver_records() -> Iterator[dict[str, Any]]:
-    """In the child: the findings that need no PyTorch."""
+    """Yield in the child the findings that do not need PyTorch."""
     yield from _announced("driver", _driver)
 
 
 def _announced(subject: str, check: Check) -> Iterator[dict[str, Any]]:
     yield {"checking": subject}
-    for finding in safely(check, subject, _MEND):
+    for finding in safely(check, subject, _FIX):
         yield {"finding": finding}
 
 
 def _import_error(error: BaseException) -> Finding:
-    remedy = "install it again: `pip install --force-reinstall torch==2.13.0`"
+    remedy = "reinstall it: `pip install --force-reinstall torch==2.13.0`"
     if "backend extension" in str(error):
-        remedy = "mend or uninstall that plugin; until then, set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        remedy = "fix or uninstall that plugin; until then, set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     return fail("torch", f"`import torch` fails: {describe(error)}", remedy)
 
 
@@ -85,7 +85,7 @@ def _core() -> Iterator[Finding]:
         from isthmus import _build
     except ModuleNotFoundError:
         text = f"{torch.__version__}; the C++ core is not built"
-        yield fail("torch", text, "do `pip install --no-build-isolation .`")
+        yield fail("torch", text, "run `pip install --no-build-isolation .`")
         return
     text = f"{torch.__version__}, core built for {_build.TORCH_VERSION}"
     if torch.__version__ == _build.TORCH_VERSION:
@@ -106,11 +106,11 @@ def _registration() -> Iterator[Finding]:
         yield ok("chip", f"not registered: {status.reason}; torch.accelerator is {other}")
     else:
         reason, _, remedy = status.reason.partition("; ")
-        yield fail("chip", f"not registered: {reason}", remedy or "change what the line names")
+        yield fail("chip", f"not registered: {reason}", remedy or "fix the cause reported in this line")
 
 
 def _interface() -> Iterator[Finding]:
-    """The opened driver's version of the driver interface; the loader has refused another major version."""
+    """Check the opened driver's interface version; the loader rejects another major version."""
     if not isthmus.status().registered:
         return
     from isthmus import _C
@@ -122,12 +122,12 @@ def _interface() -> Iterator[Finding]:
 def _interface_finding(name: str, version: str) -> Finding:
     header = (Path(isthmus.include_path()) / "driver.h").read_text(encoding="utf-8")
     ours = ".".join(re.findall(r"#define ISTHMUS_DRIVER_VERSION_(?:MAJOR|MINOR) (\d+)", header))
-    text = f"{name} speaks version {version}, this Isthmus {ours}"
-    return ok("interface", text if version == ours else f"{text}; what only the newer has is done without")
+    text = f"{name} implements version {version}, Isthmus {ours}"
+    return ok("interface", text if version == ours else f"{text}; features of the newer version are not used")
 
 
 def _driver() -> Iterator[Finding]:
-    """The drivers that are found, the asked or first one opened and initialised."""
+    """List the drivers; open and initialise the selected or first one."""
     from isthmus import drivers
     from isthmus.drivers.driver import Driver
 
@@ -136,7 +136,7 @@ def _driver() -> Iterator[Finding]:
         yield ok("drivers", place)
     if not search.candidates:
         text, _, remedy = search.problem.partition("; ")
-        yield fail("driver", text, remedy or "change what the line names")
+        yield fail("driver", text, remedy or "fix the cause reported in this line")
         return
     first = search.candidates[0]
     driver = Driver(first.path, first.name, first.delegate)
@@ -146,7 +146,9 @@ def _driver() -> Iterator[Finding]:
     driver.initialize()
     count = driver.count()
     text = f"{first.name}: {count} devices, {first.path}"
-    yield ok("driver", text) if count else fail("driver", text, "ask the maker's own tool what it sees")
+    yield (
+        ok("driver", text) if count else fail("driver", text, "check the devices with the vendor's own tool")
+    )
 
 
 def _libraries() -> Iterator[Finding]:
@@ -175,13 +177,13 @@ def _accelerator() -> Iterator[Finding]:
         from isthmus import _C
 
         reason, _, remedy = (_C.device_error() or "the driver has no device").partition("; ")
-        asked = "ask the maker's own tool what it sees; the host chip: ISTHMUS_HOST_DEVICES"
-        yield fail("accelerator", f"none is usable: {reason}", remedy or asked)
+        asked = "check the devices with the vendor's own tool; for the host chip set ISTHMUS_HOST_DEVICES"
+        yield fail("accelerator", f"none available: {reason}", remedy or asked)
     else:
         yield fail(
             "accelerator",
-            "none is usable: the chip is not registered, and there is no other",
-            "change what the line 'chip' names, or take the host chip: ISTHMUS_DRIVER=host",
+            "none available: the chip is not registered, and PyTorch has no other accelerator",
+            "fix the cause reported for 'chip', or use the host chip: ISTHMUS_DRIVER=host",
         )
 
 
@@ -196,7 +198,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _computation() -> Iterator[Finding]:
-    """A product, its gradient and a sum, compared with the CPU."""
+    """Compute a product, its gradient and a sum, and compare with the CPU."""
     import torch
 
     device = torch.accelerator.current_accelerator(check_available=True)
@@ -212,8 +214,8 @@ def _computation() -> Iterator[Finding]:
     elif error < 1e-3:
         yield ok("computation", f"{what}: within {error:.1e} of the CPU's")
     else:
-        remedy = "do not trust this chip; `isthmus conform run` names the operators"
-        yield fail("computation", f"{what} are off by {error:.1e}", remedy)
+        remedy = "results of this chip are wrong; find the operators with `isthmus conform run`"
+        yield fail("computation", f"{what}: error {error:.1e}", remedy)
 
 
 def _product(first: Any, second: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Environment variables that PyTorch, its launchers, the loader of libraries and Isthmus read."""
+"""Check environment variables read by PyTorch, its launchers, the dynamic loader and Isthmus."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ _SUBJECT = "environment"
 _RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _RANK_OF = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}
 _LAST_PORT = 65535
-# Read by NCCL's process group only -> what the chip's reads.
+# Variable read by NCCL's process group only -> the chip's counterpart.
 _NCCL_COUNTERPARTS = {
     "NCCL_SOCKET_IFNAME": "GLOO_SOCKET_IFNAME",
     "TORCH_NCCL_BLOCKING_WAIT": "ISTHMUS_BLOCKING_WAIT",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "ISTHMUS_FLIGHT_RECORDER",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "ISTHMUS_FLIGHT_RECORDER_FOLDER",
 }
-# Of a vendor's installation -> the library of it that the loader takes from LD_LIBRARY_PATH.
+# Variable of a vendor's installation -> its library, which the loader finds by LD_LIBRARY_PATH.
 _VENDORS = {"CUDA_HOME": "libcudart.so*", "ASCEND_HOME_PATH": "libascendcl.so*"}
 
 
 def options() -> Iterator[Finding]:
-    """The options of Isthmus that are set, and misspelt ones."""
+    """Check the options of Isthmus that are set, including misspelt ones."""
     from isthmus import config
 
     for option in config.options():
         if option.problem:
             text, _, remedy = f"{option.variable}={option.value}: {option.problem}".partition("; ")
-            yield fail("options", text, remedy or "`isthmus env` says what it takes")
+            yield fail("options", text, remedy or "`isthmus env` lists the allowed values")
         elif option.is_set:
             yield ok("options", f"{option.variable}={option.value}")
     for name in config.unknown():
-        yield fail("options", f"{name} is set, but there is no such option", "`isthmus env` lists them")
+        yield fail("options", f"{name} is set, but is not an option", "`isthmus env` lists them")
 
 
 def examine() -> Iterator[Finding]:
-    """The variables of others."""
+    """Check the variables of PyTorch, its launchers and the loader."""
     findings = list(judge(os.environ))
     yield from findings
     if not findings:
-        yield ok(_SUBJECT, "no variable contradicts another")
+        yield ok(_SUBJECT, "no contradictions")
 
 
 def judge(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """What is odd about a set of variables; only warnings and failures."""
+    """Yield warnings and failures about a set of variables."""
     for check in (
         _autoload,
         _devices,
@@ -67,7 +67,7 @@ def judge(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def has_cuda() -> bool:
-    """Whether a driver for CUDA devices is loaded; asks no CUDA library."""
+    """Whether a driver for CUDA devices is loaded, without calling a CUDA library."""
     return any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/dxg"))
 
 
@@ -87,8 +87,8 @@ def _devices(variables: Mapping[str, str]) -> Iterator[Finding]:
         text = f"CUDA_VISIBLE_DEVICES={value}: every CUDA device is hidden"
         yield warning(_SUBJECT, text, "unset CUDA_VISIBLE_DEVICES if a job is to use them")
     elif not hidden and not has_cuda():
-        text = f"CUDA_VISIBLE_DEVICES={value} chooses no chip, and no CUDA device is here"
-        yield warning(_SUBJECT, text, "choose a chip with ISTHMUS_DEVICE or torchrun's LOCAL_RANK")
+        text = f"CUDA_VISIBLE_DEVICES={value} does not select a chip, and no CUDA device is available"
+        yield warning(_SUBJECT, text, "select a chip with ISTHMUS_DEVICE or torchrun's LOCAL_RANK")
 
 
 def _nccl(variables: Mapping[str, str]) -> Iterator[Finding]:
@@ -101,14 +101,14 @@ def _nccl(variables: Mapping[str, str]) -> Iterator[Finding]:
 def _allocator(variables: Mapping[str, str]) -> Iterator[Finding]:
     names = ("ISTHMUS_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     there = [name for name in names if variables.get(name)]
-    for name in names[1:]:  # the first is an option of Isthmus, with a line of its own
+    for name in names[1:]:  # the first is an option of Isthmus, reported on its own line
         entries = filter(None, re.sub(r"\[[^]]*\]", "[]", variables.get(name, "")).split(","))
         if wrong := next((entry for entry in entries if not re.fullmatch(r"\s*\w+\s*:.*\S\s*", entry)), ""):
-            text = f"{name}={variables[name]}: {wrong!r} is no option of an allocator"
+            text = f"{name}={variables[name]}: {wrong!r} is not an allocator option"
             yield fail(_SUBJECT, text, f"write option:value, such as max_split_size_mb:512, or unset {name}")
     if len({variables[name] for name in there}) > 1:
-        text = f"{' and '.join(there)} say different things; the chip's allocator reads {there[0]}"
-        yield warning(_SUBJECT, text, "leave one of them")
+        text = f"{' and '.join(there)} differ; the chip's allocator reads {there[0]}"
+        yield warning(_SUBJECT, text, "unset one of them")
 
 
 def _threads(variables: Mapping[str, str]) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ def _threads(variables: Mapping[str, str]) -> Iterator[Finding]:
     if value is None:
         return
     cpus = len(os.sched_getaffinity(0))
-    threads = _number(value.split(",")[0].strip())  # a list is for nested regions
+    threads = _number(value.split(",")[0].strip())  # a list sets nested regions
     if not threads:
         text = f"OMP_NUM_THREADS={value} is not a number of threads"
         yield fail(_SUBJECT, text, f"set it to a number from 1 to {cpus}, or unset it")
@@ -130,7 +130,7 @@ def _ranks(variables: Mapping[str, str]) -> Iterator[Finding]:
     if there and tuple(there) not in (
         _RANKS,
         _RANKS[:2],
-    ):  # a program that knows its rank needs the address only
+    ):  # a program that sets its rank itself needs only the address
         missing = ", ".join(name for name in _RANKS if name not in variables)
         text = f"{', '.join(there)} set, {missing} not: init_process_group() cannot start"
         yield warning(_SUBJECT, text, "start ranks with torchrun or `isthmus run --nproc`, or unset them")
@@ -145,8 +145,8 @@ def _ranks(variables: Mapping[str, str]) -> Iterator[Finding]:
             yield fail(_SUBJECT, text, "ranks count from 0; start them with torchrun, or unset both")
     port = _number(variables.get("MASTER_PORT", ""))
     if port is not None and not 0 < port <= _LAST_PORT:
-        text = f"MASTER_PORT={port} is no port"
-        yield fail(_SUBJECT, text, f"set it to a free one from 1 to {_LAST_PORT}, such as 29500")
+        text = f"MASTER_PORT={port} is not a port number"
+        yield fail(_SUBJECT, text, f"set it to a free port from 1 to {_LAST_PORT}, such as 29500")
 
 
 def _number(text: str) -> int | None:
@@ -154,46 +154,48 @@ def _number(text: str) -> int | None:
 
 
 def _temporary(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Python passes over a TMPDIR that is not there; the host chip and other programs do not."""
+    """Check that TMPDIR exists: Python ignores a missing one, the host chip and other programs do not."""
     folder = variables.get("TMPDIR")
     if folder and not Path(folder).is_dir():
-        yield fail(_SUBJECT, f"TMPDIR={folder} is no folder", f"`mkdir -p {folder}`, or unset TMPDIR")
+        yield fail(_SUBJECT, f"TMPDIR={folder}: no such folder", f"`mkdir -p {folder}`, or unset TMPDIR")
 
 
 def _preload(variables: Mapping[str, str]) -> Iterator[Finding]:
     for library in variables.get("LD_PRELOAD", "").replace(":", " ").split():
         if "/" in library and not Path(library).is_file():
-            text = f"LD_PRELOAD: {library} is not there"
-            yield warning(_SUBJECT, text, "take it out of LD_PRELOAD, or install it")
+            text = f"LD_PRELOAD: {library}: no such file"
+            yield warning(_SUBJECT, text, "remove it from LD_PRELOAD, or install it")
 
 
 def _paths(variables: Mapping[str, str]) -> Iterator[Finding]:
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
         for entry in variables[name].split(os.pathsep) if variables.get(name) else ():
             if not entry:
-                text = f"{name} has an empty entry: whatever lies in the current folder is taken"
-                yield warning(_SUBJECT, text, f"take the stray {os.pathsep!r} out of {name}")
+                text = f"{name} has an empty entry, which means the current folder"
+                yield warning(_SUBJECT, text, f"remove the extra {os.pathsep!r} from {name}")
             elif not Path(entry).exists():
-                yield warning(_SUBJECT, f"{name}: {entry} is not there", f"take it out of {name}")
+                yield warning(_SUBJECT, f"{name}: {entry}: no such file or folder", f"remove it from {name}")
     for folder, library in _found(variables, "libtorch*.so"):
-        text = f"LD_LIBRARY_PATH: {folder} has a {library}, which takes the place of PyTorch's own"
-        yield fail(_SUBJECT, text, f"take {folder} out of LD_LIBRARY_PATH")
+        text = f"LD_LIBRARY_PATH: {library} in {folder} overrides PyTorch's own"
+        yield fail(_SUBJECT, text, f"remove {folder} from LD_LIBRARY_PATH")
 
 
 def _vendors(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Libraries of another installation of a vendor's toolkit than the one that is named."""
+    """Check that libraries come from the installation that the vendor's variable names."""
     for name, pattern in _VENDORS.items():
         home = variables.get(name)
         for folder, library in _found(variables, pattern) if home else ():
             if not folder.resolve().is_relative_to(Path(str(home)).resolve()):
-                text = f"LD_LIBRARY_PATH takes {library} from {folder}, {name} is {home}"
+                text = f"LD_LIBRARY_PATH finds {library} in {folder}, but {name} is {home}"
                 yield warning(
-                    _SUBJECT, text, f"let both name the same installation: unset {name} or mend the path"
+                    _SUBJECT,
+                    text,
+                    f"make both name the same installation: unset {name} or change LD_LIBRARY_PATH",
                 )
 
 
 def _cuda_runtime(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """The loader prefers LD_LIBRARY_PATH to the runtime that PyTorch's wheel brings along."""
+    """Check for a CUDA runtime in LD_LIBRARY_PATH, which takes precedence over the one in PyTorch's wheel."""
     spec = find("torch")
     version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = version.read_text(encoding="utf-8") if version and version.is_file() else ""
@@ -201,11 +203,11 @@ def _cuda_runtime(variables: Mapping[str, str]) -> Iterator[Finding]:
     for folder, library in _found(variables, "libcudart.so.[0-9]*"):
         if built and library.split(".")[2] != built[1]:
             text = f"LD_LIBRARY_PATH: {folder} has a {library}, PyTorch is built for CUDA {built[1]}"
-            yield warning(_SUBJECT, text, f"take {folder} out of LD_LIBRARY_PATH")
+            yield warning(_SUBJECT, text, f"remove {folder} from LD_LIBRARY_PATH")
 
 
 def _found(variables: Mapping[str, str], pattern: str) -> Iterator[tuple[Path, str]]:
-    """Folders of LD_LIBRARY_PATH with a library of that name, and its file; PyTorch's own folder is none."""
+    """Yield folders of LD_LIBRARY_PATH, other than PyTorch's, with a library of that name, and its file."""
     for entry in filter(None, variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
         folder = Path(entry)
         library = next(iter(sorted(folder.glob(pattern))), None) if folder.is_dir() else None
@@ -219,5 +221,5 @@ def _proxies(variables: Mapping[str, str]) -> Iterator[Finding]:
         host.strip() for name in ("no_proxy", "NO_PROXY") for host in variables.get(name, "").split(",")
     }
     if any(variables[name] for name in proxies) and not {"localhost", "127.0.0.1", "*"} & spared:
-        text = f"{', '.join(sorted(proxies))} without localhost in no_proxy: servers of this machine are not found"
+        text = f"{', '.join(sorted(proxies))} without localhost in no_proxy: local servers cannot be reached"
         yield warning(_SUBJECT, text, "no_proxy=localhost,127.0.0.1")

@@ -1,4 +1,4 @@
-"""One line of the report, and checks whose own defects do not hide the others."""
+"""A line of the report, and checks whose own defects do not hide other findings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class State(enum.StrEnum):
-    """How a thing is; only FAIL ends `isthmus doctor` with 1."""
+    """Severity of a finding; only FAIL makes `isthmus doctor` exit with 1."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,13 +16,13 @@ class State(enum.StrEnum):
 
 
 class Finding(NamedTuple):
-    """One line of the report.
+    """A line of the report.
 
     Attributes:
-        subject: what was looked at.
-        state: whether it is as it should be.
+        subject: what was checked.
+        state: severity.
         text: what was found.
-        remedy: what to do about it; "" only where the state is OK.
+        remedy: how to fix it; "" only if the state is OK.
     """
 
     subject: str
@@ -35,17 +35,17 @@ Check = Callable[[], Iterator[Finding]]
 
 
 def ok(subject: str, text: str) -> Finding:
-    """A thing as it should be."""
+    """Make a finding without a problem."""
     return Finding(subject, State.OK, text)
 
 
 def warning(subject: str, text: str, remedy: str) -> Finding:
-    """A thing that works now and may not later, or is not what was meant."""
+    """Make a finding of a possible problem or a likely mistake."""
     return Finding(subject, State.WARNING, text, remedy)
 
 
 def fail(subject: str, text: str, remedy: str) -> Finding:
-    """A thing that does not work."""
+    """Make a finding of a failure."""
     return Finding(subject, State.FAIL, text, remedy)
 
 
@@ -53,23 +53,23 @@ OWN_DEFECT = "see the lines around it; if they are ok, report this as a defect o
 
 
 def safely(check: Check, subject: str, remedy: str = OWN_DEFECT) -> list[Finding]:
-    """What a check finds; an exception becomes its last finding, with that remedy."""
+    """Run a check and return its findings; an exception becomes the last one, with the given remedy."""
     findings: list[Finding] = []
     try:
         findings.extend(check())
-    except Exception as error:  # the other checks may say why
+    except Exception as error:  # other checks may show the cause
         findings.append(fail(subject, describe(error), remedy))
     return findings
 
 
 def each(subject: str, *checks: Check) -> Iterator[Finding]:
-    """What several checks find, each as if it were alone."""
+    """Run several checks independently and yield their findings."""
     for check in checks:
         yield from safely(check, subject)
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the first cause where it has one."""
+    """Describe an exception in one line, with its first cause."""
     line = (str(error).strip().splitlines() or [""])[0]
     text = f"{type(error).__name__}: {line}" if line else type(error).__name__
     return f"{text} <- {describe(error.__cause__)}" if error.__cause__ else text

@@ -1,4 +1,4 @@
-"""Importing each library that is installed, in a child process."""
+"""Check that each installed library can be imported, in a child process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def _installed() -> list[Library]:
 
 def _examine(libraries: list[Library]) -> Iterator[Finding]:
     attempt = _attempt(libraries, {})
-    if attempt.problems.get("torch"):  # PyTorch's own fault, or that of a plugin, which has its own line?
+    if attempt.problems.get(
+        "torch"
+    ):  # Does PyTorch itself fail, or a plugin, which is reported on its own line?
         attempt = _attempt(libraries, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
     if attempt.sound:
         names = ", ".join(f"{one.name} {versions.installed(one.name)}".strip() for one in attempt.sound)
         yield ok(_SUBJECT, f"{names} ({attempt.seconds:.1f} s)")
     for library in libraries:
         if problem := attempt.problems.get(library.module):
-            remedy = f"install what it names, or `pip install --force-reinstall {library.name}`"
+            remedy = f"install the missing package, or `pip install --force-reinstall {library.name}`"
             yield fail(_SUBJECT, f"`import {library.module}` fails: {problem}", remedy)
 
 
@@ -49,9 +51,9 @@ class _Attempt(NamedTuple):
 
 
 def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:
-    """Import all in one child; one that ends the child is left out of the next.
+    """Import all libraries in one child; skip one that kills the child in the next.
 
-    What stands on PyTorch is not tried where that fails.
+    Libraries that need PyTorch are skipped if it cannot be imported.
     """
     sound: list[Library] = []
     problems: dict[str, str] = {}
@@ -67,7 +69,7 @@ def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:
                 sound.append(library)
         left = left[len(outcome.records) :]
         if left and (outcome.problem or not outcome.records):
-            problems[left[0].module] = outcome.problem or "it ended the process"
+            problems[left[0].module] = outcome.problem or "its import exits the process"
             left = left[1:]
         if "torch" in problems:
             left = [library for library in left if not library.needs_torch]
@@ -75,13 +77,13 @@ def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:
 
 
 def records(*modules: str) -> Iterator[dict[str, Any]]:
-    """In the child: what came of each import."""
+    """Yield in the child the result of each import."""
     for module in modules:
         start = time.perf_counter()
         try:
             import_module(module)
             problem = ""
-        except BaseException as error:  # SystemExit is one
+        except BaseException as error:  # includes SystemExit
             problem = describe(error)
         yield {"problem": problem, "seconds": time.perf_counter() - start}
         if problem and module == "torch":

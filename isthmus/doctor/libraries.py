@@ -1,4 +1,4 @@
-"""Installed packages as they lie on disk: half of them there, twice there, or hidden by another folder."""
+"""Check installed packages on disk: incomplete, duplicate, or hidden by another folder."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Library(NamedTuple):
     """A library that Isthmus uses or adapts.
 
     Attributes:
-        name: its distribution.
-        module: its module.
-        needs_torch: its import needs PyTorch.
-        try_import: the doctor imports it; otherwise only its metadata and files are checked.
+        name: name of its distribution.
+        module: name of its module.
+        needs_torch: whether its import needs PyTorch.
+        try_import: whether to import it; otherwise only its metadata and files are checked.
     """
 
     name: str
@@ -49,21 +49,24 @@ LIBRARIES = (
     Library("transformers", "transformers", needs_torch=True),
     Library("accelerate", "accelerate", needs_torch=True),
     Library("deepspeed", "deepspeed", needs_torch=True),
-    # Its import takes longer than all others together.
+    # Importing it takes longer than all others together.
     Library("megatron-core", "megatron.core", needs_torch=True, try_import=False),
 )
 
 
 def examine() -> Iterator[Finding]:
-    """What is missing, half there, or there twice."""
+    """Check for missing, incomplete and duplicate packages."""
     findings = [*each(_SUBJECT, _leftovers, _unfinished, _missing_files, _modules, _doubles, _shadows)]
     yield from findings
     if not findings:
-        yield ok(_SUBJECT, f"{len({name_of(found) for found in _installed()})} packages, whole and once each")
+        yield ok(
+            _SUBJECT,
+            f"{len({name_of(found) for found in _installed()})} packages, complete, no duplicates",
+        )
 
 
 def name_of(distribution: Distribution) -> str:
-    """Normalised name of a distribution; "" where it does not say."""
+    """Return the normalised name of a distribution; "" if it has none."""
     try:
         name = distribution.metadata["Name"] or ""
     except (KeyError, TypeError, OSError, UnicodeDecodeError):
@@ -72,7 +75,7 @@ def name_of(distribution: Distribution) -> str:
 
 
 def find(module: str) -> ModuleSpec | None:
-    """Where a module would be imported from, without importing it or a package above it."""
+    """Find where a module would be imported from, without importing it or its parent packages."""
     path: list[str] | None = None
     spec, name = None, ""
     for part in module.split("."):
@@ -86,20 +89,20 @@ def find(module: str) -> ModuleSpec | None:
 
 
 def _installed() -> Iterable[Distribution]:
-    """Distributions on the search path, without setuptools' own, which it adds when it is imported."""
+    """Return the distributions on the search path, without those vendored by setuptools."""
     return distributions(path=[entry for entry in sys.path if Path(entry).name != "_vendor"])
 
 
 def _folders() -> list[Path]:
-    """The folders of the search path, each once."""
+    """Return the folders of the search path without duplicates."""
     return list(dict.fromkeys(Path(entry).resolve() for entry in sys.path if Path(entry).is_dir()))
 
 
 def _leftovers() -> Iterator[Finding]:
-    """What an interrupted `pip uninstall` leaves: the first letter of a name replaced."""
+    """Find what an interrupted `pip uninstall` leaves: names with the first letter replaced."""
     for folder in _folders():
         for leftover in sorted(folder.glob("~*")):
-            text = f"{leftover} is left of an interrupted installation"
+            text = f"{leftover} is left over from an interrupted installation"
             yield warning(_SUBJECT, text, f"delete it: `rm -r {leftover}`")
 
 
@@ -123,12 +126,12 @@ def _missing_files() -> Iterator[Finding]:
         count = f"{len(missing)} of {len(files)} files are missing"
         text = f"{name} {distribution.version}: {count}, such as {missing[0]}"
         broken = [file for file in missing if file.suffix == ".so" or file.name == "__init__.py"]
-        found = fail if broken else warning  # images are slimmed by what is not imported
+        found = fail if broken else warning  # slim images omit files that are not imported
         yield found(_SUBJECT, text, _again(name, distribution.version))
 
 
 def _recorded(distribution: Distribution) -> list[Path]:
-    """The files of a distribution by its RECORD, but for compiled Python, which may go."""
+    """Return the files in a distribution's RECORD except .pyc files, which may be deleted."""
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
     return [
         Path(str(distribution.locate_file(row[0]))) for row in rows if row and not row[0].endswith(".pyc")
@@ -140,15 +143,15 @@ def _again(name: str, version: str) -> str:
 
 
 def _modules() -> Iterator[Finding]:
-    """Metadata and module of each library: both, or neither."""
+    """Check that each library has both metadata and a module, or neither."""
     for library in LIBRARIES:
         version, spec = versions.installed(library.name), find(library.module)
         if version and spec is None:
-            text = f"{library.name} {version} is installed, but there is no module {library.module}"
+            text = f"{library.name} {version} is installed, but module {library.module} does not exist"
             yield fail(_SUBJECT, text, _again(library.name, version))
         elif spec is not None and not version:
-            text = f"{library.module} is at {_place(spec)} without metadata: its version is not known"
-            yield warning(_SUBJECT, text, "`pip install` it, or take its folder out of PYTHONPATH")
+            text = f"{library.module} is at {_place(spec)} without metadata: unknown version"
+            yield warning(_SUBJECT, text, "install it with pip, or remove its folder from PYTHONPATH")
 
 
 def _place(spec: ModuleSpec) -> str:
@@ -156,7 +159,7 @@ def _place(spec: ModuleSpec) -> str:
 
 
 def _doubles() -> Iterator[Finding]:
-    """Two versions of a package in one folder: the second was installed over the first."""
+    """Find packages with two versions in one folder: the second was installed over the first."""
     places: dict[tuple[str, Path], set[str]] = defaultdict(set)
     for distribution in _installed():
         if name := name_of(distribution):
@@ -164,19 +167,19 @@ def _doubles() -> Iterator[Finding]:
             places[name, folder].add(distribution.version)
     for (name, place), found in sorted(places.items()):
         if len(found) > 1:
-            text = f"{place} has {name} in the versions {', '.join(sorted(found))}, one over the other"
-            yield fail(_SUBJECT, text, f"`pip uninstall {name}` until it is gone, then install it again")
+            text = f"{place} has several versions of {name}: {', '.join(sorted(found))}"
+            yield fail(_SUBJECT, text, f"`pip uninstall {name}` until none is left, then reinstall it")
 
 
 def _shadows() -> Iterator[Finding]:
-    """Modules that the search path has twice: the first hides the others."""
+    """Find modules that are on the search path twice: the first hides the others."""
     for library in LIBRARIES:
         relative = library.module.replace(".", "/")
         there = [folder for folder in _folders() if _has(folder / relative)]
         if len(there) > 1:
             hidden = ", ".join(map(str, there[1:]))
-            text = f"{library.module} of {there[0]} hides that of {hidden}"
-            yield warning(_SUBJECT, text, f"take {there[0]} out of PYTHONPATH, or uninstall one of them")
+            text = f"{library.module} in {there[0]} hides the one in {hidden}"
+            yield warning(_SUBJECT, text, f"remove {there[0]} from PYTHONPATH, or uninstall one of them")
 
 
 def _has(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What the system allows this process: processes, files, memory, CPUs; and where it puts libraries in memory."""
+"""Check system limits of this process: processes, files, memory, CPUs; and address randomisation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADDR_NO_RANDOMIZE = 0x0040000  # of personality(2)
 
 
 class _Limit(NamedTuple):
-    """A limit of setrlimit(2); ``need`` is in the unit of ``ulimit``, of ``unit`` bytes where it is memory."""
+    """A limit of setrlimit(2); ``need`` is in the units of ``ulimit``, for memory ``unit`` bytes."""
 
     option: str
     resource: int
@@ -31,13 +31,18 @@ _LIMITS = (
     _Limit("u", resource.RLIMIT_NPROC, "processes and threads", 4096, "each rank starts one thread per core"),
     _Limit("n", resource.RLIMIT_NOFILE, "open files", 4096, "DataLoader workers share tensors as files"),
     _Limit(
-        "v", resource.RLIMIT_AS, "KiB of address space", 256 << 20, "device memory is reserved ahead", 1024
+        "v",
+        resource.RLIMIT_AS,
+        "KiB of address space",
+        256 << 20,
+        "the address range of device memory is reserved",
+        1024,
     ),
 )
 
 
 def examine() -> Iterator[Finding]:
-    """Limits of the process, of its control group and of shared memory; randomised addresses."""
+    """Check limits of the process, its control group and shared memory, and address randomisation."""
     yield from each(_SUBJECT, _process, _memory, _groups_here, _aslr)
 
 
@@ -66,7 +71,7 @@ def _limit(limit: _Limit) -> Finding:
     if hard is None or hard >= limit.need:
         remedy = f"`ulimit -{limit.option} {limit.need}` before the job"
     else:
-        remedy = f"have {limit.need} allowed in /etc/security/limits.conf, or by the container's --ulimit"
+        remedy = f"allow {limit.need} in /etc/security/limits.conf, or with the container's --ulimit"
     return warning(_SUBJECT, f"{text} may not be enough: {limit.why}", remedy)
 
 
@@ -79,7 +84,7 @@ def _amount(value: int | None) -> str:
 
 
 def _locked_memory(adapters: Path) -> Finding:
-    """Pinned buffers of network adapters count against this limit."""
+    """Check the limit of locked memory, which includes pinned buffers of network adapters."""
     kib = _in_units(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], 1024)
     text = f"{_amount(kib)} KiB of locked memory (ulimit -l)"
     if kib is None or not adapters.is_dir() or not any(adapters.iterdir()):
@@ -91,19 +96,19 @@ def _locked_memory(adapters: Path) -> Finding:
 def _shared_memory(folder: Path) -> Finding:
     remedy = "start the container with --ipc=host or --shm-size=8g"
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        text = f"{folder} cannot be written: DataLoader workers and ranks share memory there"
+        text = f"{folder} is not writable; DataLoader workers and ranks share memory there"
         return warning(_SUBJECT, text, remedy)
     total, _, free = shutil.disk_usage(folder)
     text = f"{folder}: {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
     if free >= _GIB:
         return ok(_SUBJECT, text)
-    return warning(_SUBJECT, f"{text}: a DataLoader worker that finds it full dies of SIGBUS", remedy)
+    return warning(_SUBJECT, f"{text}: a DataLoader worker is killed by SIGBUS when it is full", remedy)
 
 
 def _control_group(root: Path) -> Iterator[Finding]:
-    """Limits of version 2 of control groups; those of version 1 at the places where it had them."""
+    """Check the limits of control groups, versions 1 and 2."""
     memory = _least(root, "memory", ("memory.max", "memory.limit_in_bytes"))
-    if memory is not None and memory < 1 << 60:  # version 1 writes a huge number for none
+    if memory is not None and memory < 1 << 60:  # version 1 has a huge number for no limit
         yield _group_memory(memory)
     processes = _least(root, "pids", ("pids.max",))
     if processes is not None and processes < _LIMITS[0].need:
@@ -116,20 +121,18 @@ def _group_memory(limit: int) -> Finding:
     text = f"the control group allows {limit / _GIB:.1f} GiB of memory"
     if limit >= 2 * _GIB:
         return ok(_SUBJECT, text)
-    return warning(
-        _SUBJECT, f"{text}: PyTorch alone takes a good part of it", "raise the container's --memory"
-    )
+    return warning(_SUBJECT, f"{text}: PyTorch alone uses much of it", "raise the container's --memory")
 
 
 def _least(root: Path, controller: str, names: tuple[str, ...]) -> int | None:
-    """The lowest limit of this process's group and of those above it."""
+    """Return the lowest limit of this process's group and its ancestors."""
     files = [folder / name for folder in _group_folders(root, controller) for name in names]
     numbers = [_number(_text(file)) for file in files]
     return min((number for number in numbers if number is not None), default=None)
 
 
 def _quota(root: Path) -> float | None:
-    """CPUs that the control groups allow, or None where they set no limit."""
+    """Return the number of CPUs that the control groups allow, or None without a limit."""
     quotas = []
     for folder in _group_folders(root, "cpu"):
         version_1 = [_text(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
@@ -140,7 +143,7 @@ def _quota(root: Path) -> float | None:
 
 
 def _group_folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's group and of those above it, of both versions."""
+    """Yield the folders of this process's group and its ancestors, for both versions."""
     lines = [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
     groups = {name: path for _, names, path in lines for name in names.split(",")}  # "" is version 2
     base = root / "sys/fs/cgroup"
@@ -158,19 +161,19 @@ def _number(text: str) -> int | None:
 
 
 def _cpus(quota: float | None) -> Finding:
-    """PyTorch starts a thread for each CPU it may run on, and does not see the quota."""
+    """Check the CPU quota: PyTorch ignores it and starts a thread for each CPU of its affinity mask."""
     here = len(os.sched_getaffinity(0))
     if quota is None or quota >= here:
         return ok(_SUBJECT, f"{here} CPUs")
-    text = f"{here} CPUs, of which the control group allows {quota:.1f}"
+    text = f"{here} CPUs; the control group allows {quota:.1f}"
     if os.environ.get("OMP_NUM_THREADS"):
         return ok(_SUBJECT, text)
     remedy = f"OMP_NUM_THREADS={max(1, int(quota))}"
-    return warning(_SUBJECT, f"{text}: PyTorch starts {here} threads, which wait for each other", remedy)
+    return warning(_SUBJECT, f"{text}: PyTorch starts {here} threads, which compete for CPU time", remedy)
 
 
 def _random_addresses(root: Path) -> Finding:
-    """ASLR, of the system (proc(5)) and of this process (personality(2))."""
+    """Check ASLR of the system (proc(5)) and of this process (personality(2))."""
     value = (root / "proc/sys/kernel/randomize_va_space").read_text(encoding="utf-8").strip()
     if value != "2":
         text = f"addresses are not fully randomised: kernel.randomize_va_space is {value}"

@@ -1,4 +1,4 @@
-"""Who may write what: umask, user, and the folders in which jobs keep compiled code, caches and reports."""
+"""Check permissions: umask, user, and the folders of compiled code, caches and reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPORTS = ("ISTHMUS_DEBUG_FOLDER", "ISTHMUS_FLIGHT_RECORDER_FOLDER")
 
 
 def examine() -> Iterator[Finding]:
-    """Umask and user, the folders, the files that options name."""
+    """Check umask, user, folders, and files named by options."""
     yield from each(_SUBJECT, _masks, _users, _folders, _files)
 
 
@@ -31,26 +31,26 @@ def _users() -> Iterator[Finding]:
 
 
 def _umask(status: str) -> Finding:
-    """Read, not set: setting it and back would be seen by other threads."""
+    """Check the umask as read from /proc: os.umask() would change it for other threads."""
     mask = next(int(line.split()[1], 8) for line in status.splitlines() if line.startswith("Umask:"))
     if mask & 0o022 == 0o022:
         return ok(_SUBJECT, f"umask {mask:03o}")
     text = f"umask {mask:03o}: others can write the files that a job makes"
-    return warning(_SUBJECT, text, "`umask 027` (Isthmus's own files have mode 0640 whatever it is)")
+    return warning(_SUBJECT, text, "`umask 027` (Isthmus's own files always have mode 0640)")
 
 
 def _user(user: int) -> Finding:
     if user:
         return ok(_SUBJECT, f"user {user}")
-    return warning(_SUBJECT, "this is root: a job can write everywhere", "run jobs as a user of their own")
+    return warning(_SUBJECT, "running as root: a job can write everywhere", "run jobs as a separate user")
 
 
 def _folders() -> Iterator[Finding]:
     try:
         home = Path.home()
     except RuntimeError:
-        text = f"there is no home folder: HOME is not set, and user {os.geteuid()} is on no list of users"
-        yield fail(_SUBJECT, text, "set HOME to a folder that you can write")
+        text = f"no home folder: HOME is not set, and user {os.geteuid()} is not in the user database"
+        yield fail(_SUBJECT, text, "set HOME to a writable folder")
         return
     places = _places(dict(os.environ), home)
     by_folder: dict[tuple[Path, bool], list[str]] = defaultdict(list)
@@ -64,11 +64,11 @@ def _folders() -> Iterator[Finding]:
     ]
     yield from troubles
     if not troubles:
-        yield ok(_SUBJECT, f"{len(places)} folders of caches and reports can be written, by this user only")
+        yield ok(_SUBJECT, f"{len(places)} folders of caches and reports are writable, by this user only")
 
 
 def _places(environment: dict[str, str], home: Path) -> dict[str, Path]:
-    """What sets or owns a folder -> the folder."""
+    """Return folders by what sets or owns them."""
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     temporary = Path(tempfile.gettempdir())
     by_variable = {
@@ -84,31 +84,31 @@ def _places(environment: dict[str, str], home: Path) -> dict[str, Path]:
 
 
 def _there(path: Path) -> Path:
-    """A folder, or the nearest one above it that is there, as far as this user can see."""
+    """Return the path, or its nearest existing parent that this user can see."""
     return next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
 
 
 def _trouble(name: str, there: Path, itself: bool) -> Iterator[Finding]:
-    """What is wrong with a folder, or with the nearest one above it that is there."""
+    """Yield problems of a folder or its nearest existing parent."""
     if not there.is_dir():
         yield fail(_SUBJECT, f"{name}: {there} is not a folder", f"remove it, or set {name} to a folder")
     elif not os.access(there, os.W_OK | os.X_OK):
         each_one = "each of them" if ", " in name else name
-        remedy = f"`chown` it to user {os.geteuid()}, or set {each_one} to a folder that you can write"
-        yield warning(_SUBJECT, f"{name}: {there} cannot be written", remedy)
+        remedy = f"`chown` it to user {os.geteuid()}, or set {each_one} to a writable folder"
+        yield warning(_SUBJECT, f"{name}: {there} is not writable", remedy)
     elif itself and _is_open(there):
-        text = f"{name}: others can write {there} and so put code or data into your jobs"
+        text = f"{name}: others can write to {there} and inject code or data into your jobs"
         yield warning(_SUBJECT, text, f"`chmod go-w {there}`")
 
 
 def _is_open(folder: Path) -> bool:
-    """Whether others may write in it and take away what is there; the sticky bit forbids the second."""
+    """Whether others may create and delete files in it; the sticky bit forbids deletion."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def _files() -> Iterator[Finding]:
-    """Files that the package brings and files that options name."""
+    """Check the files of the package and files named by options."""
     yield from _shipped()
     yield from _asked(dict(os.environ))
 
@@ -118,15 +118,17 @@ def _shipped() -> Iterator[Finding]:
     shipped = [*package.glob("*.so"), *package.glob("drivers/*/*.toml"), *package.glob("drivers/*/*.so")]
     for file in shipped:
         if not os.access(file, os.R_OK):
-            yield fail(_SUBJECT, f"{file} cannot be read", f"`chmod a+r {file}`")
+            yield fail(_SUBJECT, f"{file} is not readable", f"`chmod a+r {file}`")
 
 
 def _asked(environment: dict[str, str]) -> Iterator[Finding]:
     for name, file in _named(environment):
         if not file.exists():
-            yield fail("options", f"{name}: {file} is not there", f"give the path of a file, or unset {name}")
+            yield fail(
+                "options", f"{name}: {file}: no such file", f"set {name} to an existing file, or unset it"
+            )
         elif not os.access(file, os.R_OK):
-            yield fail("options", f"{name}: {file} cannot be read", f"`chmod u+r {file}`, or unset {name}")
+            yield fail("options", f"{name}: {file} is not readable", f"`chmod u+r {file}`, or unset {name}")
 
 
 def _named(environment: dict[str, str]) -> Iterator[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""What `import torch` loads by itself: the entry points of the group ``torch.backends``, each tried alone."""
+"""Check the plugins that `import torch` loads (entry points of the group ``torch.backends``), each alone."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from isthmus.doctor.finding import Finding, describe, fail, ok, warning
 _GROUP = "torch.backends"
 _SUBJECT = "plugins"
 _SLOW_S = 2.0
-_UNNAMED = "privateuseone"  # PyTorch's name of the device that a plugin may take
+_UNNAMED = "privateuseone"  # PyTorch's name for the device that a plugin may register
 
 
 def examine() -> Iterator[Finding]:
-    """Whether each plugin loads, how long that takes, which device it registers."""
+    """Check whether each plugin loads, its load time, and the device that it registers."""
     points = sorted(entry_points(group=_GROUP), key=lambda point: point.name)
     if not points:
         remedy = "install Isthmus: `pip install --no-build-isolation .`"
-        yield warning(_SUBJECT, "`import torch` loads no plugin, not even Isthmus", remedy)
+        yield warning(_SUBJECT, "`import torch` loads no plugin: Isthmus is not installed", remedy)
         return
     outcomes = [_try(point) for point in points]
     for point, outcome in zip(points, outcomes, strict=True):
         yield from _judge(point, outcome)
     devices = [point.name for point, outcome in zip(points, outcomes, strict=True) if _device(outcome)]
     if len(devices) > 1:
-        text = f"{' and '.join(devices)} register a device each; PyTorch has room for one"
-        yield fail(_SUBJECT, text, "uninstall one of them, or leave Isthmus out with ISTHMUS_DRIVER=none")
+        text = f"{' and '.join(devices)} each register a device; PyTorch allows only one"
+        yield fail(_SUBJECT, text, "uninstall one of them, or disable Isthmus with ISTHMUS_DRIVER=none")
 
 
 def _try(point: EntryPoint) -> children.Outcome:
@@ -38,14 +38,14 @@ def _try(point: EntryPoint) -> children.Outcome:
 
 
 def records(name: str, value: str) -> Iterator[dict[str, Any]]:
-    """In the child: load the plugin as PyTorch does, after PyTorch."""
+    """Load the plugin in the child as PyTorch does, after PyTorch."""
     import torch
 
     yield {"torch": torch.__version__}
     start = time.perf_counter()
     try:
         EntryPoint(name, value, _GROUP).load()()
-    except BaseException as error:  # whatever it raises
+    except BaseException as error:  # a plugin may raise anything
         yield {"problem": describe(error)}
         return
     device = torch._C._get_privateuse1_backend_name()
@@ -58,7 +58,7 @@ def _device(outcome: children.Outcome) -> str:
 
 def _judge(point: EntryPoint, outcome: children.Outcome) -> Iterator[Finding]:
     if not outcome.records:
-        return  # PyTorch itself cannot be imported, which has its own line
+        return  # PyTorch itself cannot be imported, reported on its own line
     last = outcome.records[-1]
     name = f"{point.name} ({point.dist.name} {point.dist.version})" if point.dist else point.name
     problem = last.get("problem") or outcome.problem
@@ -72,4 +72,4 @@ def _judge(point: EntryPoint, outcome: children.Outcome) -> Iterator[Finding]:
     if last["seconds"] < _SLOW_S:
         yield ok(_SUBJECT, text)
     else:
-        yield warning(_SUBJECT, text, "TORCH_DEVICE_BACKEND_AUTOLOAD=0 spares it where it is not needed")
+        yield warning(_SUBJECT, text, "set TORCH_DEVICE_BACKEND_AUTOLOAD=0 where it is not needed")

@@ -1,4 +1,4 @@
-"""The report as lines for people or as JSON."""
+"""The report, as text or JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MARKS = {State.OK: "ok", State.WARNING: "warn", State.FAIL: "FAIL"}
 
 
 def main(as_json: bool) -> int:
-    """Look at everything and print it; 1 if something does not work, else 0."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal of another encoding lacks
+    """Run all checks and print the findings; return 1 if any failed, else 0."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # characters missing in the terminal's encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     findings = examine()
     if as_json:
@@ -25,6 +25,6 @@ def main(as_json: bool) -> int:
 
 
 def line(finding: Finding) -> str:
-    """A finding with its remedy, in one line."""
+    """Format a finding with its remedy in one line."""
     text = "; ".join(filter(None, (finding.text, finding.remedy)))
     return f"{_MARKS[finding.state]:<4}  {finding.subject:<12} {text}"

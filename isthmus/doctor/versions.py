@@ -1,4 +1,4 @@
-"""Which versions are installed, and whether they belong together."""
+"""Check that the installed versions are compatible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import isthmus
 from isthmus._support import children
 from isthmus.doctor.finding import Finding, each, fail, ok, warning
 
-# Plugins that follow PyTorch's own numbers: the first two must be equal.
+# Plugins numbered like PyTorch: the first two numbers must be equal.
 _LIKE_TORCH = ("torch_npu", "intel_extension_for_pytorch")
 _OURS = frozenset({"isthmus", "torch"})
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == \"(?P<extra>\w+)\")?")
@@ -20,7 +20,7 @@ _BOUND = re.compile(r"(==|>=|<)\s*([\d.]+)")
 
 
 def examine() -> Iterator[Finding]:
-    """Python and Isthmus, the libraries that Isthmus adapts, the plugins, what each package requires."""
+    """Check Python, Isthmus, the libraries that it adapts, plugins, and requirements of packages."""
     yield ok("python", f"{platform.python_version()} ({platform.machine()}, {platform.system()})")
     yield _isthmus()
     yield from each("versions", _adapted, _plugins, _requirements)
@@ -30,13 +30,13 @@ def _isthmus() -> Finding:
     recorded = installed("isthmus")
     if recorded == isthmus.__version__:
         return ok("isthmus", recorded)
-    known = f"the metadata of the installation say {recorded}" if recorded else "it is not installed"
+    known = f"its installed metadata has version {recorded}" if recorded else "it is not installed"
     text = f"{isthmus.__version__} at {isthmus.__path__[0]}, but {known}"
     return warning("isthmus", text, "`pip install --no-build-isolation .`")
 
 
 def _adapted() -> Iterator[Finding]:
-    """The libraries of Isthmus's extras against the versions it was written for; torch has a line of its own."""
+    """Check libraries against the versions of Isthmus's extras; torch is reported on its own line."""
     for line in (metadata.requires("isthmus") if installed("isthmus") else None) or ():
         found = _REQUIREMENT.match(line)
         if not found or found["extra"] in (None, "dev", "torch"):
@@ -49,7 +49,7 @@ def _adapted() -> Iterator[Finding]:
 
 
 def installed(name: str) -> str:
-    """Version of a distribution, or "" where it is not installed or does not say."""
+    """Return the version of a distribution, or "" if it is not installed or has none."""
     try:
         return metadata.version(name) or ""
     except (metadata.PackageNotFoundError, KeyError):
@@ -57,7 +57,7 @@ def installed(name: str) -> str:
 
 
 def is_within(version: str, wanted: str) -> bool:
-    """Whether a version is within bounds such as ``">=0.16.1,<0.17"``; only the release numbers count."""
+    """Whether a version is within bounds such as ``">=0.16.1,<0.17"``; only release numbers are compared."""
     here = _release(version)
     for operator, bound in _BOUND.findall(wanted):
         limit = _release(bound)
@@ -84,7 +84,7 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _requirements() -> Iterator[Finding]:
-    """What `pip check` says: FAIL where PyTorch or Isthmus lacks something, a warning for the others."""
+    """Report `pip check`: a failure if PyTorch or Isthmus lacks a requirement, else a warning."""
     output, problem = children.command([sys.executable, "-P", "-m", "pip", "check"])
     complaints = [line for line in output.splitlines() if " requires " in line or " has requirement " in line]
     for line in complaints:
@@ -92,11 +92,12 @@ def _requirements() -> Iterator[Finding]:
         yield found("requirements", line.rstrip("."), f"`pip install '{_wanted(line)}'`")
     if not complaints:
         yield ok(
-            "requirements", f"not checked: pip check: {problem}" if problem else "pip check: none is broken"
+            "requirements",
+            f"not checked: pip check: {problem}" if problem else "pip check: no broken requirements",
         )
 
 
 def _wanted(line: str) -> str:
-    """Of "a 1 requires b, which is not installed" and "a 1 has requirement b>=2, but you have b 1"."""
+    """Extract b of "a 1 requires b, which is not installed" or "a 1 has requirement b>=2, but you have b 1"."""
     words = re.split(r" requires | has requirement ", line, maxsplit=1)[1]
     return re.split(r", which |, but ", words, maxsplit=1)[0]

@@ -1,7 +1,7 @@
-"""Finding a driver: by folder (``isthmus/drivers/<name>/driver.toml``), by entry point, or by path.
+"""Find drivers by folder (``isthmus/drivers/<name>/driver.toml``), entry point, or path.
 
 Nothing is opened here. A package outside Isthmus adds a driver with an entry point of the group
-``isthmus.drivers`` whose name is the driver's and whose value is a function that returns the path of its
+``isthmus.drivers``: its name is the driver's, its value a function that returns the path of the
 ``driver.toml``, or of a library that needs none.
 """
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
-DISABLED = ("none", "0")  # values of ISTHMUS_DRIVER that switch the chip off
+DISABLED = ("none", "0")  # values of ISTHMUS_DRIVER that disable the chip
 DESCRIPTION = "driver.toml"
-EMBEDDED = "host"  # always there, so every other driver comes before it
-ON_REQUEST = frozenset({"numpy"})  # shipped for people to learn from, never taken unasked
+EMBEDDED = "host"  # always available, so every other driver takes precedence
+ON_REQUEST = frozenset({"numpy"})  # examples, used only when selected by name
 
 
 class DriverError(ValueError):
@@ -29,15 +29,15 @@ class Candidate(NamedTuple):
     """A driver that may be opened.
 
     Attributes:
-        name: what it is asked for by.
+        name: name that selects it.
         path: its library.
         origin: where it was found: folder, entry point or path.
-        operators: its operator libraries (shared libraries or Python files), in the order of preference.
-        delegate: "none" or "cpu" narrows what the library declares; "" leaves it.
-        prefer: "kernel" or "delegate": which of the two routes an operator takes that has both.
-        fallback: whether operators without a route may be run on CPU by copying.
-        known_failures: file of the conformance cases that are known to fail, or "".
-        description: one line for people, or "" for the library's own.
+        operators: its operator libraries (shared libraries or Python files), in order of preference.
+        delegate: "none" or "cpu" to restrict the library's declaration; "" to keep it.
+        prefer: "kernel" or "delegate": the route of an operator that has both.
+        fallback: whether operators without a route may run on the CPU by copying.
+        known_failures: file of conformance cases that are known to fail, or "".
+        description: one line, or "" for the library's own.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Candidates in the order in which they are tried, the places that were looked at, and why there are none."""
+    """Candidates in order of preference, the places searched, and the reason if there are none."""
 
     candidates: tuple[Candidate, ...]
     searched: tuple[str, ...]
@@ -61,19 +61,19 @@ class Search(NamedTuple):
 
 @cache
 def _entry_points() -> Any:
-    return entry_points()  # read once: it takes milliseconds of `import torch`
+    return entry_points()  # cached: reading takes milliseconds of `import torch`
 
 
 def installed(group: str) -> list[EntryPoint]:
-    """Entry points of a group, of every installed package."""
+    """Return the entry points of a group, of every installed package."""
     return list(_entry_points().select(group=group))
 
 
 def find(asked: str = "") -> Search:
-    """Drivers to try.
+    """Find the drivers to try.
 
     Args:
-        asked: name of a driver, path of a ``driver.toml`` or of a library, or "" for whatever is there.
+        asked: name of a driver, path of a ``driver.toml`` or of a library, or "" for any.
     """
     if os.sep in asked or asked.endswith((".so", ".toml")):
         return _at_path(asked)
@@ -86,20 +86,18 @@ def find(asked: str = "") -> Search:
     if asked:
         names = ", ".join(sorted({c.name for c in candidates})) or "none"
         candidates = [c for c in candidates if c.name == asked]
-        problem = (
-            f"there is no driver named {asked!r}; there are: {names}. A path to a {DESCRIPTION} is taken too"
-        )
+        problem = f"unknown driver {asked!r}; expected {names}, or the path of a {DESCRIPTION}"
     else:
         candidates = [c for c in candidates if c.name not in ON_REQUEST]
-        problem = f"no driver library is in {FOLDER}; do `pip install --no-build-isolation .`"
+        problem = f"no driver library in {FOLDER}; run `pip install --no-build-isolation .`"
     return Search(tuple(candidates), tuple(searched), "" if candidates else problem)
 
 
 def read_description(file: Path, origin: str) -> Candidate:
-    """The driver that a ``driver.toml`` describes.
+    """Read the driver description in a ``driver.toml``.
 
     Raises:
-        DriverError: it cannot be read, or a key is unknown, missing or of a wrong value.
+        DriverError: the file cannot be read, or a key is unknown, missing or has an invalid value.
     """
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -123,7 +121,7 @@ def read_description(file: Path, origin: str) -> Candidate:
 
 
 class _Keys:
-    """The keys of one description, checked as they are read."""
+    """Keys of a description, checked as they are read."""
 
     def __init__(self, file: Path, table: dict[str, Any]) -> None:
         self._file, self._table = file, table
@@ -152,7 +150,7 @@ class _Keys:
         value: str = self._take(key, str, allowed[0])
         if value not in allowed:
             raise DriverError(
-                f"{self._file}: {key} = {value!r}; it is one of {', '.join(filter(None, allowed))}"
+                f"{self._file}: {key} = {value!r}; expected one of {', '.join(filter(None, allowed))}"
             )
         return value
 
@@ -164,7 +162,7 @@ class _Keys:
         unknown = sorted(set(self._table) - self._read)
         if unknown:
             raise DriverError(
-                f"{self._file}: no such key: {unknown[0]}; there are {', '.join(sorted(self._read))}"
+                f"{self._file}: unknown key: {unknown[0]}; expected one of {', '.join(sorted(self._read))}"
             )
 
 
@@ -210,7 +208,7 @@ def _from_entry_points(searched: list[str], asked: str) -> list[Candidate]:
         place = f"entry point isthmus.drivers {entry.name} = {entry.value}"
         try:
             candidate = _described(Path(entry.load()()), "entry point", entry.name)
-        except Exception as error:  # a stranger's package; the search goes on
+        except Exception as error:  # a third-party package; the search continues
             searched.append(f"{place}: {type(error).__name__}: {error}")
             continue
         searched.append(f"{place}: {candidate.path}")

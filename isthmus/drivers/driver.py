@@ -1,4 +1,4 @@
-"""An opened driver, called through ctypes: for tools and tests that run where PyTorch is not installed."""
+"""Open a driver and call it through ctypes, for tools and tests that run without PyTorch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from isthmus.drivers.interface import CopyKind, MemoryKind, Status
 
 
 class DriverCallError(RuntimeError):
-    """A function of a driver failed; the message is the function and what ``last_error()`` says.
+    """A function of a driver failed; the message is its name and ``last_error()``.
 
     Attributes:
-        status: what it returned.
+        status: the returned status.
     """
 
     def __init__(self, function: str, status: int, message: str) -> None:
@@ -25,7 +25,7 @@ class DriverCallError(RuntimeError):
 
 
 class Window(NamedTuple):
-    """Where the CPU reaches a device's memory: first device address, first host address, bytes."""
+    """Host mapping of device memory: first device address, first host address, size in bytes."""
 
     device_base: int
     host_base: int
@@ -40,11 +40,11 @@ class Driver:
 
     Args:
         path: the library.
-        name: takes the place of the driver's own name.
-        delegate: "none" or "cpu" narrows what the driver declares.
+        name: replaces the driver's own name.
+        delegate: "none" or "cpu" to restrict the driver's declaration.
 
     Raises:
-        LoaderError: the library is not a driver that can be used.
+        LoaderError: the library is not a usable driver.
     """
 
     def __init__(self, path: str, name: str = "", delegate: str = "") -> None:
@@ -65,11 +65,11 @@ class Driver:
         return bool(getattr(self.table, function))
 
     def status(self, function: str, *arguments: Any) -> Status:
-        """Call a function and return its status. Raises ValueError for a number that is none."""
+        """Call a function and return its status. Raises ValueError for an unknown status."""
         return Status(getattr(self.table, function)(*arguments))
 
     def last_error(self) -> str:
-        """Message of the last failure on this thread."""
+        """Return the message of the last failure on this thread."""
         return str(self.table.last_error().decode(errors="replace"))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -86,13 +86,13 @@ class Driver:
         return call
 
     def made(self, function: str, *arguments: Any) -> int:
-        """The handle or address that a function writes to its last parameter."""
+        """Call a function; return the handle or address that it writes to its last parameter."""
         handle = ctypes.c_void_p()
         getattr(self, function)(*arguments, ctypes.byref(handle))
         return handle.value or 0
 
     def count(self) -> int:
-        """Number of devices."""
+        """Return the number of devices."""
         count = ctypes.c_int32()
         self.device_count(ctypes.byref(count))
         return count.value
@@ -104,19 +104,19 @@ class Driver:
         return found
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the current device."""
+        """Return (free, total) bytes of the current device."""
         free, total = ctypes.c_uint64(), ctypes.c_uint64()
         self.device_memory(ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def attributes(self, address: int) -> tuple[MemoryKind, int]:
-        """What an address is, and of which device (-1 unless it is device memory)."""
+        """Return the kind of memory at an address, and its device (-1 unless it is device memory)."""
         found = interface.structure("pointer_attributes")()
         self.pointer_attributes(address, ctypes.byref(found))
         return MemoryKind(found.kind), found.device
 
     def window(self, device: int) -> Window | None:
-        """The host window of a device, or None where the driver has none."""
+        """Return the host window of a device, or None without one."""
         if not self.has("host_window"):
             return None
         found = interface.structure("host_window")()
@@ -124,31 +124,31 @@ class Driver:
         return Window(found.device_base or 0, found.host_base or 0, found.bytes)
 
     def write(self, address: int, data: Any) -> None:
-        """Copy bytes or a contiguous array to the device; returns when done."""
+        """Copy bytes or a contiguous array to the device and wait."""
         host = as_bytes(data)
         if host.nbytes:
             self.copy(address, host.ctypes.data, host.nbytes, CopyKind.HOST_TO_DEVICE)
 
     def read_into(self, host: np.ndarray[Any, Any], address: int) -> None:
-        """Copy from the device into a contiguous array; returns when done."""
+        """Copy from the device into a contiguous array and wait."""
         if host.nbytes:
             self.copy(host.ctypes.data, address, host.nbytes, CopyKind.DEVICE_TO_HOST)
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """Bytes of the device."""
+        """Return bytes of device memory."""
         host = np.empty(nbytes, np.uint8)
         self.read_into(host, address)
         return host.tobytes()
 
     def elapsed(self, start: int, end: int) -> float:
-        """Milliseconds between two events."""
+        """Return the milliseconds between two events."""
         milliseconds = ctypes.c_double()
         self.event_elapsed(start, end, ctypes.byref(milliseconds))
         return milliseconds.value
 
 
 def as_bytes(data: Any) -> np.ndarray[Any, Any]:
-    """The bytes of a buffer or of an array, shape (nbytes,); a copy only where the array is not contiguous."""
+    """View a buffer or array as bytes, shape (nbytes,); copies only non-contiguous arrays."""
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return np.frombuffer(data, np.uint8)

@@ -1,7 +1,7 @@
-"""The C interfaces of Isthmus as ctypes sees them, read from the headers that makers compile against.
+"""ctypes definitions of Isthmus's C interfaces, parsed from their headers.
 
-``driver.h`` and ``operators.h`` are the one place where the layout of a table is written; they are installed with
-the package (:func:`isthmus.include_path`).
+``driver.h`` and ``operators.h`` alone define the layout of the tables; they are installed with the package
+(:func:`isthmus.include_path`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import isthmus
 
 
 class Status(IntEnum):
-    """``isthmus_status``: what every function of a driver returns."""
+    """``isthmus_status``: return value of a driver's functions."""
 
     OK = 0
     NOT_READY = 1
@@ -41,7 +41,7 @@ class CopyKind(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """``isthmus_memory_kind``: what an address is."""
+    """``isthmus_memory_kind``: kind of memory at an address."""
 
     UNKNOWN = 0
     DEVICE = 1
@@ -66,13 +66,13 @@ _BYTES = re.compile(r"#define (ISTHMUS_\w+_BYTES) (\d+)")
 
 
 class Header:
-    """One header.
+    """Structures and enumerations of a header.
 
     Args:
         name: ``driver.h`` or ``operators.h``.
 
     Attributes:
-        structures: ctypes structures by their C name, for example ``isthmus_device_properties``.
+        structures: ctypes structures by C name, such as ``isthmus_device_properties``.
         enumerations: C name -> {member: value}.
     """
 
@@ -111,7 +111,7 @@ class Header:
         return ctypes.CFUNCTYPE(None if result == "void" else self._type(result), *types)
 
     def _type(self, declaration: str) -> Any:
-        """Type of ``const char* name``: handles and pointers are addresses, text is what a driver returns."""
+        """Return the ctypes type of a declaration such as ``const char* name``."""
         words = declaration.replace("const ", "").replace("struct ", "").split()
         if "*" in declaration:
             return ctypes.c_char_p if words == ["char*"] else ctypes.c_void_p
@@ -137,5 +137,5 @@ def operators_header() -> Header:
 
 
 def structure(name: str) -> Any:
-    """The ctypes structure ``isthmus_<name>`` of driver.h."""
+    """Return the ctypes structure ``isthmus_<name>`` of driver.h."""
     return driver_header().structures[f"isthmus_{name}"]

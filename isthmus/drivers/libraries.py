@@ -1,7 +1,7 @@
-"""Operator libraries: shared libraries (operators.h) and Python files (isthmus.opset.library), opened alike.
+"""Load operator libraries: shared libraries (operators.h) and Python files (isthmus.opset.library).
 
-Every operator comes as the address of a function of TVM-FFI's C interface and the handle that it is called with,
-so that whoever calls it needs neither PyTorch nor Python.
+Every operator is the address of a function with TVM-FFI's C signature and its handle, so that callers need neither
+PyTorch nor Python.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from isthmus.drivers import interface, loader
 from isthmus.opset.library import Library
 from isthmus.opset.schema import Schema
 
-_NAMESPACES = ("aten", "isthmus")  # whose operators the opset specifies
-_OBJECT_HEADER_BYTES = 24  # TVMFFIObject; a function's cell, which begins with its address, is behind it
+_NAMESPACES = ("aten", "isthmus")  # namespaces whose operators the opset specifies
+_OBJECT_HEADER_BYTES = 24  # sizeof(TVMFFIObject); a function's cell follows it and begins with the address
 
 
 class LibraryError(loader.LoaderError):
@@ -31,11 +31,11 @@ class LibraryError(loader.LoaderError):
 
 
 class LoadedOperator(NamedTuple):
-    """One operator of a library.
+    """An operator of a library.
 
     Attributes:
-        name: overload of the opset: ``aten::add.Tensor``.
-        dtypes: set of ``isthmus_dtype``, one bit for each (``isthmus.opset.dtypes.mask``).
+        name: overload of the opset, such as ``aten::add.Tensor``.
+        dtypes: bit mask of ``isthmus_dtype`` (``isthmus.opset.dtypes.mask``).
         flags: ``ISTHMUS_OPERATOR_*`` of operators.h.
         call: address of a ``TVMFFISafeCallType``.
         handle: its first argument.
@@ -49,13 +49,13 @@ class LoadedOperator(NamedTuple):
 
 
 class OperatorLibrary:
-    """An opened library. Its addresses are valid while it lives.
+    """An opened library. Its addresses are valid while it is referenced.
 
     Attributes:
         name: short name.
-        description: one line for people.
+        description: one line.
         path: the file.
-        operators: by overload.
+        operators: its operators, by overload.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ def load(path: str) -> OperatorLibrary:
         path: a shared library, or a Python file with a module-level ``library``.
 
     Raises:
-        LibraryError: there is no such file, or it cannot be used.
+        LibraryError: the file does not exist or cannot be used.
     """
-    path = str(Path(path).expanduser().absolute())  # dlopen looks for a bare name elsewhere
+    path = str(Path(path).expanduser().absolute())  # dlopen searches other folders for a bare name
     if not Path(path).is_file():
         raise LibraryError(f"operator library {path} is not a file; check `operators` in driver.toml.")
     return _load_python(path) if path.endswith(".py") else _load_shared(path)
 
 
 def _load_shared(path: str) -> OperatorLibrary:
-    runtime = ctypes.CDLL(str(_runtime_folder() / "lib" / "libtvm_ffi.so"))  # what the library may link to
+    runtime = ctypes.CDLL(str(_runtime_folder() / "lib" / "libtvm_ffi.so"))  # the library may link to it
     table = interface.operators_header().structures["isthmus_operator_library"]
     found = ctypes.POINTER(table)()
     try:
@@ -120,13 +120,13 @@ def _load_python(path: str) -> OperatorLibrary:
 
 
 def _import(path: str) -> Library:
-    """The ``library`` of a Python file, imported under a name of its own so that two files cannot meet."""
+    """Import a Python file under a unique module name; return its ``library``."""
     name = f"isthmus._operators_{abs(hash(str(Path(path).resolve()))):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LibraryError(f"operator library {path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling helpers look a module up by its name
+    sys.modules[name] = module  # dataclasses and pickling look up a module by its name
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -141,10 +141,10 @@ def _import(path: str) -> Library:
 
 
 def schema_of(name: str, path: str) -> Schema | None:
-    """Schema of an operator of the library at path; None for an extension's, whose namespace the opset has not.
+    """Return the schema of a library's operator; None for an extension in another namespace than the opset's.
 
     Raises:
-        LibraryError: the opset has no such operator, or the name has no namespace; names the nearest one.
+        LibraryError: the opset does not have the operator, or the name has no namespace; suggests the nearest one.
     """
     if "::" not in name:
         near = difflib.get_close_matches(f"aten::{name}", opset.records(), n=1)
@@ -162,20 +162,20 @@ def schema_of(name: str, path: str) -> Schema | None:
 def _runtime_folder() -> Path:
     spec = importlib.util.find_spec("tvm_ffi")
     if spec is None or not spec.submodule_search_locations:
-        raise LibraryError("operator libraries need TVM-FFI; do `pip install apache-tvm-ffi`")
+        raise LibraryError("operator libraries need TVM-FFI; run `pip install apache-tvm-ffi`")
     return Path(spec.submodule_search_locations[0])
 
 
 def import_tvm_ffi() -> Any:
-    """``tvm_ffi``, without the PyTorch that it would import.
+    """Import ``tvm_ffi`` without letting it import PyTorch.
 
-    Where PyTorch is imported already, tvm_ffi sees it; where it is not, it stays out of this process.
+    If PyTorch is already imported, tvm_ffi uses it.
     """
     return without_torch(lambda: importlib.import_module("tvm_ffi"))
 
 
 def without_torch(body: Callable[[], Any]) -> Any:
-    """Result of body, during which ``import torch`` fails unless it is imported already."""
+    """Run a function while ``import torch`` fails, unless torch is already imported; return the result."""
     if "torch" in sys.modules:
         return body()
     masked: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""``libisthmus_loader.so``: opens and checks drivers and operator libraries, with or without PyTorch."""
+"""Call ``libisthmus_loader.so``, which opens and checks drivers and operator libraries without PyTorch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _loader() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(LIBRARY))
     except OSError as error:
-        raise LoaderError(f"the loader is not built ({error}); do `pip install .`") from None
+        raise LoaderError(f"the loader is not built ({error}); run `pip install .`") from None
 
 
 def call(function: str, *arguments: Any) -> None:
-    """Call ``isthmus_open_driver`` or ``isthmus_open_operators``; the buffer for its message is added.
+    """Call ``isthmus_open_driver`` or ``isthmus_open_operators``, adding the buffer for its message.
 
     Raises:
-        LoaderError: with the message.
+        LoaderError: the call failed; has its message.
     """
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if getattr(_loader(), function)(*arguments, error, ctypes.c_size_t(_ERROR_BYTES)) != 0:

@@ -109,7 +109,7 @@ def test_enlarging_keeps_what_it_cannot_enlarge(golden: Path) -> None:
     ("options", "message"),
     [
         (["--operators", "aten::nosuch"], "unknown operator"),
-        (["--driver", "nosuch"], "there is no driver named 'nosuch'"),
+        (["--driver", "nosuch"], "unknown driver 'nosuch'"),
         (["--library", "absent.py"], "absent.py is not a file"),
     ],
 )

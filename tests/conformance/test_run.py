@@ -131,7 +131,7 @@ def test_operators_and_tiers_narrow_the_run(tmp_path: Path, golden: Path, right:
     [
         (["--operators", "aten::ad.Tensor"], ["unknown operator", "aten::add.Tensor"]),
         (["--tier", "lama"], ["unknown tier", "core"]),
-        (["--driver", "none"], ["no driver named 'none'", "host"]),
+        (["--driver", "none"], ["unknown driver 'none'", "host"]),
         (["--library", "/nowhere.so"], ["/nowhere.so", "no such file"]),
         (["--golden", "/nowhere"], ["/nowhere/manifest.json", "isthmus conform generate"]),
         (["--through", "air"], ["air", "pytorch"]),

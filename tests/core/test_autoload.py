@@ -31,14 +31,14 @@ def report(**environment: str | None) -> tuple[bool, str, str, bool, int]:
 def test_registers_by_itself():
     registered, reason, driver, available, count = report(ISTHMUS_DRIVER=None, ISTHMUS_HOST_DEVICES="3")
     assert (registered, driver, available, count) == (True, "host", True, 3)
-    assert reason == "no other accelerator is here"
+    assert reason == "no other accelerator available"
 
 
 @pytest.mark.parametrize("asked", ["host", str(HOST)])
 def test_driver_by_name_or_path(asked):
     registered, reason, driver, available, _ = report(ISTHMUS_DRIVER=asked)
     assert (registered, driver, available) == (True, "host", True)
-    assert reason == "ISTHMUS_DRIVER asks for it"
+    assert reason == "selected by ISTHMUS_DRIVER"
 
 
 def test_import_starts_nothing():
@@ -79,7 +79,7 @@ def test_import_of_the_package_does_not_import_torch():
 def test_disabled(asked):
     registered, reason, driver, available, count = report(ISTHMUS_DRIVER=asked)
     assert (registered, driver, available, count) == (False, "", False, 0)
-    assert reason == f"ISTHMUS_DRIVER={asked} switches it off"
+    assert reason == f"disabled by ISTHMUS_DRIVER={asked}"
 
 
 def test_disabled_leaves_torch_accelerator_alone():
@@ -92,7 +92,7 @@ def test_disabled_leaves_torch_accelerator_alone():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("nosuch", "there is no driver named 'nosuch'; there are: host"),
+        ("nosuch", "unknown driver 'nosuch'; expected host"),
         ("/nowhere/libisthmus_x.so", "/nowhere/libisthmus_x.so is not a file"),
     ],
 )
@@ -121,7 +121,7 @@ def test_stub_refuses_by_name():
     assert result.returncode != 0
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith(
-        "AttributeError: torch.chip.synchronize: the chip is not registered: ISTHMUS_DRIVER=none"
+        "AttributeError: torch.chip.synchronize: the chip is not registered: disabled by ISTHMUS_DRIVER=none"
     )
 
 
@@ -169,9 +169,7 @@ metadata.entry_points = entry_points
 def test_another_plugin_comes_first_unless_asked():
     registered, reason, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None))
     assert not registered
-    assert (
-        reason == "plugin torch_other serves torch.accelerator here; ISTHMUS_DRIVER=host would take its place"
-    )
+    assert reason == "torch.accelerator is plugin torch_other; set ISTHMUS_DRIVER=host to replace it"
     registered, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER="host"))
     assert registered
 

@@ -37,11 +37,14 @@ def test_paths_are_relative_to_the_file_and_the_rest_has_defaults(tmp_path: Path
         ('name = "mine"', "the key 'library' is missing"),
         (
             'name = "mine"\nlibrary = "a.so"\nprefer = "speed"',
-            "prefer = 'speed'; it is one of kernel, delegate",
+            "prefer = 'speed'; expected one of kernel, delegate",
         ),
         ('name = "mine"\nlibrary = "a.so"\nfallback = "no"', "fallback = 'no' is not a bool"),
         ('name = "mine"\nlibrary = "a.so"\noperators = [1]', "operators = [1] is not a list of paths"),
-        ('name = "mine"\nlibrary = "a.so"\noperator = "a.py"', "no such key: operator; there are delegate,"),
+        (
+            'name = "mine"\nlibrary = "a.so"\noperator = "a.py"',
+            "unknown key: operator; expected one of delegate,",
+        ),
         ("name = mine", "Invalid value"),
     ],
 )

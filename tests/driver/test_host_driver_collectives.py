@@ -317,7 +317,12 @@ def test_what_calls_refuse(driver: Driver) -> None:
             Status.INVALID_ARGUMENT,
             "the stream is of chip 1, the communicator of chip 0",
         ),
-        ("broadcast", (to, 4, 7, 0, rank.stream, rank.stream), Status.INVALID_ARGUMENT, "is not a communicator"),
+        (
+            "broadcast",
+            (to, 4, 7, 0, rank.stream, rank.stream),
+            Status.INVALID_ARGUMENT,
+            "is not a communicator",
+        ),
     ]
     for function, arguments, status, words in refusals:
         with pytest.raises(DriverError, match=words) as caught:

@@ -196,7 +196,10 @@ def test_a_relative_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ('@library.operator("silu", dtypes="float32")\ndef f(self, out): ...', "did you mean aten::silu?"),
         ('@library.operator("aten::silu", dtypes="flaot32")\ndef f(self, out): ...', "did you mean float32?"),
-        ('@library.operator("aten::silu", dtypes=("real",))\ndef f(self, out): ...', "expected one of int8, uint8"),
+        (
+            '@library.operator("aten::silu", dtypes=("real",))\ndef f(self, out): ...',
+            "expected one of int8, uint8",
+        ),
         (
             '@library.operator("aten::add.Tensor", dtypes="float32")\ndef f(self, other, out, context): ...',
             "takes 3 parameters (self, other, out), but is called with 4 (self, other, alpha, out)",

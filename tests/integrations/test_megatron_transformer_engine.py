@@ -150,7 +150,10 @@ for arguments in (("a", 6), ("b", 5)):
     ("code", "said"),
     [
         ("with te.fp8_autocast(enabled=True): pass", "FP8 needs the real Transformer Engine"),
-        ("te.Linear(4, 4, ub_overlap_ag=True)", "Linear: ub_overlap_ag=True needs the real Transformer Engine"),
+        (
+            "te.Linear(4, 4, ub_overlap_ag=True)",
+            "Linear: ub_overlap_ag=True needs the real Transformer Engine",
+        ),
         ("te.LayerNormLinear(4, 4, normalization='L2')", "it must be LayerNorm or RMSNorm"),
         ("te.DotProductAttention(2, 4, softmax_type='learnable')", "softmax_type=learnable needs"),
     ],

@@ -295,7 +295,7 @@ def test_options_that_make_no_sense(options, message):
 
 def test_a_driver_that_is_not_there_is_said_before_the_ranks_start(tmp_path):
     ranks = Ranks("2", log_dir=str(tmp_path / "logs"))
-    with pytest.raises(JobError, match=r"--driver nosuch .*there is no driver named 'nosuch'; there are: "):
+    with pytest.raises(JobError, match=r"--driver nosuch .*unknown driver 'nosuch'; expected "):
         Job([__file__], driver="nosuch", ranks=ranks).command()
     assert not (tmp_path / "logs").exists()
     assert "--nproc" in Job([__file__], driver="none", ranks=ranks).command()

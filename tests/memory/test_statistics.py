@@ -138,7 +138,10 @@ def test_a_job_becomes_a_trace(tmp_path: Path):
     assert (found.kind == traces.USE).sum() == 2
     assert found.live().min() >= 0
     memory._record_memory_history()
-    with pytest.raises(RuntimeError, match="history is already on"), memory.record_trace(tmp_path / "inner.trace"):
+    with (
+        pytest.raises(RuntimeError, match="history is already on"),
+        memory.record_trace(tmp_path / "inner.trace"),
+    ):
         pass
     with pytest.raises(FileNotFoundError, match="create it first"), memory.record_trace(tmp_path / "x" / "y"):
         raise AssertionError("it is refused before the block runs")

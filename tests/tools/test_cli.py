@@ -89,14 +89,14 @@ def test_doctor_finds_a_sound_installation():
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"ISTHMUS_DRIVER": "none"}, "ISTHMUS_DRIVER=none switches it off"),
+        ({"ISTHMUS_DRIVER": "none"}, "disabled by ISTHMUS_DRIVER=none"),
         ({"ISTHMUS_DRIVER": "/no/such/driver.so"}, "/no/such/driver.so"),
         (
             {"ISTHMUS_HOST_MEMORY": "lots"},
             "ISTHMUS_HOST_MEMORY=lots: not a size; set it to bytes or a number",
         ),
-        ({"ISTHMUS_HOST_DEVICES": "0"}, "none is usable"),
-        ({"ISTHMUS_HOST_DEVICE": "2"}, "ISTHMUS_HOST_DEVICE is set, but there is no such option"),
+        ({"ISTHMUS_HOST_DEVICES": "0"}, "none available"),
+        ({"ISTHMUS_HOST_DEVICE": "2"}, "ISTHMUS_HOST_DEVICE is set, but is not an option"),
     ],
 )
 def test_doctor_says_what_is_wrong(environment, expected):
@@ -110,7 +110,7 @@ def test_doctor_does_not_trust_a_wrong_result(monkeypatch):
     monkeypatch.setattr(chip, "_product", lambda first, second: (first + first.is_cpu, second))
     records = [record["finding"] for record in chip.torch_records() if "finding" in record]
     (finding,) = [finding for finding in records if finding.subject == "computation"]
-    assert finding.state == "fail" and "do not trust this chip" in finding.remedy
+    assert finding.state == "fail" and "results of this chip are wrong" in finding.remedy
 
 
 def test_a_failing_check_does_not_hide_the_others(monkeypatch):

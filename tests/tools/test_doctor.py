@@ -71,10 +71,10 @@ def test_only_a_failure_ends_with_1(
     monkeypatch.setattr(report, "examine", lambda: findings)
     assert report.main(False) == 0
     assert capsys.readouterr().out == "ok    a            sound\nwarn  b            odd; look\n"
-    findings.append(fail("c", "broken", "mend it"))
+    findings.append(fail("c", "broken", "fix it"))
     assert report.main(True) == 1
     assert json.loads(capsys.readouterr().out)[2] == {
-        "subject": "c", "state": "fail", "text": "broken", "remedy": "mend it",
+        "subject": "c", "state": "fail", "text": "broken", "remedy": "fix it",
     }  # fmt: skip
 
 
@@ -155,11 +155,11 @@ def test_half_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(tmp_path)
     found = {finding.text: finding for finding in libraries.examine()}
     assert {text: finding.state.value for text, finding in found.items()} == {
-        f"{tmp_path}/~orch is left of an interrupted installation": "warning",
+        f"{tmp_path}/~orch is left over from an interrupted installation": "warning",
         f"{tmp_path}/broken-3.0.dist-info has no METADATA: its installation was interrupted": "fail",
         f"halfway 1.0: 1 of 2 files are missing, such as {tmp_path}/halfway/__init__.py": "fail",
         f"slimmed 1.0: 1 of 1 files are missing, such as {tmp_path}/slimmed/tests/data.txt": "warning",
-        f"{tmp_path} has twice in the versions 1.0, 2.0, one over the other": "fail",
+        f"{tmp_path} has several versions of twice: 1.0, 2.0": "fail",
     }
     halfway = next(finding for text, finding in found.items() if text.startswith("halfway"))
     assert halfway.remedy == "`pip install --force-reinstall --no-deps halfway==1.0`"
@@ -170,7 +170,7 @@ def test_a_folder_that_hides_a_library(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "torch/__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     (found,) = libraries.examine()
-    assert found.state is State.WARNING and found.text.startswith(f"torch of {tmp_path} hides that of ")
+    assert found.state is State.WARNING and found.text.startswith(f"torch in {tmp_path} hides the one in ")
 
 
 def test_metadata_and_module_of_one_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_metadata_and_module_of_one_library(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(libraries, "LIBRARIES", extra)
     first, second = libraries.examine()
-    assert first.text == "doctor-metadata 1.0 is installed, but there is no module doctor_metadata"
+    assert first.text == "doctor-metadata 1.0 is installed, but module doctor_metadata does not exist"
     assert first.state is State.FAIL
     assert second.state is State.WARNING and second.text.startswith("doctor_module is at ")
 
@@ -263,7 +263,7 @@ def test_variables_without_contradiction() -> None:
     ("variables", "state", "text"),
     [
         ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "warning", "`import torch` loads no plugin"),
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "warning", "CUDA_VISIBLE_DEVICES=0,1 chooses no chip"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "warning", "CUDA_VISIBLE_DEVICES=0,1 does not select a chip"),
         ({"NCCL_SOCKET_IFNAME": "eth0"}, "warning", "NCCL_SOCKET_IFNAME=eth0 is read by NCCL only"),
         (
             {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "a:2"},
@@ -286,9 +286,9 @@ def test_variables_without_contradiction() -> None:
         (
             {"MASTER_ADDR": "a", "MASTER_PORT": "99999", "RANK": "0", "WORLD_SIZE": "2"},
             "fail",
-            "MASTER_PORT=99999 is no port",
+            "MASTER_PORT=99999 is not a port number",
         ),
-        ({"MASTER_ADDR": "a", "MASTER_PORT": "0"}, "fail", "MASTER_PORT=0 is no port"),
+        ({"MASTER_ADDR": "a", "MASTER_PORT": "0"}, "fail", "MASTER_PORT=0 is not a port number"),
         ({"LOCAL_RANK": "abc"}, "fail", "LOCAL_RANK=abc is not a number"),
         ({"LOCAL_RANK": "\xb2"}, "fail", "LOCAL_RANK=\xb2 is not a number"),
         (
@@ -296,11 +296,15 @@ def test_variables_without_contradiction() -> None:
             "fail",
             "LOCAL_RANK=2 is not below LOCAL_WORLD_SIZE=2",
         ),
-        ({"PYTORCH_ALLOC_CONF": "garbage"}, "fail", "PYTORCH_ALLOC_CONF=garbage: 'garbage' is no option"),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1,b:"}, "fail", "'b:' is no option of an allocator"),
-        ({"TMPDIR": "/no/such"}, "fail", "TMPDIR=/no/such is no folder"),
-        ({"LD_PRELOAD": "/no/such.so libm.so.6"}, "warning", "LD_PRELOAD: /no/such.so is not there"),
-        ({"PYTHONPATH": "/no/such:/usr"}, "warning", "PYTHONPATH: /no/such is not there"),
+        (
+            {"PYTORCH_ALLOC_CONF": "garbage"},
+            "fail",
+            "'garbage' is not an allocator option",
+        ),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1,b:"}, "fail", "'b:' is not an allocator option"),
+        ({"TMPDIR": "/no/such"}, "fail", "TMPDIR=/no/such: no such folder"),
+        ({"LD_PRELOAD": "/no/such.so libm.so.6"}, "warning", "LD_PRELOAD: /no/such.so: no such file"),
+        ({"PYTHONPATH": "/no/such:/usr"}, "warning", "PYTHONPATH: /no/such: no such file"),
         ({"LD_LIBRARY_PATH": "/usr:"}, "warning", "LD_LIBRARY_PATH has an empty entry"),
         ({"https_proxy": "http://proxy:80"}, "warning", "https_proxy without localhost in no_proxy"),
     ],
@@ -330,8 +334,8 @@ def test_libraries_of_another_installation(tmp_path: Path) -> None:
         (tmp_path / folder / library).touch()
     path = ":".join(str(tmp_path / folder) for folder in ("old", "other", "torch/lib"))
     torch, ascend = environment.judge({"LD_LIBRARY_PATH": path, "ASCEND_HOME_PATH": str(tmp_path / "new")})
-    assert torch.state is State.FAIL and f"{tmp_path}/other has a libtorch_cpu.so" in torch.text
-    assert ascend.state is State.WARNING and f"from {tmp_path}/old, ASCEND_HOME_PATH is" in ascend.text
+    assert torch.state is State.FAIL and f"libtorch_cpu.so in {tmp_path}/other" in torch.text
+    assert ascend.state is State.WARNING and f"in {tmp_path}/old, but ASCEND_HOME_PATH is" in ascend.text
 
 
 def test_a_cuda_runtime_that_pytorch_is_not_built_for(
@@ -356,10 +360,10 @@ def test_a_cuda_runtime_that_pytorch_is_not_built_for(
 def test_limits_of_a_shell() -> None:
     found = in_shell("ulimit -n 256; ulimit -v 8388608;", "limits.examine")
     warned = {f["text"].partition(" (")[0]: f["remedy"] for f in found if "may not be enough" in f["text"]}
-    administrator = "allowed in /etc/security/limits.conf, or by the container's --ulimit"
+    administrator = "in /etc/security/limits.conf, or with the container's --ulimit"
     assert warned == {
-        "256 open files": f"have 4096 {administrator}",
-        "8388608 KiB of address space": f"have 268435456 {administrator}",
+        "256 open files": f"allow 4096 {administrator}",
+        "8388608 KiB of address space": f"allow 268435456 {administrator}",
     }
 
 
@@ -401,7 +405,7 @@ def test_control_groups_of_version_2(system: Path) -> None:
     memory, processes, cpus = limits._control_group(system)
     assert memory.state is State.WARNING and "allows 1.0 GiB of memory" in memory.text
     assert "allows 512 processes and threads" in processes.text
-    assert cpus.text.startswith("16 CPUs, of which the control group allows 2.5: PyTorch starts 16 threads")
+    assert cpus.text.startswith("16 CPUs; the control group allows 2.5: PyTorch starts 16 threads")
     assert cpus.remedy == "OMP_NUM_THREADS=2"
 
 
@@ -444,7 +448,7 @@ def test_folders_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("ISTHMUS_DEBUG_FOLDER", str(tmp_path / "file"))
     found = {finding.text: finding.state.value for finding in permissions._folders()}
     assert found == {
-        f"TRITON_CACHE_DIR: others can write {tmp_path}/open and so put code or data into your jobs": "warning",
+        f"TRITON_CACHE_DIR: others can write to {tmp_path}/open and inject code or data into your jobs": "warning",
         f"ISTHMUS_DEBUG_FOLDER: {tmp_path}/file is not a folder": "fail",
     }
 
@@ -459,8 +463,8 @@ def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: 
     )
     (found,) = permissions._folders()
     names = "XDG_CACHE_HOME, TORCH_EXTENSIONS_DIR, TRITON_CACHE_DIR, TORCH_HOME, HF_HOME"
-    assert (found.state, found.text) == (State.WARNING, f"{names}: {tmp_path} cannot be written")
-    assert found.remedy.endswith(", or set each of them to a folder that you can write")
+    assert (found.state, found.text) == (State.WARNING, f"{names}: {tmp_path} is not writable")
+    assert found.remedy.endswith(", or set each of them to a writable folder")
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,7 +473,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "home", refuse)
     (found,) = permissions._folders()
-    assert found.state is State.FAIL and found.text.startswith("there is no home folder: HOME is not set")
+    assert found.state is State.FAIL and found.text.startswith("no home folder: HOME is not set")
 
 
 def test_files_that_options_name(tmp_path: Path) -> None:
@@ -478,9 +482,9 @@ def test_files_that_options_name(tmp_path: Path) -> None:
     (found,) = permissions._asked(
         {"ISTHMUS_LIBRARIES": f"{library}:/no/such.so", "ISTHMUS_ROUTE": "aten::mm=kernel"}
     )
-    assert found.state is State.FAIL and found.text == "ISTHMUS_LIBRARIES: /no/such.so is not there"
+    assert found.state is State.FAIL and found.text == "ISTHMUS_LIBRARIES: /no/such.so: no such file"
     (found,) = permissions._asked({"ISTHMUS_ROUTE": "@/no/such"})
-    assert found.text == "ISTHMUS_ROUTE: /no/such is not there"
+    assert found.text == "ISTHMUS_ROUTE: /no/such: no such file"
 
 
 # ---- what `import torch` loads
@@ -518,8 +522,8 @@ def test_plugins_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert bad.remedy == "`pip install --force-reinstall doctor-plugins` or `pip uninstall doctor-plugins`"
     assert crash.text == f"crash {name} breaks `import torch`: killed by SIGSEGV"
     assert first.text.endswith("registers the device 'first'") and second.state is State.OK
-    assert isthmus.text.endswith("registers no device")  # it leaves the place to a stranger
-    assert both.state is State.FAIL and both.text.startswith("first and second register a device each")
+    assert isthmus.text.endswith("registers no device")  # it leaves the device to another plugin
+    assert both.state is State.FAIL and both.text.startswith("first and second each register a device")
 
 
 # ---- whole runs
@@ -567,6 +571,6 @@ def test_a_driver_that_crashes(tmp_path: Path) -> None:
     assert compile_text(text, library).returncode == 0
     status, findings = full(ISTHMUS_DRIVER=str(library))
     found = failures(findings)
-    assert status == 1 and found["chip"] == "while looking at its import by PyTorch: killed by SIGABRT"
+    assert status == 1 and found["chip"] == "while checking the import of torch: killed by SIGABRT"
     assert found["plugins"].endswith("breaks `import torch`: killed by SIGABRT")
     assert "imports" not in found

@@ -12,7 +12,7 @@ from tools.mutation.trial import Trial
 
 @dataclass
 class Result:
-    """The outcome of a mutant.
+    """Outcome of a mutant.
 
     Attributes:
         family: of its operator.

@@ -1,7 +1,7 @@
-"""Changes of single expressions in the source of a library of Python functions.
+"""Mutants of single expressions in the source of a Python operator library.
 
-The source is compiled once with all its mutants in it: each expression ``e`` that can be changed into ``m`` becomes
-``m if active(7) else e``. So a mutant costs no compilation, and ``active`` notes which of them a call reaches.
+The source is compiled once with all mutants: each expression ``e`` that can be changed to ``m`` becomes
+``m if active(7) else e``. ``active`` also records which mutants a call reaches.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MUTATIONS = {
     "operator replaced": "+ for -, * for /, & for |, and for or, maximum for minimum",
     "source operands swapped": "the operands of -, /, ** or @, or the first two arguments of a function",
     "comparison moved": "< for <=, == for !=",
-    "condition negated": "the branches of a condition change places",
+    "condition negated": "the branches of a condition are swapped",
     "constant changed": "one more, half as much again, False for True",
-    "term dropped": "one side of a sum or a product is left out: bias, weight, factor",
+    "term dropped": "one side of a sum or a product is dropped: bias, weight, factor",
     "sign dropped": "the minus sign, the not",
     "half precision inside": "a step is computed in float16 instead of float64",
     "eps outside the root": "sqrt(x + eps) becomes sqrt(x) + eps",
-    "statement dropped": "an assignment to memory is left out",
+    "statement dropped": "an assignment to memory is dropped",
 }
-# How kernels are registered: runs when the library is imported, not when a kernel does.
+# Functions that register kernels: they run when the library is imported, not in kernels.
 _NOT_KERNELS = ("operator", "register", "writes", "each", "with_one", "with_each")
 _UNSWAPPED = ("isinstance", "zip", "map", "slice", "range", "enumerate")
 _CASTS = ("double", "exact", "wide")
@@ -53,15 +53,15 @@ _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp)
 
 
 class Site(NamedTuple):
-    """One mutant.
+    """A mutant of the source.
 
     Attributes:
         number: its index among all mutants of the source.
         mutation: name of the mutation operator.
         place: file and line, such as ``pointwise.py:31``.
         where: text of that line.
-        before: the expression.
-        after: what it is changed to.
+        before: the original expression.
+        after: the mutated expression.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Site(NamedTuple):
 
     @property
     def detail(self) -> str:
-        """For messages; without the line number, which moves."""
+        """Describe the mutant without its line number, which changes over time."""
         return f"{_short(self.before)} -> {_short(self.after)} in: {_short(self.where, 200)}"
 
 
@@ -83,17 +83,17 @@ def _short(text: str, limit: int = 90) -> str:
 
 
 class Source:
-    """A library compiled with its mutants.
+    """An operator library compiled with its mutants.
 
     Args:
         path: file that defines ``library``.
         package: package of that file; the modules it imports from this package are compiled with mutants too.
 
     Attributes:
-        library: as its file makes it.
+        library: the library that the file defines.
         sites: all mutants.
-        active: number of the mutant in force; -1 for none.
-        reached: numbers of the mutants whose place was executed.
+        active: number of the active mutant; -1 for none.
+        reached: numbers of the mutants whose expression was executed.
     """
 
     def __init__(self, path: Path, package: str = "") -> None:
@@ -105,12 +105,12 @@ class Source:
         self.library: Library = self._load(path.stem).library
 
     def _load(self, name: str) -> ModuleType:
-        """The module of this dotted name below the folder, with mutants."""
+        """Load the module of a dotted name below the folder, with mutants."""
         if name in self._modules:
             return self._modules[name]
         path = self._folder / name.replace(".", "/")
         module = ModuleType(f"isthmus._mutants_of_{name}")
-        self._modules[name] = sys.modules[module.__name__] = module  # typing looks a class up by its module
+        self._modules[name] = sys.modules[module.__name__] = module  # typing looks up a class by its module
         if path.is_dir():
             return module
         path = path.with_suffix(".py")
@@ -123,7 +123,7 @@ class Source:
         return module
 
     def _import(self, statement: ast.stmt, module: ModuleType) -> bool:
-        """Serve an import from the own package with mutants; False for any other statement."""
+        """Execute an import from the library's package with mutants; return False for any other statement."""
         if not self._package or not isinstance(statement, ast.ImportFrom):
             return False
         package, _, name = (statement.module or "").partition(f"{self._package}.")
@@ -142,7 +142,7 @@ class Source:
 
 
 def _half(value: Any) -> Any:
-    """Floating arrays rounded to float16; anything else as it is."""
+    """Round floating-point arrays to float16; return other values unchanged."""
     if isinstance(value, list):
         return [_half(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.kind in "fV" and value.dtype.itemsize > 2:
@@ -151,7 +151,7 @@ def _half(value: Any) -> Any:
 
 
 class _Weaver(ast.NodeTransformer):
-    """Weaves the mutants of functions and lambdas into a module."""
+    """Insert the mutants of functions and lambdas into a module."""
 
     def __init__(self, sites: list[Site], file: str, lines: list[str]) -> None:
         self._sites, self._file, self._lines = sites, file, lines
@@ -218,7 +218,7 @@ class _Weaver(ast.NodeTransformer):
 
 
 def _changes(node: Any) -> Iterator[tuple[str, ast.expr]]:
-    """The mutants of one expression."""
+    """Yield the mutants of one expression."""
     for kind, make in _MAKERS.items():
         if isinstance(node, kind):
             yield from make(node)

@@ -1,4 +1,4 @@
-"""Mutants before the suite: the cases of an operator are run until one fails."""
+"""Try mutants: run the cases of an operator until one fails."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MUTATIONS: tuple[Mutation, ...] = (*inputs.MUTATIONS, *results.MUTATIONS, *calls
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a mutant.
+    """Outcome of a mutant.
 
     Attributes:
         caught: whether a case failed.
-        case: which one; "" for none.
-        message: what the suite said; of a survivor, whether its results ever differed.
-        raised: whether the mutant was caught because the kernel raised an error.
+        case: the case that failed; "" for none.
+        message: the suite's message; for a survivor, whether its results ever differed.
+        raised: whether it was caught by an exception of the kernel.
     """
 
     caught: bool
@@ -42,11 +42,11 @@ class Trial:
 
 
 class Bench:
-    """Operators of one library on one device, each behind a switch.
+    """Operators of one library on one device, each replaceable by its mutants.
 
     Args:
-        source: the NumPy library with its mutants; entries that it has not are PyTorch's.
-        cases: of each operator that is tried.
+        source: the NumPy library with its mutants; PyTorch's kernels serve operators it lacks.
+        cases: the cases of each operator.
     """
 
     def __init__(self, source: Source, cases: dict[str, list[Case]]) -> None:
@@ -57,26 +57,26 @@ class Bench:
         self._switches: dict[str, Switch] = {}
 
     def close(self) -> None:
-        """Give the device back."""
+        """Close the device."""
         self._device.close()
 
     def entry(self, name: str) -> Entry:
-        """The right kernel of an operator."""
+        """Return the correct kernel of an operator."""
         return self.source.library.entries.get(name) or aten_kernels.entry(name)
 
     def target(self, name: str) -> Target:
-        """What mutations need to know of an operator."""
+        """Describe an operator for the mutations."""
         return target(name, self.entry(name), self._cases[name])
 
     def mutants(self, name: str) -> Iterator[Mutant]:
-        """The mutants of an operator that need no source."""
+        """Yield the mutants around an operator's kernel."""
         here = self.target(name)
         for mutation in MUTATIONS:
             yield from mutation.apply(here)
         yield from reports.mutants(here)
 
     def false_alarm(self, name: str) -> str:
-        """Try the right kernel: the first case that fails, in one line; "" if all pass."""
+        """Try the correct kernel; return the first failure in one line, "" if all cases pass."""
         for case in self._cases[name]:
             problem = self._problem(name, case, 0)
             if problem:
@@ -84,7 +84,7 @@ class Bench:
         return ""
 
     def try_source(self, index: int, names: Sequence[str]) -> Trial:
-        """Try a mutant of the source on the operators that reach it."""
+        """Try a source mutant on the operators that reach it."""
         self.source.active = index
         try:
             for name in names:
@@ -100,7 +100,7 @@ class Bench:
         switch = self._switch(mutant.operator)
         wrong = mutant.wrong()
         switch.current = lambda call: wrong(switch.right, call)
-        if mutant.without:  # an executor keeps the second stream busy for the first cases of a kernel only
+        if mutant.without:  # an executor keeps the second stream busy only for the first cases of a kernel
             self._executor = Executor(self._device)
         try:
             trial = self._until_failure(mutant.operator, mutant.without)
@@ -131,7 +131,7 @@ class Bench:
         return self._switches[name]
 
     def _difference(self, mutant: Mutant) -> str:
-        """Whether the results of a survivor were ever other ones than those of the right kernel."""
+        """Describe whether a survivor's results ever differed from the correct kernel's."""
         switch = self._switch(mutant.operator)
         wrong = mutant.wrong()
         found: list[str] = []
@@ -149,7 +149,7 @@ class Bench:
         switch.current = compared
         for case in self._cases[mutant.operator]:
             self._problem(mutant.operator, case, mutant.without)
-        return f"within the tolerance, e.g. {found[0]}" if found else "no case gives other bits"
+        return f"differs within the tolerance, e.g. {found[0]}" if found else "bit-identical in every case"
 
 
 def _differ(left: Any, right: Any) -> bool:
@@ -165,6 +165,6 @@ def _size(case: Case) -> int:
 
 
 def load_source() -> Source:
-    """The NumPy library with its mutants."""
+    """Load the NumPy library with its mutants."""
     folder = Path(next(iter(numpy_chip.__path__)))
     return Source(folder / "operators.py", numpy_chip.__name__)

@@ -1,1 +1,1 @@
-"""The host chip: a driver over CPU threads and memory. Its library is built from csrc/drivers/host."""
+"""The host chip: a driver on CPU threads and memory, built from csrc/drivers/host."""

@@ -16,7 +16,7 @@ from isthmus.drivers.numpy.kernels.reductions import total
 
 
 def taps(x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) -> Iterator[tuple[Any, Any]]:
-    """Each position of a kernel, and the view (..., *out) that it meets of a padded x (..., *space)."""
+    """Yield each position of a kernel, and its view (..., *out) of a padded x (..., *space)."""
     for offset in np.ndindex(*kernel):
         spots = zip(offset, dilation, stride, out, strict=True)
         yield offset, x[(..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in spots))]
@@ -32,7 +32,7 @@ def grouped(x: Array, groups: int, dim: int) -> Array:
 
 
 class Geometry(NamedTuple):
-    """What a convolution moves over: x is (N, C, *space), w is (O, C / groups, *kernel), y is (N, O, *out)."""
+    """Geometry of a convolution: x is (N, C, *space), w is (O, C / groups, *kernel), y is (N, O, *out)."""
 
     stride: list[int]
     padding: list[int]
@@ -40,7 +40,7 @@ class Geometry(NamedTuple):
     groups: int
 
     def around(self, x: Array, w: Array, out: Sequence[int]) -> tuple[Any, list[tuple[Any, Any]]]:
-        """x padded and split into groups, and its taps."""
+        """Return x padded and split into groups, and its taps."""
         space = grouped(padded(x, self.padding, [0] * len(out)), self.groups, 1)
         return space, list(taps(space, w.shape[2:], self.stride, self.dilation, out))
 
@@ -101,9 +101,9 @@ def max_pool(
     kernel, stride, padding, dilation = (
         spread(sizes) for sizes in (kernel, stride or kernel, padding, dilation)
     )
-    numbers = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])  # what the indices say
+    numbers = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])  # offsets of the indices
     shape, geometry = out.shape[-2:], (kernel, stride, dilation)
-    values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode looks further
+    values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode reads further
     places = taps(padded(numbers, padding, stride, -1), *geometry, shape)
     best, found = np.full(out.shape, -np.inf), np.full(out.shape, -1)
     for (_, value), (_, number) in zip(values, places, strict=True):
@@ -113,7 +113,7 @@ def max_pool(
 
 
 def spread(sizes: list[int]) -> list[int]:
-    """One size for both dimensions, or two."""
+    """Expand one size to both dimensions."""
     return sizes * 2 if len(sizes) == 1 else sizes
 
 

@@ -12,7 +12,7 @@ from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, exact, li
 
 
 def at(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """What to index x with so that ``index`` applies along ``dim``."""
+    """Return the index tuple that applies ``index`` along ``dim`` of x."""
     grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in index.shape)])
     if grid:
         grid[dim] = index
@@ -20,12 +20,12 @@ def at(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
 
 
 def along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """What to index x with so that a 1-dim ``index`` selects along ``dim``."""
+    """Return the index tuple that selects a 1-dim ``index`` along ``dim`` of x."""
     return (*[slice(None)] * (dim % max(x.ndim, 1)), index) if x.ndim else ()
 
 
 def changed(x: Array, index: Any, values: Any, add: bool = False) -> Array:
-    """A copy of x with values written or added at an index."""
+    """Return a copy of x with values written or added at an index."""
     result = np.array(exact(x) if add else x)
     if add:
         np.add.at(result, index, values)
@@ -54,10 +54,10 @@ def embedding_backward(grad: Array, index: Array, rows: int, padding_idx: int, b
 
 
 def sort(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
-    """Stable; NaN counts as the largest."""
+    """Sort stably; NaN is the largest value."""
     if not x.ndim:
         return x, np.zeros((), np.int64)
-    if descending:  # equal elements stay in their order when the reversed array is sorted and reversed
+    if descending:  # sorting the reversed array and reversing the result keeps equal elements in order
         order = np.flip(x.shape[dim] - 1 - np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
     else:
         order = np.argsort(x, dim, kind="stable")

@@ -1,4 +1,4 @@
-"""How a NumPy function becomes a kernel, and the dtype helpers that kernels share.
+"""Registration of NumPy functions as kernels, and their dtype helpers.
 
 Half precision arrives as float32, and results are rounded once, when they are stored. Sums and transcendental
 functions use float64: NumPy sums pairwise only along the fastest axis, and its float32 functions err by several ulp.
@@ -23,7 +23,7 @@ library = Library("numpy", "operators by NumPy")
 
 
 def wide(value: Any) -> Any:
-    """Half precision as float32; lists item by item; the rest as it is."""
+    """Convert half precision to float32, also in lists; return other values unchanged."""
     if isinstance(value, list):
         return [wide(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.itemsize == 2 and value.dtype.kind in "fV":
@@ -41,9 +41,9 @@ def store(out: Any, result: Any) -> None:
 
 
 def operator(*names: str, inputs: int | None = None) -> Callable[[Function], Function]:
-    """Register a function of the inputs that returns the results; it may ask for the context too.
+    """Register a function of the inputs, and optionally the context, that returns the results.
 
-    ``inputs`` is needed for functions that do not tell how many arguments they take, such as ufuncs.
+    ``inputs`` is the number of inputs, for functions without a signature such as ufuncs.
     """
 
     def register(function: Function) -> Function:
@@ -52,7 +52,7 @@ def operator(*names: str, inputs: int | None = None) -> Callable[[Function], Fun
 
         def kernel(*arguments: Any, context: Context) -> None:
             extra = {"context": context} if "context" in known else {}
-            with np.errstate(all="ignore"):  # infinities and NaN are answers here
+            with np.errstate(all="ignore"):  # infinities and NaN are valid results
                 results = function(*map(wide, arguments[:count]), **extra)
                 outputs = list(arguments[count:])
                 store(outputs, results if isinstance(results, tuple) else [results])
@@ -64,7 +64,7 @@ def operator(*names: str, inputs: int | None = None) -> Callable[[Function], Fun
 
 
 def register(table: dict[str, Function], inputs: int | None = None) -> None:
-    """Register each function of the table under its ATen name."""
+    """Register each function of a table under its ATen name."""
     for name, function in table.items():
         operator(f"aten::{name}", inputs=inputs)(function)
 
@@ -86,10 +86,10 @@ def double(x: Any) -> Array:
 
 
 def exact(x: Array) -> Array:
-    """Floating point as float64; integers as they are."""
+    """Convert floating point to float64; return integers unchanged."""
     return double(x) if x.dtype.kind == "f" else x
 
 
 def like(number: Any, x: Array) -> Array:
-    """A scalar in the dtype of x; integers wrap around as in C."""
+    """Convert a scalar to the dtype of x; integers wrap around as in C."""
     return np.asarray(number).astype(x.dtype)

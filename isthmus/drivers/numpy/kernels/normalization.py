@@ -32,12 +32,12 @@ def affine(x: Array, weight: Maybe, bias: Maybe = None) -> Any:
 
 
 def normalize_backward(grad: Array, normal: Array, dim: Dims) -> Any:
-    """Gradient of x / rms(x), but for the factor rstd."""
+    """Return the gradient of x / rms(x) without the factor rstd."""
     return grad - normal * mean(grad * normal, dim, True)
 
 
 def split(x: Array, shape: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The leading dimensions and those of a normalized shape."""
+    """Return the leading and the normalized dimensions."""
     return tuple(range(x.ndim - len(shape))), tuple(range(x.ndim - len(shape), x.ndim))
 
 
@@ -66,7 +66,7 @@ def rms_norm(x: Array, weight: Maybe, eps: float) -> tuple[Array, ...]:
 
 
 def hidden(queries: int, keys: int, left: int | None, right: int | None, top_left: bool) -> Array:
-    """Which keys a query does not see: bool [queries, keys]."""
+    """Return the mask of keys hidden from each query: bool [queries, keys]."""
     column = np.arange(keys)
     row = np.arange(queries)[:, None] + (0 if top_left else keys - queries)
     before = column < row - left if left is not None else np.zeros((queries, keys), bool)
@@ -127,7 +127,7 @@ def batch_norm_backward(
 
 
 def class_weights(target: Array, weight: Maybe, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Of each sample: whether it counts, the class to look at (0 if it does not), its weight (0 if it does not)."""
+    """Return for each sample whether it counts, its class and its weight (both 0 if it does not count)."""
     kept = target != ignore_index
     classes = np.where(kept, target, 0)
     return kept, classes[..., None], np.where(kept, 1.0 if weight is None else double(weight)[classes], 0)

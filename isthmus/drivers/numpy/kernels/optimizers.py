@@ -75,14 +75,14 @@ def zero_each(xs: list[Array]) -> None:
 
 
 def scaled_gradient(grad: Array, scale: Maybe, maximize: bool) -> Any:
-    """The gradient as float32 or wider, freed of the scale of a GradScaler, which is written back."""
+    """Return the gradient in at least float32, divided by a GradScaler's scale; writes the unscaled gradient back."""
     if scale is not None:
         grad[...] = wide(grad) / scale
     return -wide(grad) if maximize else wide(grad)
 
 
 def fused_adam(decoupled: bool) -> Function:
-    """Adam, with the weight decay of AdamW (https://arxiv.org/abs/1711.05101) if decoupled."""
+    """Make a step of Adam; decoupled weight decay is AdamW's (https://arxiv.org/abs/1711.05101)."""
 
     def step(
         params: list[Array], grads: list[Array], firsts: list[Array], seconds: list[Array], largest: list[Array],

@@ -22,7 +22,7 @@ def power(base: Any, exponent: Any) -> Any:
     base, exponent = np.asarray(base), np.asarray(exponent)
     if "f" in base.dtype.kind + exponent.dtype.kind:
         return np.power(double(base), double(exponent))
-    inverse = np.where(np.abs(base) == 1, np.power(base, np.abs(exponent)), 0)  # NumPy refuses 2 ** -1
+    inverse = np.where(np.abs(base) == 1, np.power(base, np.abs(exponent)), 0)  # NumPy rejects 2 ** -1
     return np.where(exponent < 0, inverse, np.power(base, np.maximum(exponent, 0)))
 
 
@@ -53,7 +53,7 @@ def clamp(x: Array, low: Any, high: Any) -> Array:
 
 
 def gelu_cdf(x: Array, approximate: str) -> Any:
-    """The factor of x in gelu(x), of float64."""
+    """Return gelu(x) / x in float64."""
     if approximate == "tanh":
         return 1 / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return 0.5 * erfc(-x / math.sqrt(2))

@@ -1,4 +1,4 @@
-"""Random numbers: the seed is new for each call and follows ``manual_seed()``."""
+"""Random numbers; each call has a new seed, derived from ``manual_seed()``."""
 
 # ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
 

@@ -17,7 +17,7 @@ Dims: TypeAlias = Sequence[int] | int | None
 
 
 def reduce(f: Function, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
-    """f over dimensions of x; none given means all, and a 0-dim tensor has none, whatever is asked."""
+    """Reduce x over dimensions with f; None means all. The dimensions of a 0-dim tensor are ignored."""
     every = tuple(range(x.ndim))
     axes = every if dim is None or dim == [] or x.ndim == 0 else dim if isinstance(dim, int) else tuple(dim)
     return np.asarray(f(x, axis=axes, keepdims=keepdim))
@@ -40,7 +40,7 @@ def bottom(x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
 
 
 def position(f: Function, x: Array, dim: int | None, keepdim: bool) -> Array:
-    """f is argmax or argmin."""
+    """Return the index of an extremum; f is argmax or argmin."""
     return np.asarray(f(x) if dim is None or x.ndim == 0 else f(x, axis=dim, keepdims=keepdim))
 
 
