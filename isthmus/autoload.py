@@ -4,8 +4,6 @@ This runs inside every ``import torch``, so it starts no thread, allocates nothi
 imports nothing heavy and never raises.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

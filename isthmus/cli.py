@@ -3,8 +3,6 @@
 The command line of a feature is its cli.py, registered by one line of COMMANDS and imported when it is called.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import import_module

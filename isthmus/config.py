@@ -3,8 +3,6 @@
 The options themselves are declared in :mod:`isthmus.options`, which code that acts on one reads.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Annotated, Any, NamedTuple
 

@@ -5,8 +5,6 @@ names, defaults and limits for C++ to ``csrc/options/table.h``. :mod:`isthmus.co
 (``isthmus env``). This module imports nothing heavy: it is read inside every ``import torch``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping

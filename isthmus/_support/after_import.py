@@ -1,7 +1,5 @@
 """Callbacks that run when a module is first imported."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The child calls a generator function and sends each yielded value as a line, so 
 Other output of the child is dropped, except for the last line of an error.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

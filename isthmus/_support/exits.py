@@ -1,7 +1,5 @@
 """Exit of a command with an error: one line and a non-zero status."""
 
-from __future__ import annotations
-
 import sys
 
 import typer

@@ -1,7 +1,5 @@
 """Creation of folders and files: modes 0750 and 0640 whatever the umask, files written atomically."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable

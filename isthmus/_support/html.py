@@ -1,7 +1,5 @@
 """HTML pages from Jinja templates. A page is one file that loads nothing."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Progress of long commands on standard error."""
 
-from __future__ import annotations
-
 import sys
 from types import TracebackType
 from typing import Self

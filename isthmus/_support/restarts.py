@@ -1,7 +1,5 @@
 """Restarted workers of torchrun rendezvous at a new store, on any accelerator."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables on the console: styled on a terminal, tab-separated when piped."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 

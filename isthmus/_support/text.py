@@ -1,7 +1,5 @@
 """Words and numbers in messages."""
 
-from __future__ import annotations
-
 
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``"1 file"``, ``"2 files"``."""

@@ -3,8 +3,6 @@
 Importing it does not initialize the driver; the first call that needs a device does.
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Lazy initialization of the driver, on the first call that needs a device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from isthmus import _C

@@ -1,7 +1,5 @@
 """Convert device arguments to device indices."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import torch

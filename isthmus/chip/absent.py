@@ -3,8 +3,6 @@
 ``torch.chip`` lacks them, so that ``hasattr`` is False; the AttributeError states the reason.
 """
 
-from __future__ import annotations
-
 _GRAPHS = "the chip has no graph capture; call the function itself, or torch.compile it"
 _STATUS = "the driver has its own status codes; failures are raised as torch.AcceleratorError"
 _ALLOCATOR = "the driver supplies the memory, and the allocator is chosen at process start"

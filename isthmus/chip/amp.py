@@ -1,7 +1,5 @@
 """Automatic mixed precision: ``torch.amp`` with the chip as its device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

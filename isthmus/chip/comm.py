@@ -3,8 +3,6 @@
 Use ``torch.distributed`` between processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -3,8 +3,6 @@
 They use operators of the opset, so a chip that implements the opset needs no kernels for them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

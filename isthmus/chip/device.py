@@ -1,7 +1,5 @@
 """Devices: count, current device, properties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

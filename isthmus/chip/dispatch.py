@@ -1,7 +1,5 @@
 """Routes of operator calls on the chip: statistics and settings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from isthmus import _C

@@ -1,7 +1,5 @@
 """Processes forked after the first use of the chip, which cannot use it."""
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 

@@ -3,8 +3,6 @@
 A range costs a few microseconds, with or without a profiler.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pause and resume a running ``torch.profiler``, with the names of ``torch.cuda.profiler``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Random numbers: one generator per device. On the host chip a seed gives the same numbers as on CPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """Detect operators that make the host wait for the chip: ``item``, blocking copies, ``nonzero`` ..."""
 
-from __future__ import annotations
-
 from isthmus import _C
 
 _MODES = ("default", "warn", "error")

@@ -3,8 +3,6 @@
 Quantities that the driver does not measure raise NotImplementedError.
 """
 
-from __future__ import annotations
-
 import time
 
 from isthmus import _C

@@ -3,8 +3,6 @@
 Legacy types of ``torch.cuda`` that Megatron and old checkpoints still use.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

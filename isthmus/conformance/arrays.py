@@ -4,8 +4,6 @@ The format is eight bytes with the length of a JSON header, the header, and the 
 ``safetensors.numpy`` is not used: it does not support bfloat16 and holds every array in memory twice.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -7,8 +7,6 @@ machine, for products on a device faster than the CPU, and for tensors so small 
 not needed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

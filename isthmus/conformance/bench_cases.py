@@ -1,7 +1,5 @@
 """Cases of ``isthmus conform bench``: the large samples of the golden data, enlarged where possible."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod

@@ -1,7 +1,5 @@
 """Timing in batches, and the machine's limits for comparison."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Cache of golden data: a folder in the user's cache per version of the opset."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

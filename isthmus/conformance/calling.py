@@ -1,7 +1,5 @@
 """Calls of kernels by their C interface: the arguments of operators.h, built with ctypes."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """``isthmus conform list``: the operators of the opset, and what a driver's libraries claim of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from isthmus import opset

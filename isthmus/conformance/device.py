@@ -1,7 +1,5 @@
 """A device without PyTorch: memory, copies and streams for the conformance suite."""
 
-from __future__ import annotations
-
 import ctypes
 from types import TracebackType
 from typing import Any, Self

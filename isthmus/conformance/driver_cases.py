@@ -1,7 +1,5 @@
 """Conformance cases of the functions of driver.h."""
 
-from __future__ import annotations
-
 from isthmus.conformance.driver import copies, devices, events, memory, optional, order, streams
 from isthmus.conformance.driver.case import DriverCase
 

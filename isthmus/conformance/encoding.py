@@ -1,7 +1,5 @@
 """Cases of golden data as JSON with separate arrays; :mod:`isthmus.conformance.golden` defines the format."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

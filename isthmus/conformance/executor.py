@@ -8,8 +8,6 @@
 5. For random operators, another seed, which must give other numbers.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Generates golden data from the opset, by PyTorch on the CPU."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -16,8 +16,6 @@ of ``schema.outputs`` and ``written`` by the name of the argument: ``{"tensor": 
 "shape", "magnitude": key}``, ``{"law": {...}, "dtype", "shape"}``, a list of those, or null; ``tolerance``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

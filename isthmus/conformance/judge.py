@@ -3,8 +3,6 @@
 The reference is float64 and the result is rounded, so a correctly rounded result is within half an ulp.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 

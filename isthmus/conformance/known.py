@@ -10,8 +10,6 @@
 A failure without a reason is an error; one that matches no failing case is stale and makes the run fail.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import tomllib
 from collections.abc import Iterable, Sequence, Set

@@ -4,8 +4,6 @@ The limits are wide (six standard deviations and more), so that a correct genera
 is off by far more, and results are reproducible from the seed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The operator libraries of a driver as a test target: kernels called by their C interface, without PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """report.html: the results of a run as one page, drawn by a script in it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from isthmus._support.html import render as render_template

@@ -1,7 +1,5 @@
 """The call of a kernel for a case, with arguments converted as the framework does for the kernel's flags."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple

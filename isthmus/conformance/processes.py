@@ -1,7 +1,5 @@
 """Worker processes that run cases; after a crash, a new worker continues."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

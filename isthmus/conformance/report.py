@@ -1,7 +1,5 @@
 """The report of a run: report.json, junit.xml and report.html."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results of cases, sent from workers to the report."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``isthmus conform run``: selects the cases, runs them in workers, and collects the results."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable

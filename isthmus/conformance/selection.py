@@ -1,7 +1,5 @@
 """Selection of operators by name patterns and tiers, checked against the golden data."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 

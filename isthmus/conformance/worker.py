@@ -8,8 +8,6 @@ the first argument; standard output belongs to the kernels. The first job is ``{
 libraries up to the one that crashed the previous worker.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@ good; with none forced it is bad. To test a set of operators, it stays on its ow
 A bad set is halved.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """One intercepted call of an operator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

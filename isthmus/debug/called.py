@@ -1,7 +1,5 @@
 """The operators called by a run of ``isthmus bisect``, and which of them can be forced to another route."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

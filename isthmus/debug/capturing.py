@@ -4,8 +4,6 @@ Each call has a folder with ``call.json`` and ``tensors.safetensors``. A tensor 
 first to its last in memory, which keeps its strides.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

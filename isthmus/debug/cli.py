@@ -1,7 +1,5 @@
 """``isthmus debug``, ``isthmus replay``, ``isthmus bisect``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Compare calls with a float64 reference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

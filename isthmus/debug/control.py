@@ -5,8 +5,6 @@ no thread, no socket and no polling. Only its user (or root) can signal it, and 
 that its user owns and nobody else can write. The main thread handles a request between two instructions.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

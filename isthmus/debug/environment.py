@@ -1,7 +1,5 @@
 """Tools enabled from the start of a process, by ISTHMUS_DEBUG and ISTHMUS_STREAM_CHECK."""
 
-from __future__ import annotations
-
 import atexit
 import sys
 from pathlib import Path

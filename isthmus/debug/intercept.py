@@ -5,8 +5,6 @@ through the probes to the previous kernel. Dispatch is process-wide: calls of al
 When the last probe is removed, the registration is destroyed and the previous kernel is restored.
 """
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The line of the user's program that called an operator; in backward, the line of the forward call."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from functools import cache

@@ -1,7 +1,5 @@
 """Find calls that produce NaN or infinity from finite inputs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Output of the debugging tools: lines on standard error, a JSON Lines file, a summary, the exit status."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

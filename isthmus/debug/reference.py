@@ -1,7 +1,5 @@
 """Reference results of a call: the same overload on CPU, in float64 and in the call's dtypes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Replay captured calls and compare the results with the captured ones and with a float64 reference."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sessions: the tools enabled in this process, each for a pattern of operators."""
 
-from __future__ import annotations
-
 import atexit
 import json
 from collections.abc import Callable

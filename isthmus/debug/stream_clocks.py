@@ -1,7 +1,5 @@
 """Order of the work of streams: vector clocks, advanced by events and by waits of the host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

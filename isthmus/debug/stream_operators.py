@@ -1,7 +1,5 @@
 """The effect of an operator on memory, from its schema: reads, writes, waits of the host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Host time of calls, with the stream synchronized before and after each."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, NamedTuple
 

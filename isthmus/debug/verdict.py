@@ -1,7 +1,5 @@
 """Comparison of a result with its reference, element by element."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ It sets DeepSpeed's accelerator by DeepSpeed's own ``set_accelerator``, without 
 or ``DS_ACCELERATOR`` names another.
 """
 
-from __future__ import annotations
-
 from isthmus.deepspeed.adopt import FEATURE, adopt, undo
 
 __all__ = ["FEATURE", "adopt", "undo"]

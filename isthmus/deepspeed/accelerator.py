@@ -1,7 +1,5 @@
 """DeepSpeed's accelerator interface for the current accelerator of PyTorch, of any type."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Set DeepSpeed's accelerator before DeepSpeed selects one."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """DeepSpeed's operators: fused Adam by isthmus.ops; optimizers of offloaded state by DeepSpeed's CPU kernels."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NoReturn
 

@@ -4,8 +4,6 @@ Each subject has one file. Libraries, including PyTorch, are imported only in ch
 (:mod:`isthmus._support.children`), so that a broken library or a crashing driver does not break the report.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 

@@ -3,8 +3,6 @@
 All checks run in a child process, because a driver under development may crash or hang.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

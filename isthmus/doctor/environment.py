@@ -1,7 +1,5 @@
 """Check environment variables read by PyTorch, its launchers, the dynamic loader and Isthmus."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

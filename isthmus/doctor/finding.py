@@ -1,7 +1,5 @@
 """A line of the report, and checks whose own defects do not hide other findings."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Check that each installed library can be imported, in a child process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Check installed packages on disk: incomplete, duplicate, or hidden by another folder."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Check system limits of this process: processes, files, memory, CPUs; and address randomisation."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

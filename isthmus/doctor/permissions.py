@@ -1,7 +1,5 @@
 """Check permissions: umask, user, and the folders of compiled code, caches and reports."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """Check the plugins that `import torch` loads (entry points of the group ``torch.backends``), each alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points

@@ -1,7 +1,5 @@
 """The report, as text or JSON."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Check that the installed versions are compatible."""
 
-from __future__ import annotations
-
 import platform
 import re
 import sys

@@ -5,8 +5,6 @@ Nothing is opened here. A package outside Isthmus adds a driver with an entry po
 ``driver.toml``, or of a library that needs none.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from functools import cache

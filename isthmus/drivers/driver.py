@@ -1,7 +1,5 @@
 """Open a driver and call it through ctypes, for tools and tests that run without PyTorch."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any, NamedTuple

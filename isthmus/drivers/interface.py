@@ -4,8 +4,6 @@
 (:func:`isthmus.include_path`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from enum import IntEnum

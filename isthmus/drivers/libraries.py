@@ -4,8 +4,6 @@ Every operator is the address of a function with TVM-FFI's C signature and its h
 PyTorch nor Python.
 """
 
-from __future__ import annotations
-
 import ctypes
 import difflib
 import importlib

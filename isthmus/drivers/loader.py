@@ -1,7 +1,5 @@
 """Call ``libisthmus_loader.so``, which opens and checks drivers and operator libraries without PyTorch."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from pathlib import Path

@@ -5,8 +5,6 @@ a twin, an operator of the namespace ``isthmus_on_chip`` with the same schema, w
 the chip's bytes and calls the original on the chip's tensors.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The device's runtime as Dynamo asks for it. Importing this imports Dynamo."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -2,8 +2,6 @@
 over CPU aliases of the chip's tensors. Importing this imports Inductor.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast

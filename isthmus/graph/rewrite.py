@@ -4,8 +4,6 @@ Device arguments, the fake values that describe each node, constants, copies bet
 that must run on the chip. Imported when the first graph is compiled: it imports Dynamo's neighbourhood.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple

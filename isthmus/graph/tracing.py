@@ -4,8 +4,6 @@ Dispatch under tracing: some composites are kernels of the chip's, so that eager
 are taken apart as CPU's are. Decompositions: Inductor's choose by the name of the device.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

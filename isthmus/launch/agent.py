@@ -3,8 +3,6 @@
 It writes their output to files, shows the requested part of it on the terminal, and names the rank that failed first.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The command ``isthmus run``."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """torchrun's agent, with our names for the files of the ranks, and callbacks at start and failure."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -5,8 +5,6 @@ dictionary and progress bar of Hugging Face's Trainer. A logger's prefix (time, 
 here imports torch.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

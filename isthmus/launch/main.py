@@ -4,8 +4,6 @@ The program sees what plain Python shows it: ``__main__``, ``sys.argv``, ``sys.p
 tracebacks that begin in its own first line.
 """
 
-from __future__ import annotations
-
 import builtins
 import os
 import runpy

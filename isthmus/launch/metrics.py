@@ -4,8 +4,6 @@ Floating-point operations are counted by the formula of Megatron-LM and ModelLin
 published logs. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

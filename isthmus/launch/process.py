@@ -1,7 +1,5 @@
 """Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

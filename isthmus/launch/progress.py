@@ -3,8 +3,6 @@
 Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The ranks of a job: their number, nodes, rendezvous and log folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

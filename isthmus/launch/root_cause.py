@@ -1,7 +1,5 @@
 """The choice of the rank that made a job fail, and the summary that names it. Nothing here imports torch."""
 
-from __future__ import annotations
-
 import math
 import signal
 import socket

@@ -1,7 +1,5 @@
 """``isthmus run``: builds the command and the environment of a job, then becomes it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Stacks of running ranks: on a signal of the launcher, faulthandler writes the stack to standard error."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The terminal of a job: the lines of its ranks, and a status line below them."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

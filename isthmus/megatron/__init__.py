@@ -5,8 +5,6 @@ by isthmus.ops, and enables context parallelism. ``isthmus run --megatron pretra
 the import. ``isthmus megatron explain`` lists every patch.
 """
 
-from __future__ import annotations
-
 from isthmus.megatron.adaptor import FEATURE, adopt, undo
 
 __all__ = ["FEATURE", "adopt", "undo"]

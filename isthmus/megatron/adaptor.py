@@ -1,7 +1,5 @@
 """Applies the patches of :mod:`isthmus.megatron.table`, each once its module is imported."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.machinery

@@ -1,7 +1,5 @@
 """Megatron's local attention by the fused operator, with context parallelism."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable

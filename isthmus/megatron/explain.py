@@ -1,7 +1,5 @@
 """``isthmus megatron explain``: list the patches of the installed Megatron."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 

@@ -1,7 +1,5 @@
 """Build Megatron's C++ dataset helpers for the current Python."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

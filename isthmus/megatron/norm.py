@@ -1,7 +1,5 @@
 """LayerNorm and RMSNorm for Megatron's local layers, with sequence parallelism."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

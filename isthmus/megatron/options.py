@@ -4,8 +4,6 @@ Options that only save time or memory on Ascend are accepted with a notice. Unsu
 end the job with an error.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os

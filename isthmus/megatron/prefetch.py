@@ -5,8 +5,6 @@ checkpoint, the all-gather comes before the recompute, which does not need it. S
 waited for after the recompute, at a saved tensor between product and reduce-scatter.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

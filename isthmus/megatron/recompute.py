@@ -7,8 +7,6 @@ attention and MLP separately, stores one more activation, and repeats none. With
 mask is repeated too. Results are the same at every level.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator

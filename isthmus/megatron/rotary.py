@@ -1,7 +1,5 @@
 """Rotary position embedding of Megatron's ``--apply-rope-fusion`` by :func:`isthmus.ops.rotary.rotary`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The patches of Megatron: target, reason, supported signatures, replacement."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The ten published traces and the jobs that make them."""
 
-from __future__ import annotations
-
 import random
 
 from isthmus.memory.models import Shape

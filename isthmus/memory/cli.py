@@ -1,7 +1,5 @@
 """``isthmus memory``: make and replay traces of allocations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fused kernels of accelerators, reduced to what they allocate: outputs and tensors saved for backward."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

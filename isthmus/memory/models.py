@@ -3,8 +3,6 @@
 A collective is reduced to its effect on memory: the buffer it allocates and its use on the communication stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 As in PyTorch's optimizers, the first step makes the states.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ Blocks are coloured by lifetime, from one event (yellow) to the whole trace (vio
 grey is not reserved. Addresses that were never reserved are left out.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence

@@ -5,8 +5,6 @@
 runs the program as ``isthmus run`` does and writes FILE at its end.
 """
 
-from __future__ import annotations
-
 import atexit
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Replay of a trace with allocators: reserved memory and time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

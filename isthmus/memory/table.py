@@ -1,7 +1,5 @@
 """Tables of ``isthmus memory replay`` and ``isthmus memory trace show``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A training run on one rank: schedule, model chunks, optimizer."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``isthmus migrate``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -16,8 +16,6 @@ How to add an operator:
 4. Test it in ``tests/ops/test_<name>.py`` and run ``make docs``.
 """
 
-from __future__ import annotations
-
 from isthmus.ops import npu as _npu
 from isthmus.ops import triton as _triton
 from isthmus.ops.activation import SwiGLU, swiglu

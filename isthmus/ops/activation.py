@@ -1,7 +1,5 @@
 """SwiGLU (Shazeer, 2020) of two tensors, or of one packed tensor."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

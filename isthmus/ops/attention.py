@@ -3,8 +3,6 @@
 The public functions are in :mod:`isthmus.ops.flash_attn` and :mod:`isthmus.ops.fusion_attention`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

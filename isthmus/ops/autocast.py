@@ -1,7 +1,5 @@
 """Autocast rules of the operators; they follow PyTorch's lists for CUDA."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Query and force the implementation that a call takes."""
 
-from __future__ import annotations
-
 from types import FunctionType, TracebackType
 from typing import Any, Self
 

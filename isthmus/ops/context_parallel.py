@@ -7,8 +7,6 @@ values, and an all-to-all of tokens and heads, which gives every rank the whole 
 DeepSpeed Ulysses, 2023). All are load-balanced.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Fused CPU kernels (csrc/kernels), for CPU tensors and for chips whose memory the CPU can address."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cross entropy with the options of large models: logit scale, softcap, label smoothing and z-loss."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

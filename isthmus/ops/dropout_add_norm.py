@@ -1,7 +1,5 @@
 """Fused dropout, residual addition and LayerNorm or RMSNorm, with the interface of flash-attn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

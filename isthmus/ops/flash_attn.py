@@ -5,8 +5,6 @@ Every implementation is deterministic, whatever ``deterministic`` says. With ``r
 full weight matrix [batch, heads, queries, keys], negative where dropout dropped a weight. The matrix is for tests.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

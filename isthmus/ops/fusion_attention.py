@@ -1,7 +1,5 @@
 """Attention with AscendSpeed's interface: named layouts, and masks that are True where a key is hidden."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

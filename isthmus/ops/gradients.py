@@ -1,7 +1,5 @@
 """Gradient norm in one pass, and clipping by it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

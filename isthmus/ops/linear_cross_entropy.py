@@ -1,7 +1,5 @@
 """Fused linear layer and cross entropy that never materializes all logits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

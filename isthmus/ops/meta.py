@@ -1,7 +1,5 @@
 """Kernels for the meta device: result shapes and dtypes from the rules of the opset."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Mixture of experts: permute tokens by expert, and multiply all experts' groups in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RMSNorm (Zhang and Sennrich, 2019), alone or fused with the residual addition before it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ with -10000, so a fully masked row is uniform instead of 0; npu_apply_adam_w tak
 beta; gradients of norms and SwiGLU come from the composite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module

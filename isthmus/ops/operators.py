@@ -6,8 +6,6 @@ the arguments. A kernel from the chip's operator library comes first; ``composit
 comes last and supports every call.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Fused Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019) over all parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

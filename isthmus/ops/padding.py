@@ -1,7 +1,5 @@
 """Pack and unpack padded batches, like flash-attn's ``bert_padding``."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -1,7 +1,5 @@
 """Counter-based dropout masks (Philox): any part of a mask can be recomputed on its own."""
 
-from __future__ import annotations
-
 import torch
 
 _WORD = 0xFFFFFFFF

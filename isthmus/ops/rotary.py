@@ -1,7 +1,5 @@
 """Rotary position embedding (Su et al., 2021)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

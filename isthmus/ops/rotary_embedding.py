@@ -1,7 +1,5 @@
 """Rotary position embedding with the interfaces of flash-attn and transformers, and as a module."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Fused scale, mask and softmax of attention scores, like Megatron-LM's fused kernels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Tokens of all sequences are concatenated, [total, hidden]. Scores are one flat t
 and each head, the s * s scores, row by row. Lengths are a list on the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

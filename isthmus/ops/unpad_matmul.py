@@ -1,7 +1,5 @@
 """Batched matrix products of packed sequences: scores from queries and keys, context from scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@
 This package does not import PyTorch; references import it when computed (:mod:`isthmus.opset.reference`).
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import json

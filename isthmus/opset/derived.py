@@ -4,8 +4,6 @@ integers beyond 2^24.
 They cover all arguments, where sample makers often vary only the first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Dtypes by PyTorch name, with their NumPy dtypes and their codes in DLPack and the driver interface."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import ml_dtypes

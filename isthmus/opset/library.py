@@ -15,8 +15,6 @@ and for Triton and CUDA kernels) it receives the address of the context, then th
 This module does not need PyTorch.
 """
 
-from __future__ import annotations
-
 import ctypes
 import difflib
 import inspect

@@ -1,7 +1,5 @@
 """Patterns of operator names, for commands and environment variables."""
 
-from __future__ import annotations
-
 import fnmatch
 
 

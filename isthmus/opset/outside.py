@@ -1,7 +1,5 @@
 """Operators of the core ATen set, or used by the models, that need no kernel, with reasons."""
 
-from __future__ import annotations
-
 _VIEW = "a view: the framework changes metadata"
 _METADATA = "metadata: computed without a kernel"
 _ALLOCATION = "allocation: no kernel runs"

@@ -5,8 +5,6 @@ outputs, or a list of shapes for a list output. A dtype rule yields dtype names 
 Rules are checked against every reference when golden data is generated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

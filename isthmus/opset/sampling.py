@@ -3,8 +3,6 @@
 The generator of a case is seeded with the id of the case, so adding cases does not change the others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass, field

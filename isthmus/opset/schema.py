@@ -4,8 +4,6 @@ The format is PyTorch's (``aten::add.Tensor(Tensor self, Tensor other, *, Scalar
 without PyTorch, because operator libraries and the conformance suite do not need it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Tiers: sets of operators sufficient to train a model, from ``tiers.toml``."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparison of two traces: time of each operator and kernel before and after a change."""
 
-from __future__ import annotations
-
 import fnmatch
 from dataclasses import dataclass
 

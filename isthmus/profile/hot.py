@@ -1,7 +1,5 @@
 """Analysis of a trace: the hottest operators and kernels, idle time of the device, runtime calls."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Attribution of device work to operators, and totals by name."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Reports of profiles: sections with tables, as text for a terminal or as one HTML file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Supports traces of ``torch.profiler`` on a chip, CUDA or XPU, and of torch_npu, 
 its process. Times are in microseconds, as in the file.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -3,8 +3,6 @@
 Names no particular chip: the device comes from ``torch.accelerator``.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -4,8 +4,6 @@ Each gives the result of the original expression, except for devices and tensors
 module may run before torch is imported, so this module must not import torch.
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 import sys

@@ -1,7 +1,5 @@
 """``torch.nn.attention.sdpa_kernel`` with backends that only CUDA has."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable
 

@@ -3,8 +3,6 @@
 A module imported inside the scope may bind proxies to its own names. On exit these are rebound to the originals.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `isthmus migrate verify` uses it for its reference results.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of ``torch.cuda`` whose result under the shim differs from the accelerator's own function."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from types import SimpleNamespace

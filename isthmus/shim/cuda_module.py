@@ -1,7 +1,5 @@
 """Proxies for the functions and classes of ``torch.cuda``, redirected to the accelerator."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Custom operators registered for CUDA, and factory calls that reach CUDA's dispatch key."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

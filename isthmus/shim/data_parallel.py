@@ -3,8 +3,6 @@
 PyTorch builds these seven functions only for CUDA.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Sequence

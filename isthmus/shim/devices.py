@@ -3,8 +3,6 @@
 Methods of tensors and storages are in tensor_methods.py.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

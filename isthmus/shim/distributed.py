@@ -1,7 +1,5 @@
 """Proxies for ``torch.distributed``: ``nccl`` means the accelerator's backend."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

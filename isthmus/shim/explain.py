@@ -1,7 +1,5 @@
 """``isthmus run --explain``: every patch and every rewriting rule of the shim, as text."""
 
-from __future__ import annotations
-
 from isthmus._support import patches
 from isthmus.shim import FEATURE, enter, rules
 

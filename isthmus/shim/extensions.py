@@ -1,7 +1,5 @@
 """``torch.utils.cpp_extension`` without CUDA: C++ is compiled, CUDA sources raise NotImplementedError."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

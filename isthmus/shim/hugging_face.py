@@ -4,8 +4,6 @@ The libraries train in float32 without patches. Features that they allow only fo
 bfloat16 in ``Trainer``, several processes) are allowed for the chip when that variable names it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

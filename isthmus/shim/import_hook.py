@@ -1,7 +1,5 @@
 """Import hook that rewrites the user's modules; installed packages and the standard library are not rewritten."""
 
-from __future__ import annotations
-
 import functools
 import importlib.abc
 import importlib.machinery

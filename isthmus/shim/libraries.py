@@ -1,7 +1,5 @@
 """Patches for installed libraries that check for CUDA in ways that no proxy of PyTorch covers."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

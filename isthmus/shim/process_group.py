@@ -1,7 +1,5 @@
 """``torch.distributed.ProcessGroupNCCL``, which PyTorch lacks without CUDA."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``torch.profiler``: CUDA activities become the accelerator's."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Installs all proxies of the shim, in dependency order."""
 
-from __future__ import annotations
-
 from isthmus._support.patches import Scope
 from isthmus.shim import (
     answers,

@@ -1,7 +1,5 @@
 """Rewrites the syntax tree of user modules where proxies cannot reach. Keeps line numbers."""
 
-from __future__ import annotations
-
 import ast
 import re
 from types import CodeType

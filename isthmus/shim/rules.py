@@ -1,7 +1,5 @@
 """The rules of the shim and of the code converter, as data: names of PyTorch that refer to CUDA."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 # ---- functions that take a device by keyword -----------------------------------------------------------------

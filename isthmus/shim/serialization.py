@@ -1,7 +1,5 @@
 """``torch.load`` of checkpoints written on CUDA, and with a ``map_location`` that names CUDA."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Symmetric memory: ignore the selection of CUDA's allocators, so that scripts that never allocate run."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 ``torch.nn.Module.cuda()`` calls ``Tensor.cuda`` for each parameter, so it needs no patch of its own.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

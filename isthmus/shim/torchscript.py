@@ -1,7 +1,5 @@
 """TorchScript: translate CUDA in the compiled source, because its interpreter bypasses Python proxies."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Callable

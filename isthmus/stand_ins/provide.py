@@ -4,8 +4,6 @@
 ``importlib.metadata`` find it. Versions end in ``+isthmus``.
 """
 
-from __future__ import annotations
-
 from importlib.machinery import PathFinder
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 See docs/guides/memory.md.
 """
 
-from __future__ import annotations
-
 import torch
 
 from isthmus import _C

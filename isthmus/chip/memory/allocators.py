@@ -1,7 +1,5 @@
 """Selection of the caching allocator, and hints for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

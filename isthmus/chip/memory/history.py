@@ -1,7 +1,5 @@
 """Allocation history, in the format of pytorch.org/memory_viz and ``torch.cuda._memory_viz``."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Live allocations by the Python line that made them."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Metrics in Prometheus' text format (0.0.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

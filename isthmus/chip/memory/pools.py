@@ -1,7 +1,5 @@
 """Memory pools, and raw allocations by address."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

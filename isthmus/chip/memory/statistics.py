@@ -1,7 +1,5 @@
 """Statistics of device memory and pinned host memory, with the keys of ``torch.cuda``."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any

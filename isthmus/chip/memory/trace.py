@@ -1,7 +1,5 @@
 """Record allocations as a trace for ``isthmus memory replay``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

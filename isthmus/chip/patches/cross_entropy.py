@@ -3,8 +3,6 @@
 PyTorch chooses how from a table of device types; for one that it does not know, sums stay in 16 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

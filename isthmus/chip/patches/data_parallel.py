@@ -1,7 +1,5 @@
 """``torch.nn.DataParallel`` on chips: the copies among devices that PyTorch's C++ has in builds for CUDA only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

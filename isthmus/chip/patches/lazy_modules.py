@@ -1,7 +1,5 @@
 """``.chip()`` on the parameters of lazy modules, which PyTorch moves by the methods of one list alone."""
 
-from __future__ import annotations
-
 import torch
 
 from isthmus._support.patches import Scope

@@ -1,7 +1,5 @@
 """``export_stacks`` of a profile of the chip: every kernel once, under the stack of the operator that launched it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from typing import Any

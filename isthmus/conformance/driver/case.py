@@ -1,7 +1,5 @@
 """Building blocks of driver cases: registration, scoped memory, streams and events, a gate that blocks a stream."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections.abc import Callable, Iterator

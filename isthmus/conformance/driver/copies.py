@@ -1,7 +1,5 @@
 """Cases of copies and fills: all directions, odd sizes and offsets, order on a stream."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cases of devices: count, current device, properties, errors."""
 
-from __future__ import annotations
-
 import ctypes
 
 from isthmus.conformance.device import Device

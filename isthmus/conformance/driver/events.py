@@ -1,7 +1,5 @@
 """Cases of events: record, query, synchronize, elapsed time."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

@@ -1,7 +1,5 @@
 """Cases of device memory, pinned memory and addresses."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 

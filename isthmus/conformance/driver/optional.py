@@ -1,7 +1,5 @@
 """Cases of virtual memory, telemetry, and concurrent use by several threads."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

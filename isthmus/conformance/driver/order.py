@@ -1,7 +1,5 @@
 """Cases of order and waiting, judged by the results of work: for drivers without host functions."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Cases of streams: order within a stream, independence, waiting."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from contextlib import ExitStack

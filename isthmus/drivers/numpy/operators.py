@@ -1,7 +1,5 @@
 """The operator library of the numpy chip; importing a family of kernels registers it."""
 
-from __future__ import annotations
-
 from isthmus.drivers.numpy.kernels import (
     convolution,
     indexing,

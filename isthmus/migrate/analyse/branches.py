@@ -1,7 +1,5 @@
 """Branches of a source that run only on the CPU."""
 
-from __future__ import annotations
-
 import ast
 import re
 

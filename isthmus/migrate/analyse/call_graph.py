@@ -5,8 +5,6 @@ the project's classes that a variable or attribute is assigned, and functions ha
 overriding methods of subclasses, containers, and what a function returns.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple

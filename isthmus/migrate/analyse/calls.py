@@ -1,7 +1,5 @@
 """Definitions, attributes and calls of a module: the facts for the call graph of the project."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import sys

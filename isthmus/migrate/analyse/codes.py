@@ -1,7 +1,5 @@
 """Titles of the codes of findings; those of conversion rules come from the rules."""
 
-from __future__ import annotations
-
 CODES = {
     "IM001": "the source does not parse",
     "IM002": "the file is no text in its encoding",

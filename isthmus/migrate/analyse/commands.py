@@ -1,7 +1,5 @@
 """Commands that a Python source runs: NVIDIA's, launchers (IM220, IM303, IM321)."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Functions, kernels and registered operators of a C++ or CUDA source."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

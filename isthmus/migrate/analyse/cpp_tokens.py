@@ -4,8 +4,6 @@ It is no parser: macros are not expanded and templates not instantiated. What an
 it defines and launches, which operators it binds to Python) needs tokens and balanced brackets only.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Iterator

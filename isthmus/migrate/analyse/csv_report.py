@@ -1,7 +1,5 @@
 """A report as comma-separated values: one table of all, and the files that users of the vendor's tool know."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

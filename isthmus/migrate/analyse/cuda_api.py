@@ -1,7 +1,5 @@
 """Uses of PyTorch's CUDA API, by the table shared with the conversion."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Uses of the method ``cuda`` (IM101, IM108)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

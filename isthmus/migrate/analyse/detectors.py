@@ -1,7 +1,5 @@
 """The registry of detectors. A new detector is a file in this folder and a line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (

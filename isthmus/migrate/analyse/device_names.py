@@ -1,7 +1,5 @@
 """Strings, attributes and comparisons that name CUDA as a device (IM102 to IM105, IM119, ...); what the CPU lacks."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

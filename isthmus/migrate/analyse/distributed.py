@@ -1,7 +1,5 @@
 """Data parallelism and collectives that depend on CUDA (IM2xx)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Source of the operators: those of PyTorch whose output's shape depends on data (`torch.Tag.dynamic_output_shape`).
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

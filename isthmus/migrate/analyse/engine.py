@@ -1,7 +1,5 @@
 """Runs the detectors over a project, in several processes if it is large."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import multiprocessing

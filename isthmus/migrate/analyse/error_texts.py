@@ -1,7 +1,5 @@
 """Scripts that match the text of CUDA's out-of-memory error (IM132)."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The report of ``isthmus migrate analyse`` as one HTML page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import groupby
 

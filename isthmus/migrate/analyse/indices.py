@@ -3,8 +3,6 @@
 The conversion asks the same of its own tree (convert/integers.py); this errs towards no.
 """
 
-from __future__ import annotations
-
 import ast
 
 from isthmus.migrate.analyse.module import Module

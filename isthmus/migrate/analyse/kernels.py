@@ -1,7 +1,5 @@
 """Kernels and extensions in Python code: Triton, CuPy, Numba, cpp_extension, torch.library."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Imports of third-party libraries that do not support other accelerators (IM301 to IM303)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

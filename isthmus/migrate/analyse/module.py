@@ -5,8 +5,6 @@ tree outlives it. A detector that needs the whole project has two steps: ``gathe
 returns a small picklable value, ``judge(project)`` runs at the end on all of them.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property

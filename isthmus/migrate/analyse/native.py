@@ -1,7 +1,5 @@
 """C++ and CUDA sources of a project: kernels, launches, headers, PTX, and the operators that they give to Python."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

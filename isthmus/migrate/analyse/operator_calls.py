@@ -1,7 +1,5 @@
 """The project's own operators and kernels, and their calls from Python."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -4,8 +4,6 @@ Two tables decide, both by probing: which ATen operators a public name reaches (
 PyTorch, kept in the user's cache), and what the target does with each (:mod:`targets`). A name in neither is none.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """Parser from sources to modules; a source that does not parse is a finding (IM001)."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

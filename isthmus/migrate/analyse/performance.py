@@ -1,7 +1,5 @@
 """Advice on speed (IM7xx): what costs time on every accelerator and most where starting a kernel costs most."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

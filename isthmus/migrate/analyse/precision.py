@@ -1,7 +1,5 @@
 """Advice on precision (IM8xx): where the same script may give other numbers on another accelerator."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ and composite operators call, so the operators are those that a device has to ha
 the table; it is a process of its own because the samples take memory and set seeds.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """PyTorch's profiler: CUDA as an activity, and columns with its name (IM124)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

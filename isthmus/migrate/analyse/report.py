@@ -1,7 +1,5 @@
 """Output and exit status of an analysis."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Requirements of a project (IM31x): libraries without a path, CUDA's own packages, PyTorch's builds for CUDA."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Resolution of names to functions of the project."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 

@@ -3,8 +3,6 @@
 Source: OASIS Static Analysis Results Interchange Format 2.1.0, sections 3.13 to 3.30.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

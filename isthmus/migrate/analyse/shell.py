@@ -1,7 +1,5 @@
 """Shell scripts: the launcher, NVIDIA's commands, variables that CUDA and NCCL read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

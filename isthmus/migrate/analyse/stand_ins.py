@@ -1,7 +1,5 @@
 """Suggested replacements of the project's own kernels, by their names."""
 
-from __future__ import annotations
-
 import re
 
 # Pattern of a name in small letters without underscores -> public function; the first that matches counts.

@@ -1,7 +1,5 @@
 """Classification of strings and choices between strings: a device, a backend, or text."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

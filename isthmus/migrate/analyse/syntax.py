@@ -1,7 +1,5 @@
 """Queries about calls and loops, shared by detectors."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Printed report: tables on a terminal, one line per finding when piped."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from itertools import groupby

@@ -3,8 +3,6 @@
 The chip is asked for its routes; any other device type is judged by what PyTorch's dispatcher has registered for it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

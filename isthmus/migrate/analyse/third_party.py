@@ -1,7 +1,5 @@
 """Third-party libraries that depend on CUDA, as data: severity and replacement of each."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Environment variables that CUDA and NCCL read, in shell scripts and in Python."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

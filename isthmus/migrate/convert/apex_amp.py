@@ -4,8 +4,6 @@ Opt level O1 is autocast with a GradScaler. O2, a float16 model with float32 mas
 stay in float32, and each operation casts. O0 is both, disabled. O3, a float16 model without more, has no counterpart.
 """
 
-from __future__ import annotations
-
 import ast
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Lookup and construction of call arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import libcst as cst

@@ -1,7 +1,5 @@
 """Names of collective backends in a source."""
 
-from __future__ import annotations
-
 import re
 
 import libcst as cst

@@ -1,7 +1,5 @@
 """The DEVICE constant and imports of a module: found, or added after its imports."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

@@ -1,7 +1,5 @@
 """Edits of a source text at nodes of its syntax tree."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Sequence

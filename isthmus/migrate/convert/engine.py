@@ -1,7 +1,5 @@
 """Converts one source: the rules in their order, then the constant of the device and what has to be imported."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import functools

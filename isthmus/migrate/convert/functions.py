@@ -1,7 +1,5 @@
 """Base of the rules that replace functions of ``torch.cuda``; the replacements are data in cuda_names."""
 
-from __future__ import annotations
-
 import functools
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Guards: an ``if`` around statements that apply only to some devices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar
 

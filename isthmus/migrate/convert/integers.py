@@ -1,7 +1,5 @@
 """Inference whether an expression is an integer."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import Assignment, ScopeProvider

@@ -1,7 +1,5 @@
 """Conversion of the code cells of a notebook to one source and back."""
 
-from __future__ import annotations
-
 import bisect
 import json
 import re

@@ -1,7 +1,5 @@
 """Unified patches for ``git apply``, reversible by ``git apply -R``."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 

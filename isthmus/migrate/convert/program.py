@@ -1,7 +1,5 @@
 """Values of names in a script, followed backwards through assignments, arguments and attributes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias

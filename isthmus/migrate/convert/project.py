@@ -1,7 +1,5 @@
 """Converts the files of a project: Python sources, notebooks and shell scripts."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The registry of rules: the modules of isthmus.migrate.convert.rules, and entry points of other packages."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The base class of rules of ``isthmus migrate convert``: a transformer of the concrete syntax tree."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property

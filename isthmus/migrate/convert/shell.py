@@ -1,7 +1,5 @@
 """Shell scripts: ``python -m torch.distributed.launch`` becomes ``torchrun``."""
 
-from __future__ import annotations
-
 import re
 
 from isthmus.migrate.convert.engine import Result

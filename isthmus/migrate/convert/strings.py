@@ -1,7 +1,5 @@
 """Strings that name a CUDA device, and their replacements."""
 
-from __future__ import annotations
-
 import re
 
 import libcst as cst

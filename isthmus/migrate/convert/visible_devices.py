@@ -1,7 +1,5 @@
 """Settings of ``CUDA_VISIBLE_DEVICES`` after the DEVICE constant has queried the devices."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

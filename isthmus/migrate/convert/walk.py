@@ -1,7 +1,5 @@
 """One walk over a tree for all rules of the same order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Analysis and conversion both read this table. In a replacement, ``{module}`` is 
 ``torch.get_device_module(DEVICE)``, ``{device}`` the device and ``{type}`` its type.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import NamedTuple
 

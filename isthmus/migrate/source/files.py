@@ -1,7 +1,5 @@
 """The files of a project, read and decoded; unreadable files become findings."""
 
-from __future__ import annotations
-
 import codecs
 import enum
 import errno

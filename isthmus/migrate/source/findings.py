@@ -1,7 +1,5 @@
 """Findings of the migration tools: code of the rule, place, severity, advice."""
 
-from __future__ import annotations
-
 import enum
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Analysis and conversion both read cells here, so that they see the same code.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Methods ``cuda`` of a project's own classes, which ``x.cuda()`` may call."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Contexts in which a string such as ``"cuda"`` is a word, key or name, not a device."""
 
-from __future__ import annotations
-
 import re
 
 # Functions whose arguments are names and words.

@@ -1,7 +1,5 @@
 """``isthmus migrate verify``."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Comparison of two runs: losses, parameters, random numbers and printed numbers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

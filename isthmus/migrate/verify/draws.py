@@ -1,7 +1,5 @@
 """Equal random numbers on all devices: both runs draw from the CPU's generator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trace of the watched lines that a program executes."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections import defaultdict

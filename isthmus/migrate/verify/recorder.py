@@ -3,8 +3,6 @@
 It patches PyTorch right after its import, before the shim.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Reports of ``isthmus migrate verify``: tables or JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

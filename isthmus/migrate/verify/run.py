@@ -1,7 +1,5 @@
 """Runs one side of a comparison in separate processes with a time limit."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

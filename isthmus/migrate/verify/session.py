@@ -1,7 +1,5 @@
 """Runs the original and the converted program and compares them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -7,8 +7,6 @@ print(patched)      # what was replaced, what was not, and why
 patched.undo()
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from collections.abc import Collection

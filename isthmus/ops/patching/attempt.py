@@ -1,7 +1,5 @@
 """Apply patches one by one; report those that do not match the installed version of a library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """transformers' ``sdpa`` attention, computed by isthmus.ops."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Each has the signature and result dtypes of the original, and calls the original where it does not apply.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

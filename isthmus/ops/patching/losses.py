@@ -1,7 +1,5 @@
 """transformers' losses by cross_entropy, which needs no float32 copy of the logits."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

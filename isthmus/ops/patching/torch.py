@@ -1,7 +1,5 @@
 """Replacements in PyTorch: scaled_dot_product_attention on the chip."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ Attention and losses use the library's registries. Layers are patched in their c
 mapping (``use_kernel_forward_from_hub``) needs the package ``kernels`` and models that opt in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

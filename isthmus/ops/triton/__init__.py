@@ -4,8 +4,6 @@ The kernels are registered if PyTorch is built for CUDA or ROCm, or under ``TRIT
 interprets them on CPU tensors (slow) and ``use("rms_norm", "triton")`` selects them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """SwiGLU and its backward, of two tensors or of one packed tensor."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -3,8 +3,6 @@
 Tokens outside every sequence, or beyond the given maximum length, get NaN, because a kernel cannot raise.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

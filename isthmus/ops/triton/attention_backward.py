@@ -1,7 +1,5 @@
 """Backward kernels of attention: one over blocks of queries, then one over blocks of keys; no atomics."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """Forward kernel of attention: a program iterates over the keys for a block of queries of one head."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

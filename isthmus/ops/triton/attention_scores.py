@@ -3,8 +3,6 @@
 Scores are in base 2, because the hardware has exp2.
 """
 
-from __future__ import annotations
-
 import math
 
 import triton

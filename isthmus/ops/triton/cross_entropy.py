@@ -3,8 +3,6 @@
 A target that is not a class gives a NaN loss and gradient, because a kernel cannot raise.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

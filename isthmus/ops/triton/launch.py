@@ -1,7 +1,5 @@
 """Launch helpers: rows of a tensor, block sizes, compute dtype."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Fused linear cross entropy: PyTorch's matrix products and Triton's losses, in chunks of rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """RMSNorm, with and without residual addition, and its backward."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """AdamW over all parameters: one launch per combination of dtypes, over a table of addresses."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from itertools import chain

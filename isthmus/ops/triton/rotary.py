@@ -3,8 +3,6 @@
 A position outside the tables gives NaN, because a kernel cannot raise.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """Scaled masked softmax and its backward; a program holds whole rows."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

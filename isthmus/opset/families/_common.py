@@ -1,7 +1,5 @@
 """Sample makers that several families share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

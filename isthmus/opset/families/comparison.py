@@ -1,7 +1,5 @@
 """Comparisons, logical operators and tests; all return bool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from isthmus.opset import dtypes as dt

@@ -1,7 +1,5 @@
 """Convolutions of one to three dimensions, transposed and grouped ones too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensors created from numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from isthmus.opset import dtypes as dt

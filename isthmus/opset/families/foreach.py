@@ -1,7 +1,5 @@
 """Operators over lists of tensors, as optimizers use them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

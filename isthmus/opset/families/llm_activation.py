@@ -1,7 +1,5 @@
 """Gated activations of large language models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention of large language models: fixed and variable lengths, grouped heads, windows, biases, dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

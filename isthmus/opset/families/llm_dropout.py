@@ -1,7 +1,5 @@
 """Fused dropout, residual addition and normalization."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

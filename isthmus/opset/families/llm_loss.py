@@ -1,7 +1,5 @@
 """Cross entropy of large language models: of logits, and fused with a linear layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mixture of experts: gather rows, scatter-add rows, and grouped matrix products."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

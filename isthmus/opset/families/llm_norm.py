@@ -1,7 +1,5 @@
 """RMSNorm of large language models, with and without residual addition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fused Adam over all parameters, and the norm of all gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

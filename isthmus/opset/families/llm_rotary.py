@@ -1,7 +1,5 @@
 """Rotary position embedding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

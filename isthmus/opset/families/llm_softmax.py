@@ -1,7 +1,5 @@
 """Softmax of scaled and masked attention scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention over sequences of different lengths without padding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

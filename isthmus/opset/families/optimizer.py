@@ -1,7 +1,5 @@
 """Fused optimizers and the gradient scaler of mixed precision."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

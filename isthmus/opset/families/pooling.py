@@ -1,7 +1,5 @@
 """Pooling by maximum and mean."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

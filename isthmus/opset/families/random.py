@@ -1,8 +1,6 @@
 """Random numbers. A case specifies the distribution of the result instead of values; equal seeds give equal results,
 other seeds other results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Operators that move data: copies, conversions, joins, pads, masks, triangles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sorting and topk. Only a stable sort defines the order of ties, so other samples have none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from isthmus.opset import dtypes as dt

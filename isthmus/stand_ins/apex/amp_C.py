@@ -1,7 +1,5 @@
 """apex's operators over lists of tensors that are used to clip and copy gradients."""
 
-from __future__ import annotations
-
 import torch
 
 from isthmus.ops.gradients import grad_norm, grad_norms

@@ -1,7 +1,5 @@
 """apex's accumulation of the weight gradient of a linear layer."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: D102, D103 (a kernel is documented where its operator is: in the opset)
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

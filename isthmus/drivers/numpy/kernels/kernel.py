@@ -4,8 +4,6 @@ Half precision arrives as float32, and results are rounded once, when they are s
 functions use float64: NumPy sums pairwise only along the fastest axis, and its float32 functions err by several ulp.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias

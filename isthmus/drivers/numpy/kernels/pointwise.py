@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

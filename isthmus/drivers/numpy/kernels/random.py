@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Advice for the review of a converted script."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import NamedTuple

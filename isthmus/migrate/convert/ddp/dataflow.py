@@ -1,7 +1,5 @@
 """Data flow of a training loop: values of this rank's data, or equal on all ranks."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Devices of ranks: a fixed device becomes the current one, which start_process_group sets."""
 
-from __future__ import annotations
-
 import ast
 
 from isthmus.migrate.convert.edits import Edits

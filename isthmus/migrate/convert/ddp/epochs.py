@@ -1,7 +1,5 @@
 """Calls of ``set_epoch`` on samplers, so that each epoch has its own order."""
 
-from __future__ import annotations
-
 import ast
 
 from isthmus.migrate.convert.ddp.training import Loop

@@ -1,7 +1,5 @@
 """Helper functions inserted into a converted script: process group, rank, reductions."""
 
-from __future__ import annotations
-
 RANKS = """\
 # Set by torchrun; a script that is started without it is the only rank.
 RANK = int(os.environ.get("RANK", 0))

@@ -5,8 +5,6 @@ it. So the mean over the ranks of a mean is the mean of the global batch, and a 
 ranks is the global count.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The model: DataParallel is replaced by DistributedDataParallel, and accesses to the inner module are adapted."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from typing import NamedTuple

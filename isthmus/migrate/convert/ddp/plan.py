@@ -1,7 +1,5 @@
 """The complete conversion of one script."""
 
-from __future__ import annotations
-
 import ast
 from typing import NamedTuple
 

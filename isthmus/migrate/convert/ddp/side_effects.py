@@ -1,7 +1,5 @@
 """Side effects of one rank for all: messages, checkpoints, folders, downloads."""
 
-from __future__ import annotations
-
 import ast
 
 from isthmus.migrate.convert.ddp.training import Training, is_loader

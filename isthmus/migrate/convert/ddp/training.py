@@ -1,7 +1,5 @@
 """Recognition of the training in a script: loop, loader, model and epochs."""
 
-from __future__ import annotations
-
 import ast
 from typing import NamedTuple
 

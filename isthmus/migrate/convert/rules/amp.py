@@ -1,7 +1,5 @@
 """Automatic mixed precision: ``torch.cuda.amp`` becomes ``torch.amp``, which takes the type of the device."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

@@ -1,7 +1,5 @@
 """Imports from ``torch.cuda.amp`` of what ``torch.amp`` has under the same name."""
 
-from __future__ import annotations
-
 import re
 
 import libcst as cst

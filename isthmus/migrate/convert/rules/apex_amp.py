@@ -1,7 +1,5 @@
 """``apex.amp`` becomes ``torch.amp``."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert import apex_amp

@@ -1,7 +1,5 @@
 """Optimizers and normalizations of apex that PyTorch has with the same meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """``apex.parallel`` becomes PyTorch's DistributedDataParallel and SyncBatchNorm."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.rule import Rule

@@ -1,7 +1,5 @@
 """Whether there is an accelerator, and how many devices it has."""
 
-from __future__ import annotations
-
 from isthmus.migrate.convert.functions import FunctionRule
 
 

@@ -1,7 +1,5 @@
 """Imports from ``torch.cuda`` of what the other rules replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

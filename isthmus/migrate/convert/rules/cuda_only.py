@@ -1,7 +1,5 @@
 """Calls that have a meaning on CUDA only."""
 
-from __future__ import annotations
-
 from isthmus.migrate.convert.functions import FunctionRule
 from isthmus.migrate.source.findings import Severity
 

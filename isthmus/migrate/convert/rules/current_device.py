@@ -1,7 +1,5 @@
 """The current device: asked for, set, and set for a while."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule

@@ -1,7 +1,5 @@
 """Training on one device, or by DataParallel, becomes DistributedDataParallel."""
 
-from __future__ import annotations
-
 import re
 
 import libcst as cst

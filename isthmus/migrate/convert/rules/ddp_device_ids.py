@@ -1,7 +1,5 @@
 """``DistributedDataParallel(model, device_ids=[local_rank])`` on a machine without an accelerator."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.rule import Rule

@@ -1,7 +1,5 @@
 """``"cuda" if torch.cuda.is_available() else "cpu"``: the device in use is just that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import libcst as cst

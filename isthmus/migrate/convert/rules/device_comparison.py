@@ -1,7 +1,5 @@
 """Questions whether something is on CUDA: ``device.type == "cuda"``, ``x.is_cuda``."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

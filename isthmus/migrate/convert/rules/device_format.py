@@ -1,7 +1,5 @@
 """``f"cuda:{rank}"``, and the same by ``+``, ``%`` and ``format``."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.strings import DeviceStrings, is_formatted

@@ -1,7 +1,5 @@
 """``"cuda"`` and ``"cuda:0"`` where they name a device."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

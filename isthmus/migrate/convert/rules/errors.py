@@ -1,7 +1,5 @@
 """Exceptions of the device."""
 
-from __future__ import annotations
-
 from isthmus.migrate.convert.functions import FunctionRule
 
 

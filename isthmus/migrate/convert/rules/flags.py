@@ -1,7 +1,5 @@
 """Flags of cuDNN and of CUDA's matrix products."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule, source_of

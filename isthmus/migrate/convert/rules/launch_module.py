@@ -1,7 +1,5 @@
 """``python -m torch.distributed.launch`` in a Python source; in shell scripts: convert/shell.py."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.rule import Rule

@@ -1,7 +1,5 @@
 """``--local_rank``, which torch.distributed.launch passed, comes from torchrun's environment."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

@@ -1,7 +1,5 @@
 """``map_location`` of ``torch.load``: dictionaries of tags, and functions."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

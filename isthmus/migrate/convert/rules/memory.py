@@ -1,7 +1,5 @@
 """Statistics of the device's memory and its cache."""
 
-from __future__ import annotations
-
 from isthmus.migrate.convert.functions import FunctionRule
 
 

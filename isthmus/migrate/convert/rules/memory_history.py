@@ -1,7 +1,5 @@
 """The history that the allocator records."""
 
-from __future__ import annotations
-
 from isthmus.migrate.convert.functions import FunctionRule
 from isthmus.migrate.source.findings import Severity
 

@@ -1,7 +1,5 @@
 """``"nccl"`` becomes the default backend of the device."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.backends import AVAILABLE, DEFAULT, is_gloo, is_nccl, is_word, pairs

@@ -1,7 +1,5 @@
 """Whether a backend is NCCL, or NCCL is there."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

@@ -1,7 +1,5 @@
 """Ranges for NVIDIA's profiler."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule

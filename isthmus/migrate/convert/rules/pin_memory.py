@@ -1,7 +1,5 @@
 """``pin_memory_device`` of data loaders."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

@@ -1,7 +1,5 @@
 """``torch.profiler``: activities of the accelerator, and the names of its columns."""
 
-from __future__ import annotations
-
 import re
 
 import libcst as cst

@@ -1,7 +1,5 @@
 """What a device is and what it can do."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule

@@ -1,7 +1,5 @@
 """The generators of the device."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

@@ -1,7 +1,5 @@
 """Streams and events."""
 
-from __future__ import annotations
-
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule, source_of

@@ -1,7 +1,5 @@
 """``torch.cuda.synchronize()`` becomes that of the device's module, which the CPU has too."""
 
-from __future__ import annotations
-
 from isthmus.migrate.convert.functions import FunctionRule
 
 

@@ -1,7 +1,5 @@
 """``x.cuda()`` becomes ``x.to(DEVICE)``."""
 
-from __future__ import annotations
-
 import re
 
 import libcst as cst

@@ -1,7 +1,5 @@
 """Tensor types such as ``torch.cuda.FloatTensor``."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

@@ -1,7 +1,5 @@
 """``torch.device("cuda")`` becomes the device in use."""
 
-from __future__ import annotations
-
 import libcst as cst
 import libcst.matchers as m
 

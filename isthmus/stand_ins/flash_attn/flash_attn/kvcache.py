@@ -1,7 +1,5 @@
 """Attention over a cache of keys and values, for decoding."""
 
-from __future__ import annotations
-
 import torch
 
 from isthmus.ops.flash_attn import flash_attn_func

@@ -5,8 +5,6 @@ checkpoints of such models work. Megatron selects features by the version; this 
 operations. FP8 is not supported.
 """
 
-from __future__ import annotations
-
 from . import common, pytorch
 
 __version__ = "1.12.0+isthmus"

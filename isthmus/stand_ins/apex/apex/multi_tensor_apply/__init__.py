@@ -1,7 +1,5 @@
 """apex's caller of operators over lists of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """apex's LayerNorm and RMSNorm."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Adam with apex's arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SGD with apex's arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

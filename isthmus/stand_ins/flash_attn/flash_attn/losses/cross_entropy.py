@@ -1,7 +1,5 @@
 """Cross entropy with the options of flash-attn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from isthmus import ops

@@ -1,7 +1,5 @@
 """flash-attn's attention modules, for packed projections."""
 
-from __future__ import annotations
-
 import torch
 
 from isthmus.ops.flash_attn import FlashCrossAttention

@@ -1,7 +1,5 @@
 """Names of FP8 recipes; FP8 needs the real Transformer Engine."""
 
-from __future__ import annotations
-
 import enum
 from typing import Any, NoReturn
 

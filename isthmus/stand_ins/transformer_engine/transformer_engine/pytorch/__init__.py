@@ -1,7 +1,5 @@
 """Layers and context managers of ``transformer_engine.pytorch``."""
 
-from __future__ import annotations
-
 from . import distributed, fp8, module
 from .attention import DotProductAttention
 from .fp8 import fp8_autocast, fp8_model_init

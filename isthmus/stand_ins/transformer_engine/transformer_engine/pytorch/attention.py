@@ -1,7 +1,5 @@
 """Attention by :func:`isthmus.ops.attention.attend`, with context parallelism."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from typing import Any

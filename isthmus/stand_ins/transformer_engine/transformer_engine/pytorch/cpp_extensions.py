@@ -1,7 +1,5 @@
 """FP8 functions imported by Megatron; not supported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..common.recipe import refuse_fp8

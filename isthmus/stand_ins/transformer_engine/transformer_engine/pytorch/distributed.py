@@ -1,7 +1,5 @@
 """RNG states by name, and activation checkpointing."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

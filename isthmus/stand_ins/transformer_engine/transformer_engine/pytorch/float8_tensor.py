@@ -1,7 +1,5 @@
 """FP8 tensor type for Megatron's isinstance checks."""
 
-from __future__ import annotations
-
 import torch
 
 

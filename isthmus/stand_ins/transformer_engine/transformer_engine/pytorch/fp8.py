@@ -1,7 +1,5 @@
 """FP8 settings; FP8 is always disabled."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

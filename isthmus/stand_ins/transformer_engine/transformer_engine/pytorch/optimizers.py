@@ -1,7 +1,5 @@
 """Optimizers and functions over lists of tensors, from apex's stand-in."""
 
-from __future__ import annotations
-
 from amp_C import multi_tensor_l2norm, multi_tensor_scale  # type: ignore[import-not-found]
 from apex.multi_tensor_apply import multi_tensor_applier  # type: ignore[import-not-found]
 from apex.optimizers import FusedAdam, FusedSGD  # type: ignore[import-not-found]

@@ -1,7 +1,5 @@
 """Layers."""
 
-from __future__ import annotations
-
 from .grouped_linear import GroupedLinear
 from .layernorm import LayerNorm, RMSNorm
 from .layernorm_linear import LayerNormLinear

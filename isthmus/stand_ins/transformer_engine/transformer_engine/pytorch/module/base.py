@@ -1,7 +1,5 @@
 """Base class and helpers of the layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any

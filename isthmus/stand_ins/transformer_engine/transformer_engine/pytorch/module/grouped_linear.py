@@ -1,7 +1,5 @@
 """Grouped linear layers of several experts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

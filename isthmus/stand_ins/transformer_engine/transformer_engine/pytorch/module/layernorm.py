@@ -1,7 +1,5 @@
 """LayerNorm and RMSNorm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A norm and a linear layer as one module."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Linear layers with tensor parallelism."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
