@@ -1,4 +1,4 @@
-"""``isthmus memory``: make and replay traces of allocations."""
+"""``isthmus memory``: record and replay traces of allocations."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 trace_app = typer.Typer(
-    help="Make, record or show traces of allocations.", no_args_is_help=True, rich_markup_mode=None
+    help="Record or show traces of allocations.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(trace_app, name="trace")
 
@@ -35,31 +35,6 @@ def _one_line() -> Iterator[None]:
     else:
         return
     raise fail(message)
-
-
-@trace_app.command()
-def generate(
-    name: Annotated[
-        str, typer.Argument(help="Name of a published trace, or all; without it, list the names.")
-    ] = "",
-    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("traces"),
-) -> None:
-    """Make a published trace: training steps of a large model under FakeTensorMode, without its memory."""
-    from isthmus._support.files import make_folder
-    from isthmus.memory import catalogue
-    from isthmus.memory.trace import write
-
-    with _one_line():
-        if not name:
-            for each, (model, _) in catalogue.JOBS.items():
-                print(f"{each:26}{model}")
-            return
-        for each in catalogue.names() if name == "all" else [name]:
-            trace = catalogue.generate(each)
-            path = output / f"{each}.trace"
-            make_folder(output)
-            size = write(trace, path)
-            print(f"{path}: {len(trace)} events in {trace.steps} steps, {size} bytes", flush=True)
 
 
 @trace_app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})

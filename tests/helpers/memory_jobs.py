@@ -9,10 +9,10 @@ import numpy as np
 from typer.testing import CliRunner
 
 from isthmus.cli import app
-from isthmus.memory import catalogue
-from isthmus.memory.models import Shape
 from isthmus.memory.trace import Trace
-from isthmus.memory.training import Job
+from tools.traces import catalogue
+from tools.traces.models import Shape
+from tools.traces.training import Job
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "benchmarks" / "traces"
 COLUMNS = {"kind": np.uint8, "id": np.int32, "size": np.int64, "stream": np.int16}

@@ -8,10 +8,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from isthmus.memory import catalogue
+import tools.traces.__main__
 from isthmus.memory.trace import ALLOC, FREE, STEP, read, write
 from tests.helpers.memory_jobs import MIB, PUBLISHED, isthmus, make, recorded, tiny
+from tools.traces import catalogue
 
 
 def test_trace_show():
@@ -23,17 +26,21 @@ def test_trace_show():
     assert lines[3].endswith("streams apart 23.01")
 
 
-def test_trace_generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert [line.split()[0] for line in isthmus("trace", "generate").splitlines()] == catalogue.names()
-    assert isthmus("trace", "generate", "x", code=1).startswith(
-        "isthmus: unknown trace 'x'; expected one of dense-7b,"
-    )
+def traces(*words: object) -> Result:
+    return CliRunner().invoke(tools.traces.__main__.app, [*map(str, words)])
+
+
+def test_make_a_published_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert [line.split()[0] for line in traces().stdout.splitlines()] == catalogue.names()
+    unknown = traces("x")
+    assert unknown.exit_code == 1
+    assert unknown.stderr.startswith("isthmus: unknown trace 'x'; expected one of dense-7b,")
     monkeypatch.setitem(catalogue.JOBS, "dense-7b", ("tiny", tiny()))
-    said = isthmus("trace", "generate", "dense-7b", "--output", tmp_path / "made")
+    said = traces("dense-7b", "--output", tmp_path / "made").stdout
     assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o750
     trace = read(tmp_path / "made" / "dense-7b.trace")
     assert f"{len(trace)} events in 3 steps" in said
-    assert trace.made == "isthmus memory trace generate dense-7b"
+    assert trace.made == "python -m tools.traces dense-7b"
 
 
 def test_memory_replay(tmp_path: Path):

@@ -14,11 +14,11 @@ import pytest
 import safetensors.numpy
 import torch
 
-from isthmus.memory import catalogue
-from isthmus.memory.recorder import COMMUNICATION, Recorder
 from isthmus.memory.trace import ALLOC, FREE, STEP, USE, TraceError, check, encode, read, write
-from isthmus.memory.training import schedule
 from tests.helpers.memory_jobs import COLUMNS, MIB, PUBLISHED, make, recorded, tiny
+from tools.traces import catalogue
+from tools.traces.recorder import COMMUNICATION, Recorder
+from tools.traces.training import schedule
 
 SMALL = make(
     (ALLOC, 0, 100),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.memory.recorder import Recorder
+from tools.traces.recorder import Recorder
 
 _BUCKET = 40_000_000  # elements, as Megatron-LM's default
 

@@ -2,10 +2,10 @@
 
 import random
 
-from isthmus.memory.models import Shape
-from isthmus.memory.recorder import Recorder
 from isthmus.memory.trace import Trace, TraceError
-from isthmus.memory.training import Job, Lengths, Training
+from tools.traces.models import Shape
+from tools.traces.recorder import Recorder
+from tools.traces.training import Job, Lengths, Training
 
 
 def _fixed(batch: int, length: int) -> Lengths:
@@ -130,7 +130,7 @@ def generate(name: str) -> Trace:
     if name not in JOBS:
         raise TraceError(f"unknown trace {name!r}; expected one of {', '.join(JOBS)}")
     model, job = JOBS[name]
-    return record(job, name=name, made=f"isthmus memory trace generate {name}", model=model)
+    return record(job, name=name, made=f"python -m tools.traces {name}", model=model)
 
 
 def record(job: Job, *, name: str, made: str, model: str) -> Trace:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from isthmus.memory.fused import cross_entropy, rms_norm, swiglu
-from isthmus.memory.recorder import Recorder
+from tools.traces.fused import cross_entropy, rms_norm, swiglu
+from tools.traces.recorder import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)

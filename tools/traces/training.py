@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from isthmus.memory.models import Block, Head, Shape, recompute, rotary
-from isthmus.memory.optimizers import AdamW, ShardedAdamW
-from isthmus.memory.recorder import COMMUNICATION, COMPUTE, Recorder
+from tools.traces.models import Block, Head, Shape, recompute, rotary
+from tools.traces.optimizers import AdamW, ShardedAdamW
+from tools.traces.recorder import COMMUNICATION, COMPUTE, Recorder
 
 Lengths = Callable[[random.Random], tuple[int, int]]  # -> sequences of a micro-batch, tokens per sequence
 

@@ -1,0 +1,1 @@
+"""Makes the traces of benchmarks/traces again."""
