@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.children import Child, start_module
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 90.0  # seconds for a job: a hang fails the test
 # Runs a command that has a /dev/shm of its own, full.
@@ -29,12 +31,14 @@ FULL_SHM = (
 
 def start(
     rank: int, size: int, port: int, name: str, environment: dict[str, str], within: tuple[str, ...]
-) -> subprocess.Popen[str]:
-    module = ("-W", "ignore", "-m", "tests.helpers.fault_cases")
+) -> Child | subprocess.Popen[str]:
+    module, arguments = "tests.helpers.fault_cases", (str(rank), str(size), str(port), name)
     given = {variable: value.replace("{rank}", str(rank)) for variable, value in environment.items()}
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **given}
+    if not within:
+        return start_module(module, *arguments, **settings)
     return subprocess.Popen(
-        [*within, sys.executable, *module, str(rank), str(size), str(port), name],
+        [*within, sys.executable, "-W", "ignore", "-m", module, *arguments],
         cwd=ROOT,
         env={**os.environ, **settings},
         stdin=subprocess.PIPE,
@@ -72,7 +76,7 @@ def run(
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.wait()
     names = [path.name for path in Path("/dev/shm").iterdir()]  # of other jobs too
     marks = ["isthmus", *(str(process.pid) for process in processes)]
     assert not [name for name in names if any(mark in name for mark in marks)]
@@ -144,7 +148,7 @@ def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_raises_has_all_write_their_records(tmp_path: Path) -> None:
-    told = run("raised", ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))
+    told = run("raised", within=("env",), ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))  # Python's own exit
     for rank in (0, 2):
         assert "all_reduce #3 of Float [100000] failed" in told[rank]["error"], told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]
