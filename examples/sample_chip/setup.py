@@ -8,7 +8,7 @@ from tvm_ffi.libinfo import find_include_path
 
 import isthmus
 
-FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-fvisibility=hidden"]
+FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-fvisibility=hidden"]
 ROOT = Path(__file__).resolve().parent
 
 

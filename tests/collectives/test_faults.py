@@ -215,6 +215,7 @@ def test_a_rank_that_does_not_come_to_the_first_operation() -> None:
         ), told
 
 
+@pytest.mark.full
 def test_a_rank_that_does_not_come_to_the_first_barrier() -> None:
     told = run("absent_from_the_first_barrier")
     for rank in (0, 2):

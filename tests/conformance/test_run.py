@@ -172,6 +172,7 @@ def test_known_failures_do_not_fail_the_run(tmp_path: Path, golden: Path) -> Non
     assert all(row["message"].startswith("the chip truncates (") for row in known_rows)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", ["*", "no-such-case"])
 def test_stale_known_failures_fail_the_run(tmp_path: Path, golden: Path, right: Path, case: str) -> None:
     chip = chip_with(tmp_path, right, known_entry(operator="aten::add.Tensor", case=case, reason="long gone"))

@@ -34,6 +34,7 @@ def test_registers_by_itself():
     assert reason == "no other accelerator available"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("asked", ["host", str(HOST)])
 def test_driver_by_name_or_path(asked):
     registered, reason, driver, available, _ = report(ISTHMUS_DRIVER=asked)
@@ -75,6 +76,7 @@ def test_import_of_the_package_does_not_import_torch():
     assert output("import isthmus, sys; print('torch' in sys.modules)") == "False"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("asked", ["none", "0"])
 def test_disabled(asked):
     registered, reason, driver, available, count = report(ISTHMUS_DRIVER=asked)
@@ -89,6 +91,7 @@ def test_disabled_leaves_torch_accelerator_alone():
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -55,6 +55,7 @@ def test_it_has_a_kernel_for_every_operator_of_a_tier(tier: str) -> None:
     assert not set(tiers()[tier]) - set(claimed)
 
 
+@pytest.mark.full
 def test_llama_trains_as_on_the_cpu(tmp_path: Path) -> None:
     found, printed = train("numpy", tmp_path / "numpy", "--no-bf16")
     expected, _ = train("host", tmp_path / "host", "--no-bf16")

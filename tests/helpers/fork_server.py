@@ -80,6 +80,7 @@ def run(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if request["quiet"]:
         warnings.simplefilter("ignore")
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":

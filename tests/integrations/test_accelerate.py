@@ -73,6 +73,7 @@ def test_bfloat16_under_fsdp(tmp_path, alone):
     assert found["losses"] != pytest.approx(alone["losses"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_accelerate_launch_without_the_shim(tmp_path, alone):
     here = {"ISTHMUS_HOST_DEVICES": "2", "ACCELERATE_TORCH_DEVICE": "chip"}
     launch = ("-m", "accelerate.commands.launch", *LAUNCH[2:])

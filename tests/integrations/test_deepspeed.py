@@ -57,6 +57,7 @@ def test_deepspeeds_own_launcher(reports, tmp_path):
     assert found["device"] == "cuda:0"
 
 
+@pytest.mark.full
 def test_without_the_shim(reports, tmp_path):
     found = report(*TORCHRUN, SCRIPT, tmp_path, "2", DS_ACCELERATOR="chip")["2"]
     assert found["losses"] == reports["2"]["losses"]

@@ -48,6 +48,7 @@ def test_trainer_with_and_without_the_shim(tmp_path, precision):
     assert (found["losses"], found["evaluations"]) == (shimmed["losses"], shimmed["evaluations"])
 
 
+@pytest.mark.full
 def test_trainer_resumes(tmp_path):
     script = SCRIPTS / "trainer.py"
     whole = report(script, tmp_path / "whole", "--steps", 4, **VARIABLE)
@@ -57,6 +58,7 @@ def test_trainer_resumes(tmp_path):
     assert resumed["evaluations"] == whole["evaluations"]
 
 
+@pytest.mark.full
 def test_two_processes(tmp_path):
     script = SCRIPTS / "accelerated.py"
     plain = report(*RANKS, script, tmp_path / "plain", ISTHMUS_HOST_DEVICES="2", **VARIABLE)
@@ -67,6 +69,7 @@ def test_two_processes(tmp_path):
     assert plain["again"] == plain["second"] == shimmed["second"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", ["torch", "accelerate"])
 def test_libraries_are_told_whichever_is_imported_first(first):
     code = f"""

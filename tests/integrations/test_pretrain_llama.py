@@ -113,6 +113,7 @@ def test_resumed_run_repeats_the_losses_to_the_bit(trained: tuple[Path, str]) ->
     assert losses(output) == before
 
 
+@pytest.mark.full
 def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> None:
     flags = [*TINY, "--lr", "2e-3", "--output", str(trained[0]), "--resume", "6", "--exit-iteration", "8"]
     result = run_script(*flags, "--verify-resume")
@@ -121,7 +122,7 @@ def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> No
     assert re.search(r"error: resume: \d of iterations 7-8 differ from the earlier run", result.stderr)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -154,6 +154,7 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+@pytest.mark.full
 def test_two_nodes(tmp_path):
     meeting = ("--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", f"localhost:{free_port()}")
     nodes = [start(tmp_path, *meeting, SCRIPT, "kill") for _ in range(2)]

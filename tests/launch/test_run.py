@@ -56,6 +56,7 @@ def test_nproc_runs_ranks_through_torchrun():
     assert starts == ["isthmus: cuda -> chip:0 (driver host, 2 devices, 1.0 GiB each, world size 2)"]
 
 
+@pytest.mark.full
 def test_torchrun_and_accelerate_as_commands():
     done = run(
         "torchrun",
@@ -114,6 +115,7 @@ def test_a_program_without_torch_prints_nothing_of_ours(tmp_path):
 
 
 # ---- how it ends ---------------------------------------------------------------------------------------------
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "code"), [("exit", 7), ("error", 1), ("signal", -signal.SIGTERM), ("end", 0)]
 )
@@ -153,6 +155,7 @@ def test_a_syntax_error_is_pythons(tmp_path):
 
 
 # ---- options -------------------------------------------------------------------------------------------------
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("libraries", ["transformers", "transformers,torch"])
 def test_operators_under_a_library_that_is_imported_before_torch(libraries, tmp_path):
     pytest.importorskip("transformers")
@@ -186,6 +189,7 @@ def test_device_and_quiet():
     assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("device", "message"),
     [

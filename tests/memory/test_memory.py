@@ -139,6 +139,7 @@ def test_cpu_tensors_hold_nothing_of_the_chip() -> None:
     assert scalar == pytest.approx(host[0].sum().item(), rel=1e-5)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_plain_cpu_convolution_is_the_same_around_use_of_the_chip(dtype: torch.dtype) -> None:
     output = run(f"""

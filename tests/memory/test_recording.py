@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from isthmus.memory.recording import from_events
 from isthmus.memory.trace import ALLOC, FREE, STEP, USE, check, read, write
@@ -105,16 +106,18 @@ def test_what_cannot_be_recorded():
         assert result.stderr.count("\n") == 1
 
 
-def test_a_program_that_ends_the_recording_is_told(tmp_path: Path):
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("call", "is_cut"), [("max_entries=9", True), ("None", True), ("'all'", False)])
+def test_a_program_that_ends_the_recording_is_told(tmp_path: Path, call: str, is_cut: bool):
     out = tmp_path / "x.trace"
-    for call, is_cut in [("None", True), ("max_entries=9", True), ("'all'", False)]:
-        code = f"import torch; torch.ones(3, device='cuda'); torch.cuda.memory._record_memory_history({call})"
-        result = record("--output", out, "-c", f"{code}; torch.ones(3, device='cuda')")
-        said = f"isthmus: {out}: incomplete: the program calls _record_memory_history itself"
-        assert (result.returncode, said in result.stderr) == (int(is_cut), is_cut), result.stderr
-        assert is_cut or len(read(out)) == 4
+    code = f"import torch; torch.ones(3, device='cuda'); torch.cuda.memory._record_memory_history({call})"
+    result = record("--output", out, "-c", f"{code}; torch.ones(3, device='cuda')")
+    said = f"isthmus: {out}: incomplete: the program calls _record_memory_history itself"
+    assert (result.returncode, said in result.stderr) == (int(is_cut), is_cut), result.stderr
+    assert is_cut or len(read(out)) == 4
 
 
+@pytest.mark.full
 def test_a_program_without_the_chip_leaves_no_trace(tmp_path: Path):
     out = tmp_path / "x.trace"
     for program, status in [("import torch; torch.ones(3)", 1), ("raise SystemExit(7)", 7)]:

@@ -37,7 +37,7 @@ def test_every_allocator_is_replayed(name: str):
     assert outcome.row()["nanoseconds"] == outcome.best > 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", replay.policies())
 def test_blocks_lie_in_segments_and_apart(name: str):
     trace = recorded(tiny())

@@ -199,7 +199,7 @@ def test_scratch_memory_of_attention_is_there():
     assert trace.id[scratch[0] + 1] == trace.id[scratch[0]]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -233,6 +233,7 @@ def test_recomputing_saves_memory():
     assert full < alternate < none
 
 
+@pytest.mark.full
 def test_the_seed_decides_lengths_and_routing():
     job = tiny(
         shape=dataclasses.replace(tiny().shape, experts=4, expert_parallel=2),
@@ -285,6 +286,7 @@ def test_a_published_trace(name: str):
     assert longer.live_peaks().max() == trace.live_peaks().max()
 
 
+@pytest.mark.full
 def test_the_generator_makes_the_published_bytes():
     """Two steps of one; test_every_published_trace_is_made_again has all of all."""
     model, job = catalogue.JOBS["dense-7b"]

@@ -37,6 +37,7 @@ print(name, total > 0, used > 0, torch.get_autocast_dtype("cpu"), sum(y.tolist()
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("environment", "printed"),
     [

@@ -352,7 +352,7 @@ def test_a_difference_under_the_shim_is_seen(tmp_path):
     assert "from number 1" in done.stdout
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -86,6 +86,7 @@ def verify(folder, *arguments):
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_two_ranks_are_compared_one_by_one(tmp_path):
     (tmp_path / "train.py").write_text(RANKS)
     done = verify(tmp_path, "--nproc", "2", "--steps", "2")

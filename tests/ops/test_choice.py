@@ -102,6 +102,7 @@ def test_kernels_of_the_chip_come_first_and_can_be_passed_over():
     assert said.splitlines() == ["kernel kernel", "composite decomposition"]
 
 
+@pytest.mark.full
 def test_without_kernels_for_this_processor_the_composite_serves():
     said = output(
         """

@@ -35,13 +35,13 @@ def _names(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[st
     return [item.callspec.params["name"] for item in items]  # type: ignore[attr-defined]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_against_the_composite_in_float64(name, interpreted):
     assert not interpreted[name]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_for_a_gpu(name, compiled):
     assert not compiled[name]
@@ -70,6 +70,7 @@ def test_which_and_use_name_it():
     assert "is forced to 'triton', which does not support this call: no kernel for torch.float8_e5m2" in error
 
 
+@pytest.mark.full
 def test_not_offered_where_no_tensor_can_take_it():
     code = "from isthmus import ops; print(ops.implementations()['rms_norm'])"
     assert output(code, TRITON_INTERPRET=None) == "['cpu', 'composite']"

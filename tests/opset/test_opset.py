@@ -97,6 +97,7 @@ def results(value: object) -> list[golden.Expected]:
     return [each for item in value for each in results(item)] if isinstance(value, list) else []
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("family", opset.FAMILIES)
 def test_references_obey_the_rules(family: str) -> None:
     for operator in opset.operators().values():

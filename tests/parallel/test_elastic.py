@@ -54,7 +54,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return losses
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_resumed_losses_are_those_of_an_uninterrupted_job(
     tmp_path: Path, uninterrupted: dict[str, float], name: str

@@ -112,7 +112,7 @@ def _gradients() -> None:
     (x * y).sum().backward()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("work", "times"),
     [

@@ -32,6 +32,7 @@ def test_device_maps(tmp_path):
     assert found["generated"] == [1, 10] and found["device"] == "cuda"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
 def test_a_smaller_batch_is_tried_where_memory_is_full():
     code = """

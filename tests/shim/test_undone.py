@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.children import output
 from tests.helpers.reports import report
 
@@ -28,9 +30,10 @@ LIBRARIES = [
 ]
 
 
-def test_every_attribute_of_pytorch_is_restored():
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("modules", [COPY, COPY + LIBRARIES], ids=["pytorch", "libraries"])
+def test_every_attribute_of_pytorch_is_restored(modules):
     """After imports inside the scope the changes are those that the imports make by themselves."""
-    modules = [*COPY, *LIBRARIES]
     plain = report(SCRIPT, "plain", *modules)
     shimmed = report(SCRIPT, "shim", *modules)
     assert plain["inside"] == plain["left"] == shimmed["left"] == []
@@ -65,6 +68,7 @@ def test_a_copy_of_the_users_is_the_original_again(tmp_path):
     assert output(code.replace("FOLDER", repr(str(tmp_path)))) == "restored"
 
 
+@pytest.mark.full
 def test_dynamo_forgets_the_proxies():
     code = """
         import torch._dynamo

@@ -158,7 +158,7 @@ print("loss:", torch.nn.functional.silu(value).mean().item())
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("route", ["cpu", "decomposition"])
 def test_a_chip_with_other_random_numbers_than_the_cpu_is_not_accused(tmp_path: Path, route: str) -> None:
     (tmp_path / "train.py").write_text(RANDOM)

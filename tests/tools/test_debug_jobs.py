@@ -32,6 +32,7 @@ def test_a_wrong_kernel_is_named_and_the_job_fails(tmp_path: Path, job: dict[str
     assert again.returncode == 0 and "bit-equal" in again.stdout  # as wrong as it was
 
 
+@pytest.mark.full
 def test_a_kernel_that_makes_nan_is_named(tmp_path: Path, job: dict[str, str]) -> None:
     Path(job["ISTHMUS_LIBRARIES"]).write_text(WRONG_LIBRARY.replace("VALUE", "np.nan"))
     done = isthmus("run", "train.py", cwd=tmp_path, ISTHMUS_DEBUG="overflow:*", **job)
@@ -47,6 +48,7 @@ def test_a_right_job_ends_as_it_would(tmp_path: Path) -> None:
     assert "0 failed" in done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -288,6 +288,7 @@ def test_page_loads_nothing_and_escapes_names(tmp_path: Path):
     assert not re.search(r"https?://|\bsrc=|\bhref=|@import|url\(", text)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
