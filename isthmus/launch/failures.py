@@ -66,7 +66,9 @@ class Record:
         raised = next((line for line in traceback.splitlines()[1:] if not line.startswith((" ", "\t"))), "")
         said = raised.partition(": ")[2]
         return (
-            not traceback or self.message.partition("\n")[0] in traceback or bool(said and said in self.message)
+            not traceback
+            or self.message.partition("\n")[0] in traceback
+            or bool(said and said in self.message)
         )
 
 

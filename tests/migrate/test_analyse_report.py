@@ -270,7 +270,7 @@ def test_selection(tmp_path: Path):
             report.Request(select=("IM999",)),
             "IM999: unknown group; expected one of IM0, IM1, IM2, IM3, IM4, IM5, IM6, IM7, IM8",
         ),
-        (report.Request(ignore=("E5",)), "E5: no code; they look like IM101, or IM1 for a group"),
+        (report.Request(ignore=("E5",)), "E5: not a code; expected one such as IM101, or IM1 for a group"),
     ],
 )
 def test_mistakes_of_the_user(request_: report.Request, said: str):

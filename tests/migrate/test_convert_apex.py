@@ -71,7 +71,7 @@ def _in_float32() -> str:
             "losses = []\namp.register_float_function(torch, 'sigmoid')",
             "register_float_function",
         ),
-        ("losses = []", "scaler = 2", "a scaler of its own"),
+        ("losses = []", "scaler = 2", "defines a scaler itself"),
         ("optimizer.step()", "optimizer.step(closure)", "step has arguments"),
     ],
 )

@@ -94,7 +94,7 @@ def test_kernels_launches_headers_and_assembly_are_found(tmp_path: Path):
 def test_a_binding_is_of_cuda_if_its_function_reaches_a_kernel_in_another_file(tmp_path: Path):
     found = findings(tmp_path, {"a.cpp": BINDINGS, "k.cu": KERNEL}, "IM406")
     assert short(found) == [("IM406", "bias_gelu", 9, "manual"), ("IM406", "shift", 10, "review")]
-    assert "torch.nn.functional.gelu may stand in for it" in found[0].advice
+    assert "torch.nn.functional.gelu may replace it" in found[0].advice
 
 
 def test_cpp_without_cuda_and_tensors_is_no_finding(tmp_path: Path):

@@ -98,9 +98,7 @@ def test_a_target_that_pytorch_does_not_know_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert not findings(tmp_path, "import torch\ntorch.linalg.eigh(a)\n", "npu")
-    line = (
-        "isthmus: operators are not looked at: PyTorch here knows no device of type npu; install its plugin\n"
-    )
+    line = "isthmus: operators are not checked: this PyTorch has no device of type npu; install its plugin\n"
     assert capsys.readouterr().err == line
 
 

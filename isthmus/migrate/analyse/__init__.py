@@ -1,1 +1,1 @@
-"""``isthmus migrate analyse``: the CUDA dependencies of a project, found without running it."""
+"""``isthmus migrate analyse``: find the CUDA dependencies of a project without running it."""

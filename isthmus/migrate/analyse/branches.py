@@ -1,4 +1,4 @@
-"""Branches of a source that run only on the CPU."""
+"""Detection of branches that run only on the CPU."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def is_for_cpu(module: Module, node: ast.AST) -> bool:
-    """Whether a node is executed on the CPU only, as far as the tests around it in its function say."""
+    """Whether the enclosing tests in a node's function restrict it to the CPU."""
     inner = node
     for outer in module.enclosing(node):
         if isinstance(outer, _FUNCTIONS):
@@ -26,7 +26,7 @@ def is_for_cpu(module: Module, node: ast.AST) -> bool:
 
 
 def _is_cpu(module: Module, test: ast.expr, holds: bool) -> bool:
-    """Whether there is the CPU only where a test holds, or does not."""
+    """Whether a test, or its negation if ``holds`` is False, implies that only the CPU is used."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _is_cpu(module, test.operand, not holds)
     if isinstance(test, ast.BoolOp):

@@ -1,8 +1,8 @@
-"""The functions of a project that reach, through calls, something that only a person can port (IM412).
+"""Functions of a project whose calls reach code that must be ported by hand (IM412).
 
-Followed are functions by their names, methods through ``self``, ``super()`` and the bases of a class, instances of
-the project's classes that a variable or attribute is assigned, and functions handed over as arguments. Not followed:
-overriding methods of subclasses, containers, and what a function returns.
+Followed are functions by name, methods through ``self``, ``super()`` and base classes, instances of the project's
+classes in variables and attributes, and functions passed as arguments. Not followed: overriding methods of
+subclasses, containers, and return values.
 """
 
 from collections import defaultdict, deque
@@ -15,7 +15,7 @@ from isthmus.migrate.analyse.resolve import Symbols
 from isthmus.migrate.analyse.third_party import library
 from isthmus.migrate.source.findings import Finding, Severity
 
-_PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that keep a function from running on the target
+_PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that prevent a function from running on the target
 _SHOWN = 8  # functions of a chain
 
 
@@ -29,7 +29,7 @@ class Reason(NamedTuple):
 
 
 def judge(project: Project) -> Iterator[Finding]:
-    """One finding for every function that reaches another one with a finding that needs manual work."""
+    """Yield a finding for every function that reaches one that must be ported by hand."""
     symbols = Symbols(project.facts)
     reasons = _reasons(project, symbols)
     step = _propagate(reasons, _callers(project.facts, symbols))
@@ -39,7 +39,7 @@ def judge(project: Project) -> Iterator[Finding]:
 
 
 def _reasons(project: Project, symbols: Symbols) -> dict[str, Reason]:
-    """Functions in which the trouble itself lies, by name."""
+    """Return the functions with findings of their own, by name."""
     around = _Around(symbols.functions)
     reasons: dict[str, Reason] = {}
     for each in project.findings:
@@ -57,13 +57,13 @@ def _reasons(project: Project, symbols: Symbols) -> dict[str, Reason]:
 
 
 def _imported(findings: list[Finding]) -> set[tuple[str, str]]:
-    """Files and the libraries in them that only a person can replace; not where a file goes on without one."""
+    """Return (file, library) pairs that must be replaced by hand, without optional imports."""
     libraries = [each for each in findings if each.code == "IM301" and each.severity is Severity.MANUAL]
     return {(each.path, found[0]) for each in libraries if (found := library(each.subject))}
 
 
 class _Around:
-    """Which function is around a line of a file."""
+    """Lookup of the function that contains a line."""
 
     def __init__(self, functions: dict[str, Finding]) -> None:
         self._lines: dict[str, dict[int, str]] = defaultdict(dict)
@@ -85,7 +85,7 @@ def _callers(found: list[Facts], symbols: Symbols) -> dict[str, set[str]]:
 
 
 def _propagate(reasons: dict[str, Reason], callers: dict[str, set[str]]) -> dict[str, str]:
-    """Function -> the one that it calls on the shortest way to a reason."""
+    """Return for each function its callee on the shortest path to a reason."""
     step: dict[str, str] = {}
     pending = deque(sorted(reasons))
     while pending:
@@ -114,7 +114,7 @@ def _finding(
         end_line=place.line,
         subject=name,
         message=said,
-        advice="it runs on the target once that is replaced; until then keep it off this path",
+        advice="it runs on the target once that is replaced; until then avoid this call",
     )
 
 

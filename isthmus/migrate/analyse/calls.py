@@ -1,4 +1,4 @@
-"""Definitions, attributes and calls of a module: the facts for the call graph of the project."""
+"""Definitions, attributes and calls of a module, for the call graph of the project."""
 
 import ast
 import builtins
@@ -12,18 +12,18 @@ from isthmus.migrate.source.findings import Finding, Severity
 _ELSEWHERE = sys.stdlib_module_names | {
     "torch",
     "numpy",
-}  # packages whose functions are none of the project's
+}  # packages that never define the project's functions
 _BUILTINS = frozenset(dir(builtins)) - {"super"}
 
 
 class Reference(NamedTuple):
-    """A name in a function that stands for something to call.
+    """A name in a function that refers to a callable.
 
     Attributes:
-        scope: dotted name of the function around it.
-        name: dotted; ``()`` behind a part stands for what calling it gives: ``"package.Model().generate"``.
-        absolute: whether the name starts with a module's; else with a variable of the scope: ``"self.layer"``.
-        called: whether it is called here; else it is handed over, as to a checkpoint.
+        scope: dotted name of the enclosing function.
+        name: dotted name; ``()`` after a part stands for its result: ``"package.Model().generate"``.
+        absolute: whether the name starts with a module; else with a variable of the scope: ``"self.layer"``.
+        called: whether it is called here; else it is passed as an argument, as to a checkpoint.
     """
 
     scope: str
@@ -33,14 +33,14 @@ class Reference(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What one module defines, holds and calls.
+    """Definitions, variables and calls of a module.
 
     Attributes:
         module: its dotted name.
-        functions: dotted name -> a finding at its head, without words.
-        classes: dotted name -> those of its bases.
-        imports: name at the module's top -> dotted name that it stands for.
-        held: scope and variable (``"self.layer"`` too) -> what it may hold.
+        functions: dotted name -> a finding at its definition, without message.
+        classes: dotted name -> dotted names of its bases.
+        imports: name at module level -> dotted name that it refers to.
+        held: scope and variable (or ``"self.layer"``) -> its possible values.
         references: what its functions call.
     """
 
@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
 
 def gather(module: Module) -> Facts:
-    """What one module defines, holds and calls."""
+    """Collect the definitions, variables and calls of a module."""
     facts = Facts(module.name, {}, {}, {}, {}, set())
     top = module.names.top.bound.items()
     facts.imports.update((name, meaning) for name, meaning in top if isinstance(meaning, str))
@@ -89,7 +89,7 @@ def _defined(module: Module, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.
 
 
 def _called(module: Module, call: ast.Call) -> Iterator[Reference]:
-    """What a call calls, and the functions that it hands over."""
+    """Yield the callee of a call, and the functions passed as arguments."""
     yield from _references(module, call.func, True)
     for value in (*call.args, *(each.value for each in call.keywords)):
         if isinstance(value, (ast.Name, ast.Attribute)):
@@ -97,7 +97,7 @@ def _called(module: Module, call: ast.Call) -> Iterator[Reference]:
 
 
 def _note_held(module: Module, target: ast.expr, value: ast.expr, facts: Facts) -> None:
-    """What a variable or an attribute of ``self`` may hold: any instance made, or variable named, in the value."""
+    """Record what a variable or ``self`` attribute may hold: instances created or variables used in the value."""
     root = _root(target)
     variable = _dotted(target)
     if root is None or not variable or variable.count(".") > 1:
@@ -129,7 +129,7 @@ def _references(module: Module, node: ast.expr, called: bool) -> Iterator[Refere
 
 
 def _made(module: Module, node: ast.expr) -> str | None:
-    """``package.Model()`` and ``package.Model().generate``, from its call; None for anything else."""
+    """Return ``package.Model()`` or ``package.Model().generate`` for such a call, else None."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.insert(0, node.attr)
@@ -141,7 +141,7 @@ def _made(module: Module, node: ast.expr) -> str | None:
 
 
 def _dotted(node: ast.expr) -> str:
-    """``"self.layer"``, ``"super().forward"``; "" for what is no such chain."""
+    """Return ``"self.layer"`` or ``"super().forward"``; "" for any other expression."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.insert(0, node.attr)

@@ -1,4 +1,4 @@
-"""Commands that a Python source runs: NVIDIA's, launchers (IM220, IM303, IM321)."""
+"""NVIDIA commands and launchers run by Python sources (IM220, IM303, IM321)."""
 
 import ast
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def detect(module: Module) -> Iterator[Finding]:
 
 
 def _parts(module: Module, command: ast.expr) -> Iterator[ast.AST]:
-    """The nodes of a command; of a variable, those of the value that it is assigned if that is only one."""
+    """Return the nodes of a command; for a variable, those of its only assigned value."""
     for node in ast.walk(command):
         yield node
         values = [
@@ -57,7 +57,7 @@ def _found(module: Module, node: ast.AST) -> Iterator[Finding]:
             )
     if LAUNCH.words.search(words):
         assert isinstance(node, ast.Constant)
-        advice = "write torchrun, which sets LOCAL_RANK; or `isthmus run --nproc`"
+        advice = "use torchrun, which sets LOCAL_RANK, or `isthmus run --nproc`"
         yield module.finding(
             LAUNCH.code, Severity.REVIEW, node, "torch.distributed.launch", LAUNCH.message, advice
         )

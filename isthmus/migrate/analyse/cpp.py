@@ -8,18 +8,18 @@ from isthmus.migrate.analyse.cpp_tokens import Of, Stream, Token
 
 
 class Arity(NamedTuple):
-    """How many arguments a call may have; most is None if there is no limit or none is known."""
+    """Number of arguments of a call; ``most`` is None if unlimited or unknown."""
 
     least: int = 0
     most: int | None = None
 
     def takes(self, count: int) -> bool:
-        """Whether a call with so many arguments may be meant."""
+        """Whether a call may have this number of arguments."""
         return self.least <= count and (self.most is None or count <= self.most)
 
 
 class Function(NamedTuple):
-    """A function that is defined in a source.
+    """A function defined in a source.
 
     Attributes:
         name: without namespaces.
@@ -48,15 +48,15 @@ class Launch(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """An operator that a source gives to Python.
+    """An operator that a source binds to Python.
 
     Attributes:
-        module: of pybind11 (``TORCH_EXTENSION_NAME`` if the build names it), or the library's namespace.
-        name: in Python.
+        module: pybind11 module (``TORCH_EXTENSION_NAME`` if the build sets it), or the library's namespace.
+        name: its name in Python.
         library: whether it is an operator of ``torch.ops``.
-        function: that implements it; "" if it is declared only.
-        keys: dispatch keys under which it is implemented; empty for pybind11.
-        arity: as far as the binding says.
+        function: the function that implements it; "" if it is only declared.
+        keys: dispatch keys of the implementation; empty for pybind11.
+        arity: number of arguments, if the binding gives it.
         line: of the binding.
     """
 
@@ -70,7 +70,7 @@ class Binding(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A C++ or CUDA source; tensors is whether it names anything of PyTorch's."""
+    """A C++ or CUDA source; ``tensors`` is whether it uses PyTorch."""
 
     functions: list[Function]
     bindings: list[Binding]
@@ -100,7 +100,7 @@ _IMPL = re.compile(r"TORCH_LIBRARY_IMPL(_EXPAND)?$")
 
 
 def read(text: str) -> Unit:
-    """What a source holds."""
+    """Parse a source."""
     stream = Stream(text)
     functions: list[Function] = []
     bindings: list[Binding] = []
@@ -120,7 +120,7 @@ def read(text: str) -> Unit:
 
 
 def _add_macro(unit: Unit, define: Token) -> None:
-    """A macro is a function of the names in it, so that what it launches counts where it is used."""
+    """Record a macro as a function, so that its launches count where it is used."""
     stream = Stream(define.text, define.line)
     if not stream or stream[0].of is not Of.NAME:
         return
@@ -132,7 +132,7 @@ def _add_macro(unit: Unit, define: Token) -> None:
 
 
 def _definitions(stream: Stream) -> Iterator[tuple[str, int, int, int, bool]]:
-    """Name, index of the parameter list, first and last index of the body, and whether it is a kernel."""
+    """Yield name, index of the parameter list, first and last index of the body, and whether it is a kernel."""
     index, kernel = 0, False
     while index < len(stream) - 1:
         of, text, _ = stream[index]
@@ -151,7 +151,7 @@ def _definitions(stream: Stream) -> Iterator[tuple[str, int, int, int, bool]]:
 
 
 def _body(stream: Stream, index: int) -> int | None:
-    """Index of the bracket that opens a body, from behind the parameter list on."""
+    """Return the index of a body's opening brace, searching from the end of the parameter list."""
     while index < len(stream) and stream[index].text in _BETWEEN:
         index += 1
     return index if index < len(stream) and stream[index].text == "{" else None
@@ -178,7 +178,7 @@ def _launches(stream: Stream) -> Iterator[Launch]:
 
 
 def _before(stream: Stream, index: int) -> str:
-    """The name before ``<<<``; template arguments are between."""
+    """Return the name before ``<<<``, skipping template arguments."""
     depth = 0
     for each in reversed(stream[max(0, index - 60) : index]):
         if each.of is Of.SIGN and each.text in "<>":
@@ -196,9 +196,9 @@ def _ptx(stream: Stream) -> Iterator[Token]:
                 yield each
 
 
-# ---- what is given to Python ---------------------------------------------------------------------------------
+# ---- bindings to Python ----- ---------------------------------------------------------------------------------
 def _block(stream: Stream, name: str, at: int, start: int, end: int) -> list[Binding] | None:
-    """The bindings of ``PYBIND11_MODULE(...) {...}`` and its like; None for any other function."""
+    """Return the bindings of ``PYBIND11_MODULE(...) {...}`` and similar macros; None for other functions."""
     pybind, impl = name in _PYBIND, _IMPL.match(name)
     if not (pybind or impl or _LIBRARY.match(name)):
         return None
@@ -230,7 +230,7 @@ def _bindings(
 
 
 def _chained(stream: Stream, start: int, index: int, variable: str) -> bool:
-    """Whether ``).def(...)`` goes on with a statement that begins with the variable: ``m.def(...).def(...)``."""
+    """Whether ``).def(...)`` continues a statement that starts with the variable: ``m.def(...).def(...)``."""
     if stream[index].text != ")":
         return False
     while index > start and stream[index].text not in ";{}":
@@ -239,7 +239,7 @@ def _chained(stream: Stream, start: int, index: int, variable: str) -> bool:
 
 
 def _text(parts: list[list[Token]]) -> str:
-    """The first string of the first argument, also within a macro."""
+    """Return the first string of the first argument, also inside a macro."""
     return next((each.text for part in parts[:1] for each in part if each.of is Of.STRING), "")
 
 
@@ -260,7 +260,7 @@ def _binding(
 
 
 def _implementation(part: list[Token]) -> str:
-    """The function in ``&ns::f``, ``TORCH_FN(f)``, ``wrap<f>`` or ``f``; "" for a lambda."""
+    """Return f for ``&ns::f``, ``TORCH_FN(f)``, ``wrap<f>`` or ``f``; "" for a lambda."""
     if any(each.text == "[" for each in part):
         return ""
     names = [each.text for each in part if each.of is Of.NAME]
@@ -268,7 +268,7 @@ def _implementation(part: list[Token]) -> str:
 
 
 def _named(parts: list[list[Token]]) -> Arity:
-    """From ``py::arg("x")`` and ``py::arg("x") = 1``."""
+    """Count ``py::arg("x")`` and ``py::arg("x") = 1``."""
     named = [part for part in parts[2:] if any(each.text == "arg" for each in part)]
     if not named:
         return Arity()
@@ -277,7 +277,7 @@ def _named(parts: list[list[Token]]) -> Arity:
 
 
 def schema_arity(schema: str) -> Arity:
-    """From a schema: ``"f(Tensor x, int n=1, *, float eps) -> Tensor"`` takes 2 or 3 arguments."""
+    """Return the arity of a schema: ``"f(Tensor x, int n=1, *, float eps) -> Tensor"`` takes 2 or 3 arguments."""
     if "(" not in schema:
         return Arity()
     rest = schema.partition("(")[2]

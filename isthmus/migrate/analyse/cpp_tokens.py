@@ -1,7 +1,7 @@
-"""Tokens of C++ and CUDA sources: comments are left out, text in strings stays text.
+"""Tokenizer of C++ and CUDA sources, without comments.
 
-It is no parser: macros are not expanded and templates not instantiated. What analysis asks of a source (which kernels
-it defines and launches, which operators it binds to Python) needs tokens and balanced brackets only.
+Macros are not expanded and templates not instantiated: finding kernels, launches and bindings needs only tokens and
+balanced brackets.
 """
 
 import enum
@@ -11,25 +11,25 @@ from typing import NamedTuple
 
 
 class Of(enum.Enum):
-    """What a token is."""
+    """Kind of a token."""
 
     NAME = "name"
-    STRING = "string"  # its text is what is between the quotes
+    STRING = "string"  # text: the content of the quotes
     NUMBER = "number"
-    INCLUDE = "include"  # its text is the header's name
-    DEFINE = "define"  # its text is the macro's name and all behind it
+    INCLUDE = "include"  # text: the header's name
+    DEFINE = "define"  # text: the macro's name and definition
     SIGN = "sign"
 
 
 class Token(NamedTuple):
-    """One token; lines count from 1 on."""
+    """A token; lines count from 1."""
 
     of: Of
     text: str
     line: int
 
 
-# What opens matches to the end of the line or text if nothing closes it: else a search per quote, quadratic.
+# Unclosed quotes match to the end of the line or text; a search per quote would be quadratic.
 _TOKEN = re.compile(
     r"""
       (?P<comment>//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))
@@ -59,11 +59,11 @@ _CLOSE = frozenset(")]}")
 
 
 class Stream(list[Token]):
-    """The tokens of a source in their order; whatever bytes it holds, nothing is raised.
+    """The tokens of a source, in order. Invalid input raises nothing.
 
     Args:
         text: the source, or a part of it.
-        line: on which it begins.
+        line: number of its first line.
     """
 
     def __init__(self, text: str, line: int = 1) -> None:
@@ -71,13 +71,13 @@ class Stream(list[Token]):
         self._closing = _pairs(self)
 
     def closing(self, opening: int) -> int:
-        """Index of the bracket that closes the one at an index; the number of tokens if none does."""
+        """Return the index of the matching closing bracket; the number of tokens if there is none."""
         return self._closing.get(opening, len(self))
 
     def arguments(self, opening: int) -> list[list[Token]]:
-        """What commas part between a round bracket at an index and the one that closes it.
+        """Split the arguments in the parentheses at an index.
 
-        Commas within any bracket do not part, nor do those of template arguments (``f<a, b>(x)``).
+        Commas in nested brackets and in template arguments (``f<a, b>(x)``) do not split.
         """
         parts: list[list[Token]] = [[]]
         depth = 0
@@ -103,7 +103,7 @@ def _tokens(text: str, line: int) -> Iterator[Token]:
 
 
 def _pairs(stream: list[Token]) -> dict[int, int]:
-    """Index of every bracket that opens -> that of the one that closes it."""
+    """Return the index of the closing bracket by that of the opening one."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, (of, text, _) in enumerate(stream):

@@ -1,4 +1,4 @@
-"""A report as comma-separated values: one table of all, and the files that users of the vendor's tool know."""
+"""CSV reports: one table of all findings, and files in the format of the vendor's tool."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from isthmus._support.files import make_folder, write_file
 from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.source.findings import Finding, Severity
 
-# What a spreadsheet takes for a formula, and the same in full width.
+# Characters that start a formula in spreadsheets, also full-width.
 _FORMULA = tuple("=+-@%\t\uff1d\uff0b\uff0d\uff20\uff05")
 _HEAD = ("Code", "Severity", "File", "Start Line", "End Line", "Column", "Subject", "Message", "Advice")
 _API_HEAD = ("File", "Start Line", "End Line", "OP", "Tips")
@@ -26,7 +26,7 @@ _SHAPE_HEAD = (
 
 
 def as_csv(report: Report) -> str:
-    """Every finding, with every field."""
+    """Return every finding with all its fields."""
     return table(
         _HEAD,
         (
@@ -37,10 +37,10 @@ def as_csv(report: Report) -> str:
 
 
 def write_folder(folder: Path, findings: Sequence[Finding]) -> None:
-    """Write the vendor's files, under its names and headers; one without an entry has its header.
+    """Write files with the vendor's names and headers; empty ones have only a header.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: the folder is not writable.
     """
     make_folder(folder)
     for name, text in vendor_files(findings).items():
@@ -48,7 +48,7 @@ def write_folder(folder: Path, findings: Sequence[Finding]) -> None:
 
 
 def vendor_files(findings: Sequence[Finding]) -> dict[str, str]:
-    """Name -> text. Groups of codes are the vendor's modes: APIs, libraries, dynamic shapes."""
+    """Return texts by file name. Groups of codes are the vendor's modes: APIs, libraries, dynamic shapes."""
     unsupported = [f for f in findings if f.severity is Severity.MANUAL and _in(f, "IM1 IM2 IM4 IM5")]
     libraries = [f for f in findings if _in(f, "IM3 IM4")]
     needed = [
@@ -73,7 +73,7 @@ def vendor_files(findings: Sequence[Finding]) -> dict[str, str]:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Rows as text, each cell safe in a spreadsheet."""
+    """Return rows as CSV, each cell safe in a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([list(head), *([_safe(cell) for cell in row] for row in rows)])
@@ -93,7 +93,7 @@ def _in(finding: Finding, groups: str) -> bool:
 
 
 def _safe(cell: object) -> object:
-    """A cell of one line that no spreadsheet takes for a formula: a space in front, as the vendor's tool does it."""
+    """Return a cell in one line, prefixed by a space if it would be a formula, as in the vendor's tool."""
     if not isinstance(cell, str):
         return cell
     text = re.sub(r"[\r\n]+", " ", cell)

@@ -1,4 +1,4 @@
-"""Uses of PyTorch's CUDA API, by the table shared with the conversion."""
+"""Uses of PyTorch's CUDA API, by the table shared with convert."""
 
 import ast
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Uses of torch.cuda.*, torch.backends.cud* (IM1xx); a name of torch.cuda that the table lacks is IM199."""
+    """Find uses of torch.cuda.* and torch.backends.cud* (IM1xx); IM199 if the table lacks the name."""
     if not module.mentions("cuda", "cudnn", "autocast", "parallel"):
         return
     yield from _imports(module)
@@ -31,7 +31,7 @@ def detect(module: Module) -> Iterator[Finding]:
     for node in (*module.of(ast.Attribute), *names):
         parent = module.parents[node]
         if isinstance(parent, ast.Attribute) or node in chosen or _is_alias_of_module(module, parent, node):
-            continue  # the whole chain is looked at, and what an alias stands for where it is used
+            continue  # whole chains are checked, and aliases where they are used
         name = module.names.qualified(node)
         if name and name.startswith("torch."):
             yield from _known(module, node, name)
@@ -45,7 +45,7 @@ def detect(module: Module) -> Iterator[Finding]:
 
 
 def _imports(module: Module) -> Iterator[Finding]:
-    """Imports that follow their uses: to torch.amp, or out of the source."""
+    """Find imports that move to torch.amp or are removed with their uses."""
     for plain in module.of(ast.Import):
         if [each.name for each in plain.names] == ["torch.cuda.amp"]:
             yield _moved(module, plain, "torch.cuda.amp", _bound(plain))
@@ -64,18 +64,18 @@ def _imports(module: Module) -> Iterator[Finding]:
 
 
 def _imported(module: Module, node: ast.stmt, names: dict[str, str]) -> Iterator[Finding]:
-    """An import of names of torch.cuda, each with the variable that it binds."""
+    """Find problems of an import of torch.cuda names, given with the variables they bind."""
     cuda = [name for name in names if name == "torch.cuda" or name.startswith("torch.cuda.")]
     if not cuda:
         return
     used = [_uses(module, names[name]) for name in cuda]
-    severity, advice = Severity.REVIEW, "goes when its uses are replaced"
+    severity, advice = Severity.REVIEW, "is removed when its uses are replaced"
     if names[cuda[0]] == "*":
-        severity, advice = Severity.MANUAL, "import its names one by one, and convert then"
+        severity, advice = Severity.MANUAL, "import its names individually, then convert"
     elif not all(used):
-        advice = "nothing uses it: leave it out"
+        advice = "it is unused: remove it"
     elif all(_is_replaced(module, use) for uses in used for use in uses):
-        severity, advice = Severity.AUTOMATIC, "goes when its uses are converted"
+        severity, advice = Severity.AUTOMATIC, "is removed when its uses are converted"
     yield module.finding("IM130", severity, node, cuda[0], "is imported", advice)
 
 
@@ -88,7 +88,7 @@ def _is_of_amp(node: ast.ImportFrom) -> bool:
 
 
 def _moved(module: Module, node: ast.stmt, name: str, bound: list[str]) -> Finding:
-    """An import that becomes one from torch.amp, if what it binds is used, and as the conversion understands."""
+    """Return the finding of an import that moves to torch.amp if convert supports all its uses."""
     used = [_uses(module, each) for each in bound]
     calls = [_call_of(module, use) for uses in used for use in uses]
     known = not any(call and passes_unknown(call) for call in calls)
@@ -101,7 +101,7 @@ def _bound(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _uses(module: Module, name: str) -> list[ast.expr]:
-    """Where a variable is read, with the attributes behind it."""
+    """Return the reads of a variable with their attributes."""
     return [
         _chain(module, node)
         for node in module.of(ast.Name)
@@ -116,7 +116,7 @@ def _chain(module: Module, node: ast.expr) -> ast.expr:
 
 
 def _is_replaced(module: Module, node: ast.expr) -> bool:
-    """Whether the conversion writes something else for a name."""
+    """Whether convert replaces a name."""
     name = module.names.qualified(node) or ""
     while name and look_up(name) is None:
         name = name.rpartition(".")[0]
@@ -125,13 +125,13 @@ def _is_replaced(module: Module, node: ast.expr) -> bool:
 
 
 def _call_of(module: Module, node: ast.expr) -> ast.Call | None:
-    """The call that calls a name."""
+    """Return the call of a name."""
     parent = module.parents[node]
     return parent if isinstance(parent, ast.Call) and parent.func is node else None
 
 
 def _is_given_unknown(module: Module, node: ast.expr, entry: CudaName) -> bool:
-    """Whether a call gives autocast what is not known, or a stream or event what the CPU's does not take."""
+    """Whether a call passes unknown arguments to autocast, or unsupported ones to the CPU's stream or event."""
     call = _call_of(module, node)
     if call is None:
         return False
@@ -141,7 +141,7 @@ def _is_given_unknown(module: Module, node: ast.expr, entry: CudaName) -> bool:
 
 
 def _aliases(module: Module) -> set[str]:
-    """Variables that are assigned a name of the table: found where they are assigned, not where they are used."""
+    """Return variables that alias a name of the table; the finding is at the assignment, not the uses."""
     return {
         target.id
         for assignment in module.of(ast.Assign)
@@ -152,7 +152,7 @@ def _aliases(module: Module) -> set[str]:
 
 
 def _known(module: Module, node: ast.expr, name: str) -> Iterator[Finding]:
-    """For the longest part of a name that the table has: ``torch.cuda.nccl`` of ``torch.cuda.nccl.version``."""
+    """Yield the finding of the longest prefix in the table: ``torch.cuda.nccl`` for ``torch.cuda.nccl.version``."""
     part = name
     while part:
         if entry := look_up(part):
@@ -165,31 +165,31 @@ def _known(module: Module, node: ast.expr, name: str) -> Iterator[Finding]:
         part = part.rpartition(".")[0]
     if name == "torch.cuda" or name.startswith("torch.cuda."):
         said, advice = (
-            "belongs to CUDA, and no rule knows it",
+            "belongs to CUDA and has no rule",
             "write it with torch.get_device_module(DEVICE)",
         )
         yield module.finding("IM199", Severity.REVIEW, node, name, said, advice)
 
 
 def _for_people(advice: str) -> str:
-    """The table's advice, whose placeholders are those of a conversion."""
+    """Return the table's advice with its placeholders replaced."""
     for placeholder, words in _PLACEHOLDERS.items():
         advice = advice.replace(placeholder, words)
     return advice
 
 
 def _severity(module: Module, node: ast.expr, entry: CudaName) -> Severity:
-    """Who has to act; a person where the conversion leaves the way in which a name is used."""
+    """Return the severity; manual if convert does not support the use."""
     parent = module.parents[node]
     if isinstance(parent, ast.ClassDef) and entry.code == "IM116":
-        return Severity.MANUAL  # a class of the project's own that is CUDA's
+        return Severity.MANUAL  # the project's subclass of a CUDA class
     is_text = isinstance(node, ast.Constant)
     doubtful = is_text or _is_given_unknown(module, node, entry)
     return Severity.REVIEW if entry.severity is Severity.AUTOMATIC and doubtful else entry.severity
 
 
 def _severity_of_flag(module: Module, node: ast.expr) -> Severity | None:
-    """Who has to act where a flag is set; None where it is read, which does no harm anywhere."""
+    """Return the severity of setting a flag; None for reading it, which is harmless."""
     if not isinstance(getattr(node, "ctx", None), ast.Store):
         return None
     parent = module.parents[node]
@@ -205,7 +205,7 @@ def _severity_of_flag(module: Module, node: ast.expr) -> Severity | None:
 
 
 def _block(module: Module, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements among which one stands."""
+    """Return the block that contains a statement."""
     around = vars(module.parents[statement]).values()
     return next(each for each in around if isinstance(each, list) and statement in each)
 
@@ -215,7 +215,7 @@ def _is_flag(module: Module, node: ast.expr) -> bool:
 
 
 def _is_alias_of_module(module: Module, parent: ast.AST, node: ast.expr) -> bool:
-    """Whether a module is only given another name: ``cuda = torch.cuda``."""
+    """Whether a node only aliases a module: ``cuda = torch.cuda``."""
     return (
         isinstance(parent, ast.Assign)
         and node is parent.value

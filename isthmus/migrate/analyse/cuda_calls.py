@@ -13,8 +13,8 @@ from isthmus.migrate.source.own_methods import ADVICE
 
 _AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
 _OF_CLASS = re.compile(r"torch\.(\w+\.)*[A-Z]\w*\.cuda")
-_PARAMETERS = 2  # of a tensor's method: the device, and non_blocking
-_BY_NAME = {"getattr": "is called by its name", "hasattr": "is asked for"}
+_PARAMETERS = 2  # parameters of Tensor.cuda: device and non_blocking
+_BY_NAME = {"getattr": "is called by name", "hasattr": "is looked up by name"}
 _BY_HAND = "write `.to(device)` by hand"
 
 
@@ -29,7 +29,7 @@ def detect(module: Module) -> Iterator[Finding]:
             yield from _by_name(module, call)
     for node in module.of(ast.Attribute):
         if node.attr == "cuda" and _OF_CLASS.fullmatch(module.names.qualified(node) or ""):
-            said, advice = "is the method of a class", "hand over `lambda x: x.to(device)` in its place"
+            said, advice = "is the method of a class", "pass `lambda x: x.to(device)` instead"
             yield module.finding("IM101", _MANUAL, node, module.names.qualified(node) or "", said, advice)
 
 
@@ -41,14 +41,14 @@ def _moved(module: Module, call: ast.Call) -> Finding:
 
 
 def _obstacle(module: Module, call: ast.Call) -> str:
-    """Why the conversion leaves a call as it is, "" if it does not."""
+    """Return why convert does not change a call; "" if it does."""
     assert isinstance(call.func, ast.Attribute)
     if module.own_cuda and not _is_of_torch(module, call.func.value):
         return f"may call the method `cuda` of {module.own_cuda}"
     if passes_unknown(call):
-        return "is given arguments that are not known here"
+        return "has unknown arguments"
     if len(call.args) > _PARAMETERS:
-        return "is given more than a tensor's `cuda` takes"
+        return "has more arguments than `Tensor.cuda`"
     return _unknown(module, call, lambda device: is_constant(device, None) or is_device(module, device))
 
 
@@ -60,13 +60,13 @@ def _unknown(module: Module, call: ast.Call, is_known: Callable[[ast.expr], bool
 
 
 def _device(call: ast.Call) -> ast.expr | None:
-    """The device that a call of ``cuda`` is given."""
+    """Return the device argument of a call of ``cuda``."""
     named = (each.value for each in call.keywords if each.arg == "device")
     return call.args[0] if call.args else next(named, None)
 
 
 def _is_of_torch(module: Module, node: ast.expr) -> bool:
-    """Whether a node is made by PyTorch, and so no object of the project's."""
+    """Whether a node is created by PyTorch and so not an object of the project."""
     return isinstance(node, ast.Call) and (module.names.qualified(node.func) or "").startswith("torch.")
 
 
@@ -100,8 +100,8 @@ def _by_name(module: Module, call: ast.Call) -> Iterator[Finding]:
         advice = "write `.to(device)`, which every tensor and module has"
         yield module.finding("IM101", _REVIEW, call, ".cuda", said, advice)
     elif function == "hasattr":
-        said, advice = "is there in every PyTorch", "ask torch.accelerator.is_available()"
+        said, advice = "exists in every PyTorch", "ask torch.accelerator.is_available()"
         yield module.finding("IM199", _REVIEW, call, "torch.cuda", said, advice)
     else:
-        said, advice = "is got by its name", "write it with torch.get_device_module(DEVICE)"
+        said, advice = "is looked up by name", "write it with torch.get_device_module(DEVICE)"
         yield module.finding("IM199", _REVIEW, call, "torch.cuda", said, advice)

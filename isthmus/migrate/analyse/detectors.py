@@ -26,7 +26,7 @@ from isthmus.migrate.analyse.module import Detector, ProjectDetector
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
 
-# Of one Python module.
+# Detectors of a Python module.
 MODULE: tuple[Detector, ...] = (
     cuda_api.detect,
     cuda_calls.detect,
@@ -44,13 +44,13 @@ MODULE: tuple[Detector, ...] = (
     precision.detect,
 )
 
-# Of the text of one file that is no Python.
+# Detectors of a non-Python file.
 TEXT: Mapping[Kind, tuple[Callable[[Source], Iterator[Finding]], ...]] = {
     Kind.REQUIREMENTS: (requirements.detect,),
     Kind.SHELL: (shell.detect,),
 }
 
-# Of the project, in this order: later ones see what earlier ones found.
+# Detectors of the project, in order: later ones use earlier findings.
 PROJECT: tuple[ProjectDetector, ...] = (
     operator_calls.DETECTOR,
     operators.DETECTOR,

@@ -1,4 +1,4 @@
-"""Strings, attributes and comparisons that name CUDA as a device (IM102 to IM105, IM119, ...); what the CPU lacks."""
+"""Strings, attributes and comparisons that name the CUDA device (IM102 to IM105, IM119, ...)."""
 
 import ast
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def detect(module: Module) -> Iterator[Finding]:
     for node in module.of(ast.Attribute):
         if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
             advice = 'becomes .device.type != "cpu"'
-            yield module.finding("IM119", _REVIEW, node, ".is_cuda", "asks for CUDA", advice)
+            yield module.finding("IM119", _REVIEW, node, ".is_cuda", "tests for CUDA", advice)
     for comparison in module.of(ast.Compare):
         yield from _comparison(module, comparison, done)
     for formatted in (*module.of(ast.JoinedStr), *module.of(ast.BinOp), *module.of(ast.Call)):
@@ -58,17 +58,17 @@ def detect(module: Module) -> Iterator[Finding]:
 def _patterns(module: Module) -> Iterator[Finding]:
     for pattern in module.of(ast.MatchValue):
         if _names_cuda(pattern.value):
-            yield _left(module, pattern.value, "is a pattern that no other device matches")
+            yield _left(module, pattern.value, "is a pattern that matches no other device")
 
 
 def _call(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Finding]:
-    """Calls that are converted together with the string in them; their strings are done."""
+    """Find calls that are converted with the string in them; marks these strings as done."""
     if not isinstance(call.func, ast.Attribute):
         yield from _typed(module, call, done)
     elif call.func.attr == "startswith" and call.args and text(call.args[0]) in {"cuda", "cuda:"}:
         if is_device(module, call.func.value):
-            advice = 'becomes a question for "cpu"'
-            yield module.finding("IM119", _REVIEW, call, "startswith", "asks for CUDA", advice)
+            advice = 'becomes a test for "cpu"'
+            yield module.finding("IM119", _REVIEW, call, "startswith", "tests for CUDA", advice)
     elif call.func.attr == "record_stream":
         said, advice = "raises on the CPU", "is called where there is an accelerator"
         yield module.finding("IM116", _REVIEW, call, "record_stream", said, advice)
@@ -106,7 +106,7 @@ def _typed(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Findi
 
 
 def _comparison(module: Module, node: ast.Compare, done: set[ast.AST]) -> Iterator[Finding]:
-    """Comparisons with a string, or with a collection of types without the CPU."""
+    """Find comparisons with a string, or with a collection of device types without the CPU."""
     if len(node.comparators) != 1 or not isinstance(node.ops[0], _COMPARED):
         for side in filter(_names_cuda, (node.left, *node.comparators)):
             done.add(side)
@@ -147,15 +147,15 @@ def _string(module: Module, node: ast.Constant) -> Iterator[Finding]:
 
 
 def _key(module: Module, node: ast.Constant, table: ast.Dict) -> Iterator[Finding]:
-    """A key of map_location, or of a table by the type of the device."""
+    """Find keys of map_location and of tables indexed by device type."""
     if NUMBERED.fullmatch(text(node)):
         yield from _tag(module, node, table)
     elif isinstance(module.parents[table], ast.Subscript) and node in table.keys:
-        yield _left(module, node, "is an entry of a table by the type of the device")
+        yield _left(module, node, "is an entry of a table indexed by device type")
 
 
 def _left(module: Module, node: ast.expr, said: str) -> Finding:
-    advice = "write what the device in use needs: its type is in DEVICE.type"
+    advice = "add an entry for the device in use, DEVICE.type"
     return module.finding("IM102", Severity.MANUAL, node, f'"{text(node)}"', said, advice)
 
 
@@ -164,7 +164,7 @@ def _names_cuda(node: ast.expr) -> bool:
 
 
 def _tag(module: Module, node: ast.expr, tags: ast.Dict) -> Iterator[Finding]:
-    """A key of map_location, unless the device's stands beside it."""
+    """Find a key of map_location without the device's key next to it."""
     if not _is_map(module, tags):
         return
     ours = [key for key in tags.keys if isinstance(key, ast.JoinedStr) and not formats(key)]
@@ -179,14 +179,14 @@ def _tag(module: Module, node: ast.expr, tags: ast.Dict) -> Iterator[Finding]:
 
 
 def _is_pure(node: ast.AST) -> bool:
-    """Whether a node may be evaluated twice for once."""
+    """Whether a node may be evaluated twice."""
     function = getattr(node, "func", None)
     name = getattr(function, "attr", getattr(function, "id", ""))
     return name in words.PURE or words.INTEGERS.search(name) is not None
 
 
 def _is_map(module: Module, tags: ast.Dict) -> bool:
-    """Whether a dictionary is the argument map_location, or is assigned to a name like that."""
+    """Whether a dictionary is a map_location argument, or is assigned to a similar name."""
     parent = module.parents[tags]
     if isinstance(parent, ast.Assign):
         return any(isinstance(each, ast.Name) and each.id == "map_location" for each in parent.targets)

@@ -87,13 +87,13 @@ def detect(module: Module) -> Iterator[Finding]:
 
 
 def _device_indices(module: Module, call: ast.Call) -> Iterator[Finding]:
-    """``DistributedDataParallel(model, device_ids=[rank])``, which a module on the CPU refuses."""
+    """Find ``DistributedDataParallel(model, device_ids=[rank])``, which fails for a module on the CPU."""
     if module.names.qualified(call.func) not in _DISTRIBUTED:
         return
     for each in call.keywords:
         given = each.value
         if each.arg in _INDICES and not isinstance(given, ast.IfExp) and not is_constant(given, None):
-            said, advice = "is refused where the model is on the CPU", "becomes None there"
+            said, advice = "raises if the model is on the CPU", "becomes None on the CPU"
             yield module.finding("IM203", Severity.AUTOMATIC, given, each.arg or "", said, advice)
 
 
@@ -121,7 +121,7 @@ def _is_old_argument(node: ast.AST) -> bool:
 
 
 def _has_number(node: ast.AST) -> bool:
-    """Whether an argument's default is a number, or left to argparse."""
+    """Whether an argument's default is a number, or argparse's."""
     default = keyword(node, "default") if isinstance(node, ast.Call) else None
     number = isinstance(default, ast.UnaryOp) or type(getattr(default, "value", None)) is int
     return default is None or number

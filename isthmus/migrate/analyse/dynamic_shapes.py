@@ -1,4 +1,4 @@
-"""Dynamic shapes (IM6xx): what makes a chip that compiles per shape compile again, or wait for a value.
+"""Dynamic shapes (IM6xx): code that makes a chip recompile for a new shape, or wait for a value.
 
 Source of the operators: those of PyTorch whose output's shape depends on data (`torch.Tag.dynamic_output_shape`).
 """
@@ -10,14 +10,14 @@ from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.syntax import is_constant, keyword, method
 from isthmus.migrate.source.findings import Finding, Severity
 
-# Name -> what to write instead.
+# Name -> replacement.
 _OPERATORS = {
     "nonzero": "use torch.where with three arguments, or nonzero_static",
     "argwhere": "use torch.where with three arguments, or nonzero_static",
     "masked_select": "multiply by the mask, or use torch.where",
     "unique": "do it on the CPU while data is loaded",
     "unique_consecutive": "do it on the CPU while data is loaded",
-    "combinations": "make the indices once",
+    "combinations": "create the indices once",
     "bincount": "pass minlength, and use scatter_add",
 }
 _ASKED = {"item", "any", "all", "tolist"}
@@ -74,7 +74,7 @@ def _test(module: Module, test: ast.expr) -> Iterator[Finding]:
             and not node.args
             and _is_tensor(module, node)
         ):
-            said = "decides by a value that has to come from the device"
+            said = "branches on a value copied from the device"
             yield _advice(
                 module, node, "IM603", f".{method(node)}()", said, "use torch.where, or decide on the CPU"
             )
@@ -82,7 +82,7 @@ def _test(module: Module, test: ast.expr) -> Iterator[Finding]:
 
 
 def _is_tensor(module: Module, call: ast.Call) -> bool:
-    """Whether what a method is called on may be a tensor: it is no name of another module."""
+    """Whether a method's object may be a tensor: it is not a name of another module."""
     return isinstance(call.func, ast.Attribute) and module.names.qualified(call.func) is None
 
 

@@ -1,4 +1,4 @@
-"""Runs the detectors over a project, in several processes if it is large."""
+"""Run the detectors on a project, in several processes if it is large."""
 
 import functools
 import gc
@@ -17,17 +17,17 @@ from isthmus.migrate.source.files import File, Kind, Source, files, read
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.own_methods import own_cuda_of
 
-_LARGE = 8 << 20  # bytes of source; below, starting processes takes longer than they save
+_LARGE = 8 << 20  # bytes of source; for less, starting processes costs more than it saves
 _CHUNK = 32  # files
 
 
 class Report(NamedTuple):
-    """What was found.
+    """Result of an analysis.
 
     Attributes:
         findings: in the order of path and line.
-        files: that were read.
-        lines: that they have.
+        files: number of files read.
+        lines: number of their lines.
     """
 
     findings: list[Finding]
@@ -37,7 +37,7 @@ class Report(NamedTuple):
 
 @dataclass
 class _Part:
-    """What a worker found in some files; facts are a list for each detector of the project."""
+    """A worker's result for some files; ``facts`` has a list for each detector of the project."""
 
     findings: list[Finding] = field(default_factory=list)
     facts: list[list[Any]] = field(default_factory=lambda: [[] for _ in detectors.PROJECT])
@@ -54,17 +54,17 @@ def analyse(
     progress: Callable[[int, int], None] = lambda done, total: None,
     probe: bool = True,
 ) -> Report:
-    """Look at every source under a folder, or at the one file.
+    """Analyse every source under a folder, or one file.
 
     Args:
         root: folder or file.
-        target: device type of the chip that it shall run on; "" for whatever accelerator is there.
-        processes: to use; 0 chooses.
-        progress: is called with the files that are done and their number.
-        probe: also look at operators, for which PyTorch and the target are asked.
+        target: device type to run on; "" for the available accelerator.
+        processes: number of processes; 0 to choose one.
+        progress: called with the number of files done and their total.
+        probe: also check operators, by querying PyTorch and the target.
 
     Raises:
-        FileNotFoundError: there is nothing at root.
+        FileNotFoundError: root does not exist.
     """
     found = list(files(root))
     findings = [each for each in found if isinstance(each, Finding)]
@@ -87,7 +87,7 @@ def analyse(
 
 
 def examine(module: Module) -> Iterator[Finding]:
-    """What the detectors of modules find in one."""
+    """Yield the findings of a module."""
     for detector in detectors.MODULE:
         yield from detector(module)
 

@@ -18,13 +18,13 @@ def detect(module: Module) -> Iterator[Finding]:
     for constant in module.of(ast.Constant):
         words = text(constant)
         if words.lower().startswith("cuda") and "out of memory" in words and _is_asked(module, constant):
-            said = "is what CUDA says when its memory is full; another accelerator has other words"
-            advice = "catch torch.OutOfMemoryError (`isthmus run` answers as CUDA does)"
+            said = "is CUDA's out-of-memory message; other accelerators have other messages"
+            advice = "catch torch.OutOfMemoryError (`isthmus run` raises CUDA's message)"
             yield module.finding("IM132", Severity.REVIEW, constant, f'"{words}"', said, advice)
 
 
 def _is_asked(module: Module, node: ast.expr) -> bool:
-    """Whether a string, or the collection that it is in, is looked for in a text."""
+    """Whether a string, or the collection that contains it, is searched for in a text."""
     holder: ast.AST = module.parents[node]
     while isinstance(holder, (ast.List, ast.Tuple, ast.Set)):
         holder = module.parents[holder]

@@ -1,6 +1,6 @@
-"""Whether an argument is an index of a device, or a device, as far as the source says.
+"""Infer from the source whether an argument is a device or a device index.
 
-The conversion asks the same of its own tree (convert/integers.py); this errs towards no.
+convert/integers.py does the same for convert's tree; this errs towards no.
 """
 
 import ast
@@ -14,7 +14,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
 
 
 def is_index(module: Module, node: ast.expr) -> bool:
-    """Whether a node is an integer, or None where none was chosen."""
+    """Whether a node is an integer, or None for no choice."""
     return words.INDEX.search(_last(node)) is not None or _is_integer(module, node, frozenset())
 
 
@@ -69,7 +69,7 @@ def _is_certain_device(module: Module, node: ast.expr) -> bool:
 
 
 def _bindings(module: Module, node: ast.expr) -> list[ast.AST]:
-    """What binds a variable, wherever in the module: assignments, loops, parameters, or the name itself."""
+    """Return the bindings of a variable in the module: assignments, loops, parameters, or the name itself."""
     if not isinstance(node, ast.Name):
         return []
     stored = (each for each in module.of(ast.Name) if each.id == node.id and isinstance(each.ctx, ast.Store))
@@ -96,5 +96,5 @@ def _may_be_none(module: Module, parameter: ast.arg) -> bool:
 
 
 def _last(node: ast.expr) -> str:
-    """The last part of a dotted name, "" of anything else."""
+    """Return the last part of a dotted name; "" for anything else."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -36,7 +36,7 @@ def detect(module: Module) -> Iterator[Finding]:
 
 
 def kernels(module: Module) -> Iterator[tuple[ast.FunctionDef, str]]:
-    """The module's functions that Triton (IM408) or a compiler for CUDA (IM409) makes kernels of, with that code."""
+    """Yield the module's functions compiled to kernels by Triton (IM408) or for CUDA (IM409), with the code."""
     if not module.mentions("triton", "numba", "cutlass", "cupyx"):
         return
     for function in module.of(ast.FunctionDef):
@@ -48,9 +48,9 @@ def kernels(module: Module) -> Iterator[tuple[ast.FunctionDef, str]]:
 
 
 def todo(code: str, name: str) -> tuple[Severity, str]:
-    """How grave a kernel of :func:`kernels` is, and what to do about it."""
+    """Return the severity of a kernel of :func:`kernels`, and the advice."""
     if code == "IM408":
-        return Severity.REVIEW, f"it runs where Triton has a backend for the target; else {advice(name)}"
+        return Severity.REVIEW, f"it runs if Triton has a backend for the target; else {advice(name)}"
     return Severity.MANUAL, advice(name)
 
 
@@ -69,9 +69,7 @@ def _called(module: Module, call: ast.Call) -> Iterator[Finding]:
 
 def _build(module: Module, call: ast.Call, name: str) -> Finding:
     if builds_cuda(call, name):
-        instead = (
-            "build it where there is CUDA only, and give the target another way for each of its operators"
-        )
+        instead = "build it for CUDA only, and implement each of its operators for the target"
         return module.finding("IM411", Severity.MANUAL, call, name, "builds CUDA sources", instead)
     instead = "build it for the target too; it works there if it uses ATen's operators and no data pointers"
     return module.finding("IM411", Severity.REVIEW, call, name, "builds C++ sources", instead)
@@ -99,7 +97,7 @@ def builds_cuda(call: ast.Call, name: str) -> bool:
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:
-    """Arguments that a call gives by name."""
+    """Return the keyword arguments of a call."""
     return {each.arg: each.value for each in call.keywords if each.arg}
 
 
@@ -112,7 +110,7 @@ def _decorator(module: Module, node: ast.expr) -> str | None:
 
 
 def _assigned(module: Module, call: ast.Call) -> str:
-    """The variable that a call is assigned to, or the first text it is given: what the kernel is called."""
+    """Return the kernel's name: the assigned variable, or the first string argument."""
     parent = module.parents.get(call)
     if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
         return parent.targets[0].id
@@ -120,6 +118,6 @@ def _assigned(module: Module, call: ast.Call) -> str:
 
 
 def _head(function: ast.FunctionDef) -> ast.Name:
-    """A function without its body, as a place."""
+    """Return the location of a function's name."""
     line = function.lineno
     return ast.Name(function.name, lineno=line, end_lineno=line, col_offset=function.col_offset)

@@ -9,7 +9,7 @@ from isthmus.migrate.analyse.third_party import LIBRARIES, library
 from isthmus.migrate.source.findings import Finding, Severity
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
-# Modules of which parts have entries of their own.
+# Modules whose parts have entries of their own.
 _WHOLES = frozenset(name[: dot.start()] for name in LIBRARIES for dot in re.finditer(r"\.", name))
 _IMPORT = re.compile(r"\b(?:import|from)\s+(\w+)")
 _MISSING = {"ImportError", "ModuleNotFoundError", "Exception", ""}
@@ -18,7 +18,7 @@ _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """One finding per import; where the script goes on without the library, a person need only look."""
+    """Yield a finding per import; optional imports only need a review."""
     if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions("import_module", "find_spec"):
         return
     for statement in module.of(ast.Import):
@@ -38,7 +38,7 @@ def detect(module: Module) -> Iterator[Finding]:
 
 
 def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]:
-    """What is imported, or what is used of it where more is known of its parts: ``apex.optimizers.FusedAdam``."""
+    """Yield the findings of an import, or of the used parts that have entries: ``apex.optimizers.FusedAdam``."""
     entry = library(name)
     if entry is None:
         return
@@ -52,7 +52,7 @@ def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]
 
 
 def _parts(module: Module, name: str) -> Iterator[tuple[ast.expr, str]]:
-    """Where names of a module are used, and which."""
+    """Yield the uses of a module's names."""
     for node in module.of(ast.Attribute):
         if not isinstance(module.parents[node], ast.Attribute):
             used = module.names.qualified(node) or ""
@@ -67,12 +67,12 @@ def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: 
     said = _SAID.get(code, "has a counterpart in PyTorch" if code.startswith("IM2") else "needs attention")
     if severity is Severity.MANUAL and _optional(module, statement):
         severity = Severity.REVIEW
-        said += ", but the script goes on without it"
+        said += ", but the script continues without it"
     yield module.finding(code, severity, node, name, said, advice)
 
 
 def _optional(module: Module, node: ast.AST) -> bool:
-    """Whether an import lies under an ``if``, or in a ``try`` that catches its failure without raising."""
+    """Whether an import is under an ``if``, or in a ``try`` that handles its failure without raising."""
     inner = node
     for outer in module.enclosing(node):
         if isinstance(outer, ast.If):

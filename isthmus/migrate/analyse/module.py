@@ -1,4 +1,4 @@
-"""The inputs of detectors: one module, and the project as a whole.
+"""The inputs of detectors: a module, and the project as a whole.
 
 A detector of a module is a function ``(module: Module) -> Iterator[Finding]``; it runs in a worker process, and no
 tree outlives it. A detector that needs the whole project has two steps: ``gather(module)`` runs in the worker and
@@ -29,7 +29,7 @@ class Module:
         name: dotted name, ``"package.module"``.
 
     Args:
-        own_cuda: the class of the project with a method ``cuda`` of its own, if another file has one.
+        own_cuda: a class of the project in another file with its own method ``cuda``, if any.
         places: for notebooks, each line's path and line; line n of the text is ``places[n - 1]``.
     """
 
@@ -52,12 +52,12 @@ class Module:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Lines of the text as Python counts them, without their ends."""
+        """Lines of the text as counted by Python, without line ends."""
         return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
     @cached_property
     def own_cuda(self) -> str:
-        """The class of the project whose method a call of ``cuda`` may mean, "" if there is none."""
+        """The project's class whose method a call of ``cuda`` may refer to, or ""."""
         return self._own_cuda or own_cuda(self.text)
 
     @cached_property
@@ -71,19 +71,19 @@ class Module:
 
     @property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """The node around every node."""
+        """The parent of every node."""
         return self._index.parents
 
     def of(self, kind: type[Node]) -> list[Node]:
-        """Every node of exactly this type, in the order of the source."""
+        """Return every node of exactly this type, in source order."""
         return self._index.nodes.get(kind, [])  # type: ignore[return-value]
 
     def mentions(self, *words: str) -> bool:
-        """Whether any of the words occurs in the text: asked before anything slower."""
+        """Whether any of the words occurs in the text, for a quick check first."""
         return any(word in self.text for word in words)
 
     def enclosing(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, innermost first."""
+        """Yield the ancestors of a node, innermost first."""
         parent = self.parents.get(node)
         while parent is not None:
             yield parent
@@ -92,7 +92,7 @@ class Module:
     def finding(
         self, code: str, severity: Severity, node: ast.AST, subject: str, message: str, advice: str
     ) -> Finding:
-        """A finding at a node; in a notebook its path ends in ``#cell<n>`` and lines count within the cell."""
+        """Make a finding at a node; in a notebook, its path ends in ``#cell<n>`` and lines count within the cell."""
         line: int = getattr(node, "lineno", 0)
         end: int = getattr(node, "end_lineno", None) or line
         path, first = self._places[line - 1] if self._places and line else (self.source.name, line)
@@ -100,7 +100,7 @@ class Module:
         return Finding(code, severity, path, first, first + end - line, subject, message, advice, column)
 
     def _column(self, node: ast.AST, line: int) -> int:
-        """From 1 on, in characters; the parser counts bytes of UTF-8."""
+        """Return the column in characters, from 1; the parser counts bytes of UTF-8."""
         offset: int = getattr(node, "col_offset", 0)
         if line == 0 or self.text.isascii():
             return offset + 1
@@ -108,14 +108,14 @@ class Module:
 
 
 class Project(NamedTuple):
-    """All of a project.
+    """A project as a whole.
 
     Attributes:
-        root: the folder (or file) that was asked for.
-        target: device type of the chip that it shall run on.
+        root: the analysed folder or file.
+        target: device type to run on.
         facts: what the detector's own ``gather`` returned, one per module, without None.
         natives: C++ and CUDA sources.
-        findings: of the detectors of modules, so far.
+        findings: findings of the module detectors so far.
     """
 
     root: Path
@@ -132,9 +132,9 @@ class ProjectDetector(NamedTuple):
     """A detector of the project as a whole.
 
     Attributes:
-        gather: from each module, a small picklable value, or None.
-        judge: what the project's facts say.
-        probes: it asks PyTorch and the target, which takes seconds; `--no-probe` leaves it out.
+        gather: returns a small picklable value for a module, or None.
+        judge: yields findings from the project's facts.
+        probes: whether it queries PyTorch and the target, which takes seconds; `--no-probe` skips it.
     """
 
     gather: Callable[[Module], Any]

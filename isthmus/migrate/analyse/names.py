@@ -15,9 +15,9 @@ class Scope:
     """The names that a module, class or function binds.
 
     Args:
-        parent: scope around it.
-        path: dotted name of what it is, with a dot at the end.
-        is_class: names of a class are not seen from its methods.
+        parent: enclosing scope.
+        path: its dotted name, with a dot at the end.
+        is_class: whether it is a class, whose names are not visible in its methods.
     """
 
     __slots__ = ("bound", "is_class", "parent", "path")
@@ -28,15 +28,15 @@ class Scope:
         self.is_class = is_class
         self.bound: dict[
             str, str | ast.expr | None
-        ] = {}  # dotted name; expression; None: an object of its own
+        ] = {}  # dotted name, expression, or None for another object
 
     def bind(self, name: str, meaning: str | ast.expr | None = None) -> None:
-        """Bind a name; a meaning that is known stays (``try: import apex`` and then ``apex = None``)."""
+        """Bind a name unless its meaning is already known (``try: import apex``, then ``apex = None``)."""
         if self.bound.get(name) is None:
             self.bound[name] = meaning
 
     def find(self, name: str) -> Scope | None:
-        """The scope whose binding a name in this one sees; None: a builtin, or from ``import *``."""
+        """Return the scope that binds a name visible here; None for builtins and names from ``import *``."""
         if name in self.bound:
             return self
         outer = self.parent
@@ -46,12 +46,12 @@ class Scope:
 
 
 class Index(NamedTuple):
-    """A syntax tree, walked once.
+    """Index of a syntax tree.
 
     Attributes:
-        nodes: by type, in the order of the source.
-        parents: of every node.
-        names: what its names stand for.
+        nodes: nodes by type, in source order.
+        parents: parent of every node.
+        names: resolver of its names.
     """
 
     nodes: dict[type[ast.AST], list[ast.AST]]
@@ -64,7 +64,7 @@ class Names:
 
     Args:
         module: dotted name of the module, ``"package.module"``.
-        is_package: it is an ``__init__.py``; relative imports then start one level lower.
+        is_package: whether it is an ``__init__.py``; relative imports then start one level lower.
     """
 
     def __init__(self, module: str, is_package: bool = False) -> None:
@@ -74,14 +74,14 @@ class Names:
         self.top = Scope(None, f"{module}." if module else "")
 
     def qualified(self, node: ast.AST) -> str | None:
-        """The dotted name of a Name or Attribute: ``"torch.cuda.synchronize"`` for ``cuda.synchronize`` after
+        """Return the dotted name of a Name or Attribute: ``"torch.cuda.synchronize"`` for ``cuda.synchronize`` after
         ``from torch import cuda``, ``"package.module.function"`` for a definition of the module itself; None for
-        what is no such chain, a parameter, or a variable that is assigned anything but such a name.
+        other expressions, parameters, and variables that are assigned anything else.
         """
         return self._qualified(node, 0)
 
     def scope(self, node: ast.AST) -> str:
-        """Dotted name of the function or class in which a Name or a definition lies; at the top, the module."""
+        """Return the dotted name of the function, class or module that contains a Name or a definition."""
         return self._scope_of.get(node, self.top).path.rstrip(".")
 
     def _qualified(self, node: ast.AST | None, depth: int) -> str | None:
@@ -98,7 +98,7 @@ class Names:
         return ".".join([meaning, *reversed(attributes)]) if meaning else None
 
     def _enter(self, node: ast.AST, scope: Scope) -> Scope:
-        """Note what a node binds; the scope of what lies in it."""
+        """Record the bindings of a node; return the scope of its children."""
         if isinstance(node, ast.Name):
             self._scope_of[node] = scope
             if not isinstance(node.ctx, ast.Load):
@@ -141,7 +141,7 @@ def index(tree: ast.Module, module: str = "", is_package: bool = False) -> Index
     Args:
         tree: of the module.
         module: its dotted name.
-        is_package: it is an ``__init__.py``.
+        is_package: whether it is an ``__init__.py``.
     """
     names = Names(module, is_package)
     nodes: dict[type[ast.AST], list[ast.AST]] = {}
@@ -168,11 +168,11 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _inside(node: ast.AST, child: ast.AST) -> bool:
-    """Whether a definition's child is evaluated in its scope: its body and parameters, not decorators and bases."""
+    """Whether a definition's child is evaluated in its scope: body and parameters, not decorators and bases."""
     return isinstance(child, (ast.stmt, ast.arguments)) or isinstance(node, ast.Lambda)
 
 
 def _imported(alias: ast.alias) -> tuple[str, str]:
-    """What ``import a.b`` and ``import a.b as c`` bind, and its meaning."""
+    """Return the name that ``import a.b`` or ``import a.b as c`` binds, and its meaning."""
     top = alias.name.partition(".")[0]
     return (alias.asname, alias.name) if alias.asname else (top, top)

@@ -1,4 +1,4 @@
-"""C++ and CUDA sources of a project: kernels, launches, headers, PTX, and the operators that they give to Python."""
+"""C++ and CUDA sources of a project: kernels, launches, headers, PTX, and operators bound to Python."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,16 +14,16 @@ _PORTABLE = frozenset(("CPU", "CompositeImplicitAutograd", "CompositeExplicitAut
 
 
 class Operator(NamedTuple):
-    """An operator that the project's C++ gives to Python.
+    """An operator that the project's C++ binds to Python.
 
     Attributes:
-        module: of pybind11, or the library's namespace; "" where only the build knows it.
-        name: in Python.
+        module: pybind11 module, or the library's namespace; "" if the build sets it.
+        name: its name in Python.
         library: whether it is called through ``torch.ops``.
-        cuda: whether it runs nothing but CUDA's kernels.
-        arity: arguments that it takes.
-        path: of the source that binds it.
-        line: of the binding.
+        cuda: whether it runs only CUDA kernels.
+        arity: number of its arguments.
+        path: source that binds it.
+        line: line of the binding.
     """
 
     module: str
@@ -36,21 +36,21 @@ class Operator(NamedTuple):
 
 
 def units_of(sources: Iterable[Source]) -> dict[str, Unit]:
-    """Path -> what the C++ or CUDA source holds."""
+    """Parse C++ and CUDA sources; return the results by path."""
     return {source.name: read(source.text) for source in sources}
 
 
 def findings(units: dict[str, Unit], operators: Iterable[Operator]) -> Iterator[Finding]:
-    """What C++ and CUDA sources hold (IM401 to IM404), and the operators that they give to Python (IM406)."""
+    """Yield findings of C++ and CUDA sources (IM401 to IM404) and of operators bound to Python (IM406)."""
     for path, unit in units.items():
         yield from _of_unit(path, unit)
     yield from map(_binding, operators)
 
 
 def operators_of(units: dict[str, Unit]) -> list[Operator]:
-    """Every operator that the sources give to Python; declaration and implementations of one are one.
+    """Return the operators that the sources bind to Python, merging declarations with implementations.
 
-    C++ that knows neither CUDA nor tensors runs wherever Python does and is left out.
+    C++ without CUDA and tensors runs anywhere and is left out.
     """
     functions = _Functions(units)
     bound: dict[tuple[bool, str, str, str], list[tuple[str, Binding]]] = defaultdict(list)
@@ -63,7 +63,7 @@ def operators_of(units: dict[str, Unit]) -> list[Operator]:
 
 
 class _Functions:
-    """The functions of the sources, by name; a name means that of its own file before that of another."""
+    """Functions of the sources by name; a file's own functions take precedence."""
 
     def __init__(self, units: dict[str, Unit]) -> None:
         self._defined: dict[str, dict[str, list[Function]]] = defaultdict(lambda: defaultdict(list))
@@ -73,19 +73,19 @@ class _Functions:
         self._cuda = self._reaching_cuda(units)
 
     def meant(self, path: str, name: str) -> list[tuple[str, str]]:
-        """Where a name in a file is defined: pairs of path and name."""
+        """Return the definitions of a name used in a file: pairs of path and name."""
         defined = self._defined.get(name, {})
         return [(path, name)] if path in defined else [(place, name) for place in defined]
 
     def arity(self, path: str, name: str) -> Arity:
-        """Of the functions that are meant; overloads give the widest."""
+        """Return the arity of a function; the widest of its overloads."""
         found = [each.arity for place, _ in self.meant(path, name) for each in self._defined[name][place]]
         if not found or any(each.most is None for each in found):
             return Arity()
         return Arity(min(each.least for each in found), max(each.most or 0 for each in found))
 
     def cuda(self, path: str, name: str) -> bool | None:
-        """Whether it launches a kernel or calls CUDA's libraries, itself or through others; None: not defined."""
+        """Whether a function launches a kernel or calls CUDA's libraries, directly or not; None if undefined."""
         meant = self.meant(path, name)
         return any(each in self._cuda for each in meant) if meant else None
 
@@ -135,9 +135,7 @@ def _of_unit(path: str, unit: Unit) -> Iterator[Finding]:
             yield _finding("IM401", path, function.line, function.name, said, advice(function.name))
     for kernel, line in dict.fromkeys(unit.launches):
         said = "is launched as a CUDA kernel"
-        yield _finding(
-            "IM402", path, line, kernel, said, "it goes with the kernel; keep it in the build for CUDA"
-        )
+        yield _finding("IM402", path, line, kernel, said, "keep it with the kernel, in the build for CUDA")
     if unit.headers:
         names = ", ".join(dict.fromkeys(each.text for each in unit.headers))
         keep = "keep the file in the build for CUDA only, or write it with ATen's operators"
@@ -153,9 +151,9 @@ def _of_unit(path: str, unit: Unit) -> Iterator[Finding]:
 def _binding(operator: Operator) -> Finding:
     name = f"{operator.module}.{operator.name}" if operator.module else operator.name
     if operator.cuda:
-        said = "is given to Python and runs on CUDA only"
+        said = "is bound to Python and runs on CUDA only"
         return _finding("IM406", operator.path, operator.line, name, said, advice(operator.name))
-    said = "is given to Python by C++"
+    said = "is bound to Python by C++"
     keep = "build it again for the target; it works there if it uses ATen's operators and no data pointers"
     return _finding("IM406", operator.path, operator.line, name, said, keep, Severity.REVIEW)
 

@@ -1,7 +1,7 @@
 """Uses of PyTorch's functions, modules and optimizers that the target lacks (IM501) or runs on the CPU (IM502).
 
-Two tables decide, both by probing: which ATen operators a public name reaches (:mod:`probe`, once for each version of
-PyTorch, kept in the user's cache), and what the target does with each (:mod:`targets`). A name in neither is none.
+Two probed tables decide: the ATen operators that a public name reaches (:mod:`probe`, once per PyTorch version, kept
+in the user's cache), and what the target does with each (:mod:`targets`). Other names yield no finding.
 """
 
 import ast
@@ -22,22 +22,22 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 _METHODS = "torch.Tensor."
 _HOW = {probe.ALWAYS: "reaches", probe.SOMETIMES: "may reach", probe.BACKWARD: "its gradient reaches"}
-_SHOWN = 3  # operators of a finding
-# Methods of Python's own types, which a call of an unknown object may be of.
+_SHOWN = 3  # operators listed in a finding
+# Methods of builtin types, which unknown objects may be.
 _COMMON = frozenset(name for each in (str, bytes, list, dict, set, int, float) for name in dir(each))
 
 Reached = dict[str, dict[str, str]]
 
 
 class Use(NamedTuple):
-    """A public name of PyTorch that is called, ``"torch.Tensor.sum"`` for a method of an unknown object."""
+    """A call of a public PyTorch name; ``"torch.Tensor.sum"`` for a method of an unknown object."""
 
     name: str
     place: Finding
 
 
 def gather(module: Module) -> list[Use] | None:
-    """Every call of a name of PyTorch's, and of a method that may be a tensor's."""
+    """Return the calls of PyTorch's names and of methods that may be a tensor's."""
     if not module.mentions("torch"):
         return None
     uses: list[Use] = []
@@ -51,14 +51,14 @@ def gather(module: Module) -> list[Use] | None:
 
 
 def judge(project: Project) -> Iterator[Finding]:
-    """Uses that reach an operator with which the target has trouble."""
+    """Yield uses that reach an operator that the target lacks or runs by fallback."""
     if not project.target or not any(project.facts):
         return
     try:
         found = ask(project.target)
         reached = table() if found.operators else {}
     except LookupError as error:
-        print(f"isthmus: operators are not looked at: {error}", file=sys.stderr)
+        print(f"isthmus: operators are not checked: {error}", file=sys.stderr)
         return
     troubled = {
         name: bad for name, operators in reached.items() if (bad := operators.keys() & found.operators.keys())
@@ -70,33 +70,35 @@ def judge(project: Project) -> Iterator[Finding]:
 
 
 def ask(target: str) -> targets.Troubles:
-    """What a device does not run itself, asked in a process that imports PyTorch.
+    """Return the operators that a device does not run itself, from a process that imports PyTorch.
 
     Raises:
-        LookupError: PyTorch here knows no such device, or has no kernels for it.
+        LookupError: this PyTorch does not have the device, or has no kernels for it.
     """
     environment = dict(os.environ)
     if target == "chip":
-        environment.setdefault("ISTHMUS_DRIVER", "host")  # also where another accelerator is
+        environment.setdefault("ISTHMUS_DRIVER", "host")  # even with another accelerator
     command = [sys.executable, "-m", targets.__name__, target]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        raise LookupError(lines[-1] if lines else f"the process that asks ended with {done.returncode}")
+        raise LookupError(
+            lines[-1] if lines else f"the query of the device exited with code {done.returncode}"
+        )
     device, operators = json.loads(done.stdout.splitlines()[-1])
     return targets.Troubles(device, {name: (route, why) for name, (route, why) in operators.items()})
 
 
 def table() -> Reached:
-    """Public name -> ATen operator -> when it is reached; made once for each version of PyTorch.
+    """Return public name -> ATen operator -> when it is reached; generated once per PyTorch version.
 
     Raises:
-        LookupError: PyTorch is not installed, or the table cannot be made.
+        LookupError: PyTorch is not installed, or the table cannot be generated.
     """
     path = cache()
     if not path.is_file():
         print(
-            "isthmus: probing PyTorch's operators (once for each version of it, a minute or two)",
+            "isthmus: probing PyTorch's operators (once per version, a minute or two)",
             file=sys.stderr,
         )
         _make(path)
@@ -105,7 +107,7 @@ def table() -> Reached:
 
 
 def cache() -> Path:
-    """Where the table is kept."""
+    """Return the path of the table."""
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -124,7 +126,7 @@ def _make(path: Path) -> None:
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # as PyTorch itself is
     done = subprocess.run(_command(path), env=environment, stdout=subprocess.DEVNULL, check=False)
     if done.returncode or not path.is_file():
-        raise LookupError("PyTorch could not be probed, see above; pass --no-probe to leave it out")
+        raise LookupError("PyTorch could not be probed, see above; pass --no-probe to skip this")
 
 
 def _command(path: Path) -> list[str]:
@@ -151,10 +153,8 @@ def _finding(use: Use, troubled: Iterable[str], reached: dict[str, str], found: 
 def _advice(name: str, missing: bool) -> str:
     condition = "if it is a tensor's: " if name.startswith(_METHODS) else ""
     if missing:
-        return (
-            f"{condition}use other operators, give the driver a kernel, or copy to the CPU and back around it"
-        )
-    return f"{condition}it works and is slow: keep it out of the training loop, or give the driver a kernel"
+        return f"{condition}use other operators, add a kernel to the driver, or copy to the CPU and back around it"
+    return f"{condition}it works but is slow: keep it out of the training loop, or add a kernel to the driver"
 
 
 DETECTOR = ProjectDetector(gather, judge, probes=True)

@@ -14,12 +14,12 @@ _LINE_END = re.compile(r"\r\n?")
 
 
 def parse(source: Source, package: str = "", own_cuda: str = "") -> tuple[Module | None, list[Finding]]:
-    """The module of a Python file or a notebook, and what in it does not parse.
+    """Parse a Python file or a notebook; return the module and findings of syntax errors.
 
     Args:
         source: the file.
-        package: dotted name of the package that the folder on that was asked for is; "" if it is none.
-        own_cuda: the class of the project that has a method ``cuda``, see :class:`Module`.
+        package: dotted name of the analysed folder if it is a package, else "".
+        own_cuda: see :class:`Module`.
     """
     if source.kind is Kind.NOTEBOOK:
         return _notebook(source, own_cuda)
@@ -31,7 +31,7 @@ def parse(source: Source, package: str = "", own_cuda: str = "") -> tuple[Module
 
 
 def package_of(root: Path) -> str:
-    """Dotted name of the package that a folder is, or in which a file lies; "" if there is none."""
+    """Return the dotted name of the package of a folder or file, or ""."""
     folder = root.resolve() if root.is_dir() else root.resolve().parent
     names: list[str] = []
     while (folder / "__init__.py").exists():
@@ -41,7 +41,7 @@ def package_of(root: Path) -> str:
 
 
 def dotted(name: str, package: str = "") -> str:
-    """Dotted name of a file: ``"package.folder.module"``."""
+    """Return the dotted name of a file: ``"package.folder.module"``."""
     parts = name.rpartition(".")[0].split("/")
     if parts[-1] == "__init__":
         parts.pop()
@@ -58,7 +58,7 @@ def _notebook(source: Source, own_cuda: str) -> tuple[Module | None, list[Findin
     try:
         cells = list(code_cells(json.loads(source.text)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        message = "is no notebook of format 4"
+        message = "is not a notebook of format 4"
         return None, [problem("IM001", source.name, message, "open it in Jupyter and save it again")]
     findings: list[Finding] = []
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""Advice on speed (IM7xx): what costs time on every accelerator and most where starting a kernel costs most."""
+"""Advice on speed (IM7xx): code that is slow on accelerators, most where kernel launches are expensive."""
 
 import ast
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _READS = {"item", "tolist", "cpu", "numpy"}
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """DataLoader, optimizer, DistributedDataParallel, copies, and reads of values in the training loop."""
+    """Check DataLoader, optimizer, DistributedDataParallel, copies, and reads of values in the training loop."""
     if not module.mentions("torch"):
         return
     for call in module.of(ast.Call):
@@ -54,7 +54,7 @@ def _constructed(module: Module, call: ast.Call, name: str) -> Iterator[Finding]
         advice = "try bucket_cap_mb from 50 to 500 where the link is fast, and gradient_as_bucket_view=True"
         yield _advice(module, call, "IM705", name, said, advice)
     elif method(call) == "zero_grad" and is_constant(keyword(call, "set_to_none"), False):
-        advice = "leave set_to_none out"
+        advice = "remove set_to_none"
         yield _advice(
             module, call, "IM710", "zero_grad", "writes zeros where it could drop gradients", advice
         )
@@ -71,12 +71,12 @@ def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
         yield _advice(module, call, "IM701", "DataLoader", said, advice)
     pins = passes(call, "pin_memory") or len(call.args) > 7
     if (is_constant(keyword(call, "pin_memory"), False) or not pins) and not is_for_cpu(module, call):
-        said, advice = "gives pageable memory, whose copies wait", "pass pin_memory=True"
+        said, advice = "returns pageable memory, which is copied synchronously", "pass pin_memory=True"
         yield _advice(module, call, "IM702", "DataLoader", said, advice)
 
 
 def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
-    """Copies to the device: of a loop's own variable, and of what could have been made there."""
+    """Find copies to the device: of a loop variable, and of tensors that could be created there."""
     if (
         method(call) not in {"to", "cuda"}
         or not isinstance(call.func, ast.Attribute)
@@ -86,7 +86,7 @@ def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
     moved, subject = call.func.value, f".{method(call)}()"
     if isinstance(moved, ast.Call) and module.names.qualified(moved.func) in _FACTORIES:
         if _is_device(call) and not passes(moved, "device"):
-            said, advice = "copies what is made on the CPU", "pass device= where it is made"
+            said, advice = "copies a tensor created on the CPU", "pass device= when creating it"
             yield _advice(module, call, "IM709", subject, said, advice)
     elif isinstance(moved, ast.Name) and _is_device(call) and not passes(call, "non_blocking"):
         over = [loop for loop in loops(module, call) if isinstance(loop, ast.For)]
@@ -114,15 +114,15 @@ def _in_training_loop(module: Module, call: ast.Call) -> Iterator[Finding]:
     name = method(call)
     if name in _READS and not call.args:
         said = "waits for the device in every step"
-        advice = "keep the value on the device and read it every so many steps"
+        advice = "keep the value on the device and read it every few steps"
         yield _advice(module, call, "IM707", f".{name}()", said, advice)
     elif name == "empty_cache":
-        advice = "leave it out: the allocator reuses what is free"
-        yield _advice(module, call, "IM708", name, "gives memory back in every step", advice)
+        advice = "remove it: the allocator reuses freed memory"
+        yield _advice(module, call, "IM708", name, "releases cached memory in every step", advice)
 
 
 def _accumulation(module: Module, loop: Loop) -> Iterator[Finding]:
-    """A step that is taken in some iterations only, under DistributedDataParallel, and no ``no_sync``."""
+    """Find a step taken in some iterations only, under DistributedDataParallel without ``no_sync``."""
     if not module.mentions("DistributedDataParallel", "DDP") or module.mentions(
         "no_sync", "set_requires_gradient_sync", "require_backward_grad_sync"
     ):

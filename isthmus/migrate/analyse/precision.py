@@ -1,4 +1,4 @@
-"""Advice on precision (IM8xx): where the same script may give other numbers on another accelerator."""
+"""Advice on precision (IM8xx): code whose results may differ on another accelerator."""
 
 import ast
 from collections.abc import Iterator
@@ -33,17 +33,17 @@ def _name(module: Module, node: ast.expr) -> Iterator[Finding]:
     name = module.names.qualified(node) or ""
     if name in _DOUBLE:
         said, advice = (
-            "is lacking or emulated on many accelerators",
+            "is missing or emulated on many accelerators",
             "use float32, or do this part on the CPU",
         )
         yield _advice(module, node, "IM802", name, said, advice)
     elif name == _MATMUL or name.endswith((".allow_tf32", "_reduced_precision_reduction", ".fp32_precision")):
         if name == _MATMUL or name.startswith(("torch.backends.cuda.", "torch.backends.cudnn.")):
-            said = "decides how exact products of float32 are on NVIDIA GPUs only"
+            said = "sets the precision of float32 products on NVIDIA GPUs only"
             advice = "compare with a run at the highest precision, or allow other chips the same error"
             yield _advice(module, node, "IM801", name, said, advice)
     elif name in _DETERMINISTIC:
-        said = "asks for deterministic kernels; which there are differs between accelerators"
+        said = "requests deterministic kernels; their set differs between accelerators"
         yield _advice(module, node, "IM805", name, said, "run twice on the target and compare the losses")
 
 
@@ -68,7 +68,7 @@ def _call(module: Module, call: ast.Call) -> Iterator[Finding]:
 
 
 def _is_half_autocast(module: Module, call: ast.Call) -> bool:
-    """Whether a call is an autocast to float16: by its argument, or as CUDA's default."""
+    """Whether a call is an autocast to float16, by argument or CUDA's default."""
     name = module.names.qualified(call.func)
     if name not in _AUTOCAST:
         return False

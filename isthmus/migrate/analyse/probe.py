@@ -1,8 +1,8 @@
-"""Which ATen operators each public name of PyTorch reaches: found by running its sample inputs on the CPU.
+"""Find the ATen operators that each public name of PyTorch reaches, by running its sample inputs on the CPU.
 
-Samples are those of PyTorch's own tests (OpInfo, ModuleInfo, OptimizerInfo). A TorchDispatchMode sees what autograd
-and composite operators call, so the operators are those that a device has to have. ``python -m`` this module writes
-the table; it is a process of its own because the samples take memory and set seeds.
+Samples are those of PyTorch's own tests (OpInfo, ModuleInfo, OptimizerInfo). A TorchDispatchMode records the calls of
+autograd and composite operators, which are the operators a device needs. ``python -m`` this module writes the table;
+it is a separate process because the samples use memory and set seeds.
 """
 
 import json
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from isthmus._support.files import write_file
 from isthmus._support.progress import Bar
 
-SAMPLES = 24  # of an operator, spread over all that there are
+SAMPLES = 24  # samples per operator, evenly spaced over all
 ALWAYS, SOMETIMES, BACKWARD = "always", "sometimes", "backward"
 Call = Callable[[], Any]
 
 
 class Entry(NamedTuple):
-    """A public name and calls of it; whole is False if they are of one variant of it only."""
+    """A public name and calls of it; ``whole`` is False if they cover only one variant."""
 
     name: str
     calls: Callable[[], Iterator[Call]]
@@ -32,10 +32,10 @@ class Entry(NamedTuple):
 
 
 class Reach:
-    """What the samples of one name called.
+    """Operators called by the samples of a name.
 
     Attributes:
-        whole: whether they are of more than single variants of it.
+        whole: whether the samples cover more than one variant.
     """
 
     def __init__(self) -> None:
@@ -45,10 +45,10 @@ class Reach:
         self._calls = 0
 
     def run(self, call: Call) -> None:
-        """Run a sample, and its gradient if it has one; one that raises does not count."""
+        """Run a sample, and its gradient if it has one; samples that raise do not count."""
         try:
             result, operators = _recorded(call)
-        except Exception:  # samples of errors, and those that need what is not installed
+        except Exception:  # error samples, and those with missing dependencies
             return
         self._calls += 1
         self._forward.update(operators)
@@ -56,7 +56,7 @@ class Reach:
             self._backward |= _recorded(partial(_differentiate, result))[1]
 
     def table(self) -> dict[str, str]:
-        """Operator -> whether every call reaches it, some do, or only the gradient."""
+        """Return for each operator whether every call reaches it, some do, or only the gradient."""
         found = dict.fromkeys(sorted(self._backward), BACKWARD)
         return found | {
             name: ALWAYS if self.whole and count == self._calls else SOMETIMES
@@ -65,10 +65,10 @@ class Reach:
 
 
 def probe(progress: Callable[[int, int], None]) -> dict[str, dict[str, str]]:
-    """Public name, ``"torch.linalg.eigh"``, ``"torch.Tensor.sum"`` -> ATen operator -> when it is reached.
+    """Return public name, such as ``"torch.Tensor.sum"`` -> ATen operator -> when it is reached.
 
     Args:
-        progress: takes the number of what is done and of all.
+        progress: called with the number of entries done and their total.
     """
     found: dict[str, Reach] = {}
     entries = [*_functions(), *_modules(), *_optimizers()]
@@ -114,14 +114,14 @@ def _public(module: Any, name: str) -> Any:
 
 
 def _function_calls(info: Any, function: Any, inplace: bool) -> Iterator[Call]:
-    """Calls with sample inputs; in-place variants have none with a gradient, as a leaf cannot be changed."""
+    """Yield calls with sample inputs; in-place variants without gradients, since leaves cannot be modified."""
     dtype = _dtype(info.supported_dtypes("cpu"))
     if dtype is None:
         return
     gradient = bool(info.supports_autograd and (dtype.is_floating_point or dtype.is_complex))
     try:
         samples = _spread(list(info.sample_inputs("cpu", dtype, requires_grad=gradient and not inplace)))
-    except Exception:  # a sample that cannot be made here
+    except Exception:  # a sample that cannot be created here
         return
     for sample in samples:
         yield partial(function, sample.input, *sample.args, **sample.kwargs)
@@ -149,7 +149,7 @@ def _module_calls(info: Any) -> Iterator[Call]:
 
     try:
         samples = info.module_inputs_func(info, "cpu", torch.float32, requires_grad=True, training=True)
-    except Exception:  # a sample that cannot be made here
+    except Exception:  # a sample that cannot be created here
         return
     for sample in _spread(list(samples)):
         made, given = sample.constructor_input, sample.forward_input
@@ -159,7 +159,7 @@ def _module_calls(info: Any) -> Iterator[Call]:
 
 
 def _optimizers() -> Iterator[Entry]:
-    """Classes of the OptimizerInfo database: one step, as a loop and over lists (``foreach``)."""
+    """Classes of the OptimizerInfo database: one step, as a loop and with ``foreach``."""
     from torch.testing._internal.common_optimizers import optim_db
 
     info: Any
@@ -181,7 +181,7 @@ def _optimizer_calls(info: Any) -> Iterator[Call]:
 
 # ---- one sample ----------------------------------------------------------------------------------------------
 def _recorded(call: Call) -> tuple[Any, set[str]]:
-    """What a call returns, and the names of the ATen operators that it reaches."""
+    """Run a call; return its result and the names of the ATen operators it reaches."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):
@@ -196,7 +196,7 @@ def _recorded(call: Call) -> tuple[Any, set[str]]:
 
 
 def _differentiate(result: Any) -> None:
-    """Gradients of all outputs that have any."""
+    """Compute gradients of all differentiable outputs."""
     import torch
     from torch.utils._pytree import tree_leaves
 

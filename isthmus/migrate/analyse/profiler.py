@@ -33,7 +33,7 @@ def detect(module: Module) -> Iterator[Finding]:
 
 
 def _activity(module: Module, node: ast.Attribute) -> Finding:
-    """Converted in a list of both activities; elsewhere a person has to say what is meant."""
+    """Find the CUDA activity: converted in a list with the CPU's, manual elsewhere."""
     parent = module.parents[node]
     listed = parent.elts if isinstance(parent, ast.List) else []
     names = {module.names.qualified(each) for each in listed}

@@ -21,7 +21,7 @@ _RANK = {Severity.ADVICE: 0, Severity.AUTOMATIC: 1, Severity.REVIEW: 2, Severity
 
 
 class Request(NamedTuple):
-    """What the user asked for; see ``isthmus migrate analyse --help``."""
+    """Options of the command; see ``isthmus migrate analyse --help``."""
 
     target: str = ""
     format: str = "table"
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     fail_on: str = "manual"
 
     def mistake(self) -> str:
-        """What is wrong with it, in one line; "" if nothing is."""
+        """Return the first mistake in the options in one line, or ""."""
         for option, value, choices in (
             ("--target", self.target or "chip", TARGETS),
             ("--format", self.format, tuple(FORMATS)),
@@ -42,14 +42,14 @@ class Request(NamedTuple):
                 return f"{option} {value}: choose from {', '.join(choices)}"
         for code in (*self.select, *self.ignore):
             if not code.startswith("IM"):
-                return f"{code}: no code; they look like IM101, or IM1 for a group"
+                return f"{code}: not a code; expected one such as IM101, or IM1 for a group"
             if code[:3] not in ("IM", *GROUPS):
                 return f"{code}: unknown group; expected one of {', '.join(GROUPS)}"
         return ""
 
 
 def write(report: Report, request: Request) -> bool:
-    """Print or write the findings that were asked for; whether one of them is as grave as ``fail_on``.
+    """Print or write the selected findings; return whether any reaches the severity ``fail_on``.
 
     Raises:
         OSError: a file cannot be written.
@@ -74,7 +74,7 @@ def write(report: Report, request: Request) -> bool:
 
 
 def as_lines(report: Report) -> str:
-    """One line per finding and the summary."""
+    """Return one line per finding and the summary."""
     return "\n".join([*(line(finding) for finding in report.findings), summary(report)]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Requirements of a project (IM31x): libraries without a path, CUDA's own packages, PyTorch's builds for CUDA."""
+"""Requirements of a project (IM31x): CUDA-only libraries, CUDA packages, PyTorch's CUDA builds."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ _CUDA_BUILD = re.compile(
 
 
 def detect(source: Source) -> Iterator[Finding]:
-    """Line by line: requirements files, pyproject.toml, setup.cfg, conda environments."""
+    """Check requirements files, pyproject.toml, setup.cfg and conda environments line by line."""
     for number, line in enumerate(source.text.splitlines(), 1):
         required = line.split("#", 1)[0]
         if required.strip():
@@ -28,7 +28,7 @@ def detect(source: Source) -> Iterator[Finding]:
 
 
 def detect_setup(module: Module) -> Iterator[Finding]:
-    """``install_requires`` and ``extras_require`` of a ``setup.py``."""
+    """Check ``install_requires`` and ``extras_require`` of a ``setup.py``."""
     if module.source.path.name != "setup.py":
         return
     for call in module.of(ast.Call):
@@ -54,7 +54,7 @@ def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
         match = _PACKAGE.match(quoted)
         name = match["name"] if match else ""
         if _PART_OF_CUDA.fullmatch(name):
-            yield _found(source, number, "IM311", Severity.REVIEW, name, "is part of CUDA", "leave it out")
+            yield _found(source, number, "IM311", Severity.REVIEW, name, "is part of CUDA", "remove it")
         elif found := distribution(name):
             _, known = found
             said = "is required"

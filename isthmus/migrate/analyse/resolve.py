@@ -1,4 +1,4 @@
-"""Resolution of names to functions of the project."""
+"""Resolve names to functions of the project."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from isthmus.migrate.analyse.calls import Facts, Reference
 from isthmus.migrate.source.findings import Finding
 
-_HOPS = 8  # re-exports that are followed
-_DEEPEST = 40  # variables that are assigned variables that ...
+_HOPS = 8  # limit of re-exports followed
+_DEEPEST = 40  # limit of variable assignments followed
 
 
 class Symbols:
     """The functions, classes and variables of a project.
 
     Args:
-        found: what its modules define, hold and call.
+        found: facts of its modules.
 
     Attributes:
-        functions: dotted name -> a finding at its head.
+        functions: dotted name -> a finding at its definition.
     """
 
     def __init__(self, found: list[Facts]) -> None:
@@ -38,13 +38,13 @@ class Symbols:
                 self._held[self._owner(scope, variable)] |= values
 
     def short(self, name: str, beside: str) -> str:
-        """A function's name as people say it: without its module if another one's is the same."""
+        """Return a function's name for messages, without its module if ``beside`` is in the same one."""
         module = self._module_of(name)
         said = name.removeprefix(f"{module}.")
         return said if module == self._module_of(beside) else f"{module.rpartition('.')[2]}.{said}"
 
     def callees(self, reference: Reference) -> Iterator[str]:
-        """The functions that a reference may call."""
+        """Yield the functions that a reference may call."""
         head, _, last = reference.name.rpartition(".")
         if not reference.absolute:
             if head:
@@ -75,7 +75,7 @@ class Symbols:
         yield from list(self._method(owner, "__call__")) or self._method(owner, "forward")
 
     def _method(self, owner: str, name: str) -> Iterator[str]:
-        """A class's method, its own or that of the nearest base; ``apply`` of an autograd function is both passes."""
+        """Yield a class's or inherited method; ``apply`` of an autograd function is both passes."""
         for each in self._lineage(owner):
             if f"{each}.{name}" in self.functions:
                 yield f"{each}.{name}"
@@ -85,7 +85,7 @@ class Symbols:
             yield from self._method(owner, "backward")
 
     def _lineage(self, owner: str) -> list[str]:
-        """A class and its bases in the project, nearest first."""
+        """Return a class and its bases in the project, nearest first."""
         lineage = self._lineages.get(owner)
         if lineage is None:
             lineage = self._lineages[owner] = [owner]
@@ -95,7 +95,7 @@ class Symbols:
         return lineage
 
     def _resolve(self, name: str) -> str:
-        """The dotted name under which a function or class is defined, through re-exports; "" if it is not ours."""
+        """Return the dotted name of the definition, following re-exports; "" outside the project."""
         for _ in range(_HOPS):
             module, rest = self._split(name)
             if not rest or module is None:
@@ -108,7 +108,7 @@ class Symbols:
         return ""
 
     def _split(self, name: str) -> tuple[str | None, list[str]]:
-        """The module of the project with which a dotted name starts, and the rest."""
+        """Split a dotted name into the project's module and the rest."""
         parts = name.split(".")
         for count in range(len(parts), 0, -1):
             module = self._modules.get(".".join(parts[:count]))
@@ -121,11 +121,11 @@ class Symbols:
             name = name.rpartition(".")[0]
         return name
 
-    # ---- what variables hold -------------------------------------------------------------------------------
+    # ---- values of variables -------------------------------------------------------------------------------
     def _types_of(self, reference: Reference) -> frozenset[str]:
-        """The classes of the project of which a variable, an attribute or a call may give an instance."""
+        """Return the project's classes whose instances a variable, attribute or call may be."""
         if reference not in self._types:
-            self._types[reference] = frozenset()  # while it is looked up: a = b; b = a
+            self._types[reference] = frozenset()  # during lookup, for a = b; b = a
             if self._depth < _DEEPEST:
                 self._depth += 1
                 self._types[reference] = frozenset(self._look_up(reference))
@@ -155,7 +155,7 @@ class Symbols:
         return owners
 
     def _variable(self, scope: str, name: str) -> set[str]:
-        """Of a variable of a scope or one around it."""
+        """Return the classes of a variable in a scope or its parents."""
         while scope and (scope, name) not in self._held:
             scope = scope.rpartition(".")[0]
         return self._instances(self._held.get((scope, name), ()))
@@ -164,7 +164,7 @@ class Symbols:
         return {owner for value in values for owner in self._types_of(value)}
 
     def _owner(self, scope: str, variable: str) -> tuple[str, str]:
-        """Where what a variable holds is kept: an attribute of ``self`` with its class."""
+        """Return the key of a variable; ``self`` attributes belong to their class."""
         first, _, attribute = variable.partition(".")
         owner = self._class_around(scope) if attribute and first == "self" else ""
         return (owner, attribute) if owner else (scope, variable)
@@ -176,7 +176,7 @@ class Symbols:
 
 
 def _by_suffix(modules: Iterable[str]) -> dict[str, str]:
-    """Dotted name, and every end of it that no other module has, -> module; for packages in a folder like ``src``."""
+    """Return modules by dotted name and by every unique suffix of it, for packages in folders like ``src``."""
     ends: dict[str, set[str]] = defaultdict(set)
     for module in modules:
         parts = module.split(".")

@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, the format that code hosts and editors read.
+"""SARIF 2.1.0 reports, for code hosts and editors.
 
 Source: OASIS Static Analysis Results Interchange Format 2.1.0, sections 3.13 to 3.30.
 """
@@ -24,7 +24,7 @@ _LEVELS = {
 
 
 def as_sarif(report: Report) -> str:
-    """The report as one run; files are relative to the folder that was asked for."""
+    """Return the report as one run; files are relative to the analysed folder."""
     codes = sorted({finding.code for finding in report.findings})
     rules = [{"id": code, "shortDescription": {"text": title(code)}} for code in codes]
     driver = {"name": "isthmus migrate analyse", "version": isthmus.__version__, "rules": rules}
@@ -49,7 +49,7 @@ def _result(finding: Finding, order: dict[str, int]) -> dict[str, Any]:
 
 
 def _location(finding: Finding) -> dict[str, Any]:
-    """Where; lines of a notebook's cell are lines of no file, so the cell is a logical location."""
+    """Return the location; a notebook's cell is a logical location, since its lines are not lines of the file."""
     if cell := _CELL.fullmatch(finding.path):
         name = f"cell {cell['number']}, line {finding.line}"
         return {

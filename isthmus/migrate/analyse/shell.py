@@ -1,4 +1,4 @@
-"""Shell scripts: the launcher, NVIDIA's commands, variables that CUDA and NCCL read."""
+"""Shell scripts: launchers, NVIDIA commands, variables of CUDA and NCCL."""
 
 import re
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 
 class Pattern(NamedTuple):
-    """Words of a command.
+    """A pattern of a command.
 
     Attributes:
-        code: of their findings.
+        code: code of the findings.
         severity: who has to act.
-        words: that are looked for.
-        message: what is said of them.
+        words: regular expression to search for.
+        message: message of the findings.
         advice: what to do.
     """
 
@@ -34,7 +34,7 @@ LAUNCH = Pattern(
     "is deprecated",
     "becomes torchrun, which sets LOCAL_RANK; or `isthmus run --nproc`",
 )
-# Also looked for where Python runs commands.
+# Also searched in commands run by Python.
 PROGRAMS = (
     Pattern(
         "IM321",
@@ -54,14 +54,14 @@ PROGRAMS = (
         "IM321",
         Severity.REVIEW,
         re.compile(r"\b(?:nvcc|cuda-memcheck|compute-sanitizer)\b"),
-        "is of the CUDA toolkit",
-        "kernels of the project's own have to be written for the target; see the findings IM4xx",
+        "belongs to the CUDA toolkit",
+        "port the project's kernels to the target; see findings IM4xx",
     ),
     Pattern(
         "IM303",
         Severity.REVIEW,
         re.compile(r"\b(?:horovodrun|colossalai run|composer)\b(?=\s+\S)"),
-        "starts ranks for a library that knows CUDA first",
+        "starts ranks of a library written for CUDA",
         "use torchrun or `isthmus run --nproc`",
     ),
 )
@@ -72,7 +72,7 @@ _PATTERNS = (
         "IM312",
         Severity.REVIEW,
         re.compile(r"https?://\S+/whl/(?:nightly/)?cu\d+"),
-        "has PyTorch's builds for CUDA",
+        "has PyTorch's CUDA builds",
         "install PyTorch from the default index",
     ),
     *(Pattern(each.code, Severity.REVIEW, each.names, each.message, each.advice) for each in VARIABLES),
@@ -80,7 +80,7 @@ _PATTERNS = (
 
 
 def detect(source: Source) -> Iterator[Finding]:
-    """Line by line, without comments; a line that ends in a backslash counts for itself."""
+    """Check a script line by line, without comments; continued lines are separate."""
     for number, line in enumerate(source.text.splitlines(), 1):
         if not line.lstrip().startswith("#") or line.lstrip().startswith("#SBATCH"):
             yield from _line(source, number, line)

@@ -1,8 +1,8 @@
-"""Suggested replacements of the project's own kernels, by their names."""
+"""Suggested replacements of the project's kernels, by name."""
 
 import re
 
-# Pattern of a name in small letters without underscores -> public function; the first that matches counts.
+# Pattern of a lower-case name without underscores -> public function; the first match counts.
 STAND_INS = (
     (r"linearcrossentropy", "isthmus.ops.linear_cross_entropy"),
     (r"crossentropy|xentropy", "isthmus.ops.cross_entropy"),
@@ -29,13 +29,13 @@ _FOUND = tuple((re.compile(pattern), function) for pattern, function in STAND_IN
 
 
 def stand_in(name: str) -> str:
-    """The public function that computes what a kernel's name promises, or ""."""
+    """Return the public function suggested by a kernel's name, or ""."""
     plain = name.lower().replace("_", "")
     return next((function for pattern, function in _FOUND if pattern.search(plain)), "")
 
 
 def advice(name: str) -> str:
-    """What to do about a kernel of this name on another accelerator."""
+    """Return advice on porting a kernel of this name."""
     function = stand_in(name)
-    first = f"{function} may stand in for it; else write" if function else "write"
+    first = f"{function} may replace it; else write" if function else "write"
     return f"{first} it with PyTorch's operators, in Triton, or for the target's driver (see examples/sample_chip)"

@@ -1,4 +1,4 @@
-"""Classification of strings and choices between strings: a device, a backend, or text."""
+"""Classify strings and choices between strings as a device, a backend, or text."""
 
 import ast
 import re
@@ -14,16 +14,16 @@ NUMBERED = re.compile(r"cuda:\d+")
 _PERCENT = re.compile(r"cuda:%[dis]")
 _BRACES = re.compile(r"cuda:\{0?(:d)?\}")
 _DEVICE = re.compile(r"(\.type|\b\w*dev(ice)?(_?(type|name|str|string))?\W*)$", re.IGNORECASE)
-_CONSTANTS = ("DEVICE", "ACCELERATOR")  # beginnings of names of the device in converted source
+_CONSTANTS = ("DEVICE", "ACCELERATOR")  # prefixes of the device's names in converted source
 
 
 def text(node: ast.AST | None) -> str:
-    """The text of a string, "" of anything else."""
+    """Return the text of a string; "" for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def formats(node: ast.AST) -> bool:
-    """Whether a node puts a number behind ``"cuda:"``: an f-string, ``+``, ``%`` or ``format``."""
+    """Whether a node appends a number to ``"cuda:"``: an f-string, ``+``, ``%`` or ``format``."""
     if isinstance(node, ast.JoinedStr):
         return len(node.values) == 2 and text(node.values[0]) == "cuda:"
     if isinstance(node, ast.BinOp):
@@ -37,7 +37,7 @@ def formats(node: ast.AST) -> bool:
 
 
 def is_own_type(node: ast.expr) -> bool:
-    """Whether an expression is the type of a module's constant, as the conversion writes it: ``DEVICE.type``."""
+    """Whether an expression is ``DEVICE.type`` as written by convert."""
     return (
         isinstance(node, ast.Attribute)
         and node.attr == "type"
@@ -47,9 +47,9 @@ def is_own_type(node: ast.expr) -> bool:
 
 
 def is_on_cuda_only(module: Module, node: ast.AST) -> bool:
-    """Whether a node is executed on CUDA only: under a test of the constant that the conversion defines.
+    """Whether a node is under a test of convert's constant that restricts it to CUDA.
 
-    A test of any other device becomes one for an accelerator.
+    A test of any other device is converted to a test for an accelerator.
     """
     inner = node
     for outer in module.enclosing(node):
@@ -76,7 +76,7 @@ def _says_cuda(test: ast.expr) -> bool:
 
 
 def is_device(module: Module, node: ast.expr) -> bool:
-    """Whether an expression is a device or the name of one, as far as its own name says."""
+    """Whether an expression's name suggests a device or the name of one."""
     return _DEVICE.search(ast.get_source_segment(module.text, node) or "") is not None
 
 
@@ -86,7 +86,7 @@ def is_docstring(module: Module, node: ast.expr) -> bool:
 
 
 def is_word(module: Module, node: ast.expr) -> bool:
-    """Whether a string is a word for people, a key or a docstring."""
+    """Whether a string is text, a key or a docstring."""
     parent = module.parents[node]
     if _is_identifier(module, node):
         return True
@@ -102,7 +102,7 @@ def is_word(module: Module, node: ast.expr) -> bool:
 
 
 def _is_identifier(module: Module, node: ast.expr) -> bool:
-    """Whether a string names something in Python, or stands beside DEVICE.type."""
+    """Whether a string is a Python identifier, or is next to DEVICE.type."""
     holder: ast.AST = module.parents[node]
     while isinstance(holder, (ast.List, ast.Tuple, ast.Set)):
         if any(isinstance(each, ast.Attribute) and each.attr == "type" for each in holder.elts):
@@ -134,7 +134,7 @@ def _takes_words(module: Module, function: ast.expr) -> bool:
 
 
 def choices(module: Module) -> Iterator[tuple[ast.expr, ast.IfExp, str]]:
-    """Choices that are converted as a whole: the node, the ``if`` in it, ``"device"`` or ``"backend"``."""
+    """Yield choices that are converted as a whole: the node, its ``if``, and ``"device"`` or ``"backend"``."""
     for node in module.of(ast.IfExp):
         if not (isinstance(node.test, ast.Call) and module.names.qualified(node.test.func) in AVAILABLE):
             continue
@@ -167,7 +167,7 @@ def makes_device(module: Module, node: ast.expr, *types: str) -> bool:
 
 
 def claimed(module: Module) -> set[ast.AST]:
-    """Nodes within choices that are converted as a whole, and are no findings of their own."""
+    """Return the nodes within choices that are converted as a whole; they have no findings of their own."""
     return {
         inner
         for whole, choice, _ in choices(module)

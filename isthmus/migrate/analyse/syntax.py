@@ -10,17 +10,17 @@ _BOUNDARIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """The value that a call passes by this keyword."""
+    """Return the value of a call's keyword argument."""
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 
 def passes(call: ast.Call, name: str) -> bool:
-    """Whether a call passes this keyword, or might by ``**options``."""
+    """Whether a call passes this keyword, or may with ``**options``."""
     return any(each.arg in {name, None} for each in call.keywords)
 
 
 def is_called(module: Module, node: ast.expr) -> bool:
-    """Whether a name is that of the function that a call calls."""
+    """Whether a name is the callee of a call."""
     parent = module.parents[node]
     return isinstance(parent, ast.Call) and parent.func is node
 
@@ -38,7 +38,7 @@ def is_constant(node: ast.expr | None, *values: object) -> bool:
 
 
 def method(call: ast.Call) -> str:
-    """Name of the attribute that a call calls: ``"to"`` of ``x.to(d)``; "" for a plain name."""
+    """Return the name of a called method: ``"to"`` for ``x.to(d)``; "" for a function."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
@@ -52,7 +52,7 @@ def loops(module: Module, node: ast.AST) -> Iterator[Loop]:
 
 
 def training_loops(module: Module) -> list[Loop]:
-    """Innermost loops in which ``backward()`` is called, each once."""
+    """Return the innermost loops that call ``backward()``, without duplicates."""
     found: dict[Loop, None] = {}
     for call in module.of(ast.Call):
         if method(call) == "backward":
@@ -61,7 +61,7 @@ def training_loops(module: Module) -> list[Loop]:
 
 
 def is_conditional(module: Module, node: ast.AST, loop: Loop) -> bool:
-    """Whether a node in a loop is executed in some of its iterations only."""
+    """Whether a node is executed in some iterations of a loop only."""
     for outer in module.enclosing(node):
         if outer is loop:
             return False

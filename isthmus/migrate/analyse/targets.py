@@ -1,6 +1,6 @@
-"""What a device does with each ATen operator; ``python -m`` this module prints it, for a process without PyTorch.
+"""Find how a device serves each ATen operator; ``python -m`` this module prints it, for a process without PyTorch.
 
-The chip is asked for its routes; any other device type is judged by what PyTorch's dispatcher has registered for it.
+The chip reports its routes; other device types are judged by the kernels registered in PyTorch's dispatcher.
 """
 
 import json
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 FALLBACK, NONE = "fallback", "none"  # over copies on the CPU; a call raises
 _ANY_DEVICE = re.compile(
     r"aten::(?!.*(_for_cpu|mkldnn))"
-)  # not what composite operators call on the CPU only
-_ENOUGH = 20  # kernels of its own that a device type has if its plugin is there
+)  # without operators that composites call on the CPU only
+_ENOUGH = 20  # kernels of a device type if its plugin is installed
 
 
 class Troubles(NamedTuple):
-    """What a device does not run itself.
+    """Operators that a device does not run itself.
 
     Attributes:
-        device: its name for people: ``"chip (driver host)"``.
-        operators: ATen operator -> route, :data:`FALLBACK` or :data:`NONE`, and why.
+        device: its name in messages: ``"chip (driver host)"``.
+        operators: ATen operator -> route, :data:`FALLBACK` or :data:`NONE`, and the reason.
     """
 
     device: str
@@ -29,10 +29,10 @@ class Troubles(NamedTuple):
 
 
 def troubles(target: str) -> Troubles:
-    """The operators that a device lacks or runs by fallback.
+    """Return the operators that a device lacks or runs by fallback.
 
     Raises:
-        LookupError: PyTorch here knows no such device, or has no kernels for it.
+        LookupError: this PyTorch does not have the device, or has no kernels for it.
     """
     if target == "chip":
         return _of_chip()
@@ -40,7 +40,7 @@ def troubles(target: str) -> Troubles:
     own = sum(1 for route, _ in found.values() if route == "kernel")
     if own < _ENOUGH:
         raise LookupError(
-            f"PyTorch here has no kernels for {target}; analyse where its build or plugin is installed"
+            f"this PyTorch has no kernels for {target}; run the analysis with its build or plugin"
         )
     return Troubles(target, {name: entry for name, entry in found.items() if entry[0] in {FALLBACK, NONE}})
 
@@ -67,7 +67,7 @@ def _of_dispatcher(target: str) -> Iterator[tuple[str, tuple[str, str]]]:
     try:
         key = torch._C._dispatch_key_for_device(target)
     except RuntimeError:
-        raise LookupError(f"PyTorch here knows no device of type {target}; install its plugin") from None
+        raise LookupError(f"this PyTorch has no device of type {target}; install its plugin") from None
     names = sorted(filter(_ANY_DEVICE.match, torch._C._dispatch_get_all_op_names()))
     outs = _outs(names)
     for name in names:
@@ -78,7 +78,7 @@ def _of_dispatcher(target: str) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _registered(name: str, key: str) -> tuple[str, str]:
-    """What the dispatcher would run: kernel, composite, structured (the ``out`` variant decides), or a trouble."""
+    """Return the dispatcher's route: kernel, composite, structured (the ``out`` variant decides), or a trouble."""
     import torch
 
     lines = torch._C._dispatch_dump_table(name).splitlines()
@@ -87,9 +87,9 @@ def _registered(name: str, key: str) -> tuple[str, str]:
 
 
 def classify(registration: str) -> tuple[str, str]:
-    """Route and reason from what the dispatcher's table says of an operator and a dispatch key.
+    """Return route and reason from the dispatcher's registration of an operator for a dispatch key.
 
-    Vendors register their fallback to the CPU for single operators too, from a source named after it.
+    Vendors also register CPU fallbacks for single operators, from a source file named after it.
     """
     if not registration or registration.startswith("fallthrough"):
         return NONE, "no kernel"
@@ -102,7 +102,7 @@ def classify(registration: str) -> tuple[str, str]:
 
 
 def _outs(names: list[str]) -> dict[str, str]:
-    """Operator -> the ``out`` variant with the same inputs, to which structured operators go."""
+    """Return for each operator its ``out`` variant, which serves structured operators."""
     import torch
 
     inputs: dict[tuple[str, str], str] = {}
@@ -119,7 +119,7 @@ def _outs(names: list[str]) -> dict[str, str]:
 
 
 def main(target: str) -> int:
-    """Print the troubles of a device as JSON; what is wrong goes to standard error, in one line."""
+    """Print the troubles of a device as JSON, and errors to standard error in one line."""
     try:
         found = troubles(target)
     except (LookupError, ImportError) as error:

@@ -7,11 +7,11 @@ from isthmus.migrate.source.findings import Severity
 
 
 class Library(NamedTuple):
-    """What is known of a library, or of a part of it.
+    """Compatibility of a library, or of a part of it.
 
     Attributes:
-        code: IM301: is written for NVIDIA GPUs; IM302: Isthmus has a stand-in; IM303: needs attention; or that of
-            the rule that converts it.
+        code: IM301: written for NVIDIA GPUs; IM302: Isthmus has a stand-in; IM303: needs attention; or the code
+            of the rule that converts it.
         severity: who has to act.
         advice: what to do.
     """
@@ -44,9 +44,9 @@ def _converted(code: str, *names: str) -> dict[str, Library]:
 _PROVIDE_APEX = "`isthmus run --provide apex` puts modules of this name in its place; in the source, "
 _PROVIDE_FLASH = "`isthmus run --provide flash_attn` puts modules of this name in its place; in the source, "
 
-# Dotted names of modules and what is in them; the longest that fits counts.
+# Dotted names of modules and their members; the longest match counts.
 LIBRARIES: dict[str, Library] = {
-    **_attention("import its parts by name: some are converted, some have a stand-in, some have no path", "apex"),
+    **_attention("import its parts by name: some are converted, some have a stand-in, some have neither", "apex"),
     **_converted("IM230", "apex.amp"),
     **_only("use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"),
     **_only("scale the gradients by hand before the step of a torch.optim optimizer", "apex.parallel.LARC"),
@@ -81,7 +81,7 @@ LIBRARIES: dict[str, Library] = {
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.rms_norm", "flash_attn.ops.rms_norm"),
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.cross_entropy", "flash_attn.losses.cross_entropy"),
     **_only(
-        "it is no part of the stand-in; use isthmus.ops or torch.nn.functional",
+        "it is not in the stand-in; use isthmus.ops or torch.nn.functional",
         "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn_2_cuda", "flash_attn_interface",
         "flash_attn_3", "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
     ),
@@ -111,7 +111,7 @@ LIBRARIES: dict[str, Library] = {
     ),
     **_attention("its kernels are Triton's; the target needs a Triton backend", "fla", "native_sparse_attention"),
     **_attention("its kernels are Triton's; isthmus.ops has RMSNorm, SwiGLU, rotary, losses", "liger_kernel"),
-    **_attention("its device layer knows CUDA first; see its platform plugins", "vllm", "sglang", "lmdeploy"),
+    **_attention("it is written for CUDA first; see its platform plugins", "vllm", "sglang", "lmdeploy"),
     **_only(
         "its kernels are CUDA's; load the weights in bfloat16",
         "auto_gptq", "gptqmodel", "awq", "awq_ext", "exllama", "exllamav2", "eetq", "marlin", "quip_cuda",
@@ -130,11 +130,11 @@ LIBRARIES: dict[str, Library] = {
     ),
     **_attention("its compiled operators have CPU and CUDA kernels only", "mmcv.ops", "detectron2", "pytorch3d"),
     **_attention("nms, roi_align and deform_conv2d have CPU and CUDA kernels only", "torchvision.ops"),
-    **_attention("torch.distributed.fsdp has taken its place", "fairscale"),
+    **_attention("replaced by torch.distributed.fsdp", "fairscale"),
     **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
 }  # fmt: skip
 
-# Names on package indexes that differ from the module's; "-" and "_" are the same.
+# Distribution names that differ from the module's; "-" and "_" are equal.
 DISTRIBUTIONS = {
     "autoawq": "awq",
     "mosaicml": "composer",
@@ -152,7 +152,7 @@ DISTRIBUTIONS = {
 
 
 def library(name: str) -> tuple[str, Library] | None:
-    """The longest entry that a dotted name lies in, and what is known of it."""
+    """Return the longest entry that contains a dotted name."""
     while name:
         if name in LIBRARIES:
             return name, LIBRARIES[name]
@@ -161,10 +161,10 @@ def library(name: str) -> tuple[str, Library] | None:
 
 
 def distribution(name: str) -> tuple[str, Library] | None:
-    """The same for a package's name on an index, ``"flash-attn"``, ``"nvidia-dali-cuda120"``, ``"spconv-cu118"``."""
+    """Return the entry of a distribution, such as ``"flash-attn"`` or ``"nvidia-dali-cuda120"``."""
     plain = _VERSION.sub("", name.lower().replace("-", "_"))
     return library(_MODULES.get(plain, ""))
 
 
-_VERSION = re.compile(r"_cu(da)?\d+(_plus)?$")  # the build for a version of CUDA
+_VERSION = re.compile(r"_cu(da)?\d+(_plus)?$")  # suffix of a build for a CUDA version
 _MODULES = {**{name.lower(): name for name in LIBRARIES}, **DISTRIBUTIONS}

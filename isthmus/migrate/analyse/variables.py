@@ -14,9 +14,9 @@ class Variable(NamedTuple):
     """A group of variables.
 
     Attributes:
-        code: of their findings, which are all to be reviewed.
-        names: that fit.
-        message: who reads them.
+        code: code of their findings, all of severity review.
+        names: regular expression of their names.
+        message: what reads them.
         advice: what to do.
     """
 
@@ -34,7 +34,7 @@ VARIABLES = (
             r"|CACHE_PATH|CACHE_DISABLE)|TORCH_CUDA_ARCH_LIST|NVIDIA_VISIBLE_DEVICES)\b"
         ),
         "is read by CUDA",
-        "each accelerator has a variable of its own; leave the choice of devices to the launcher",
+        "accelerators have different variables; let the launcher choose devices",
     ),
     Variable(
         "IM129",
@@ -42,7 +42,7 @@ VARIABLES = (
             r"\b(?:CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE|NVIDIA_TF32_OVERRIDE|CUDNN_[A-Z0-9_]+)\b"
         ),
         "is read by cuBLAS or cuDNN",
-        "other accelerators do not read it; torch.use_deterministic_algorithms asks each for what it has",
+        "other accelerators do not read it; use torch.use_deterministic_algorithms",
     ),
     Variable(
         "IM129",
@@ -62,7 +62,7 @@ _BEGINNINGS = (*_WORDS, "TORCH_", "PYTORCH_CUDA_")
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Strings that are such a variable: keys of os.environ, arguments of getenv and of subprocesses."""
+    """Find strings that name such a variable: keys of os.environ, arguments of getenv and of subprocesses."""
     if not module.mentions(*_WORDS):
         return
     for constant in module.of(ast.Constant):

@@ -1,1 +1,1 @@
-"""``isthmus migrate convert``: CUDA source to device-neutral source, by rules over its concrete syntax tree."""
+"""``isthmus migrate convert``: convert CUDA source to device-neutral source, by rules on its concrete syntax tree."""

@@ -1,7 +1,7 @@
-"""``apex.amp`` to ``torch.amp``: one script at a time, wholly or not at all.
+"""Convert ``apex.amp`` to ``torch.amp``, each script completely or not at all.
 
 Opt level O1 is autocast with a GradScaler. O2, a float16 model with float32 master weights, becomes the same: weights
-stay in float32, and each operation casts. O0 is both, disabled. O3, a float16 model without more, has no counterpart.
+stay in float32, and each operation casts. O0 is both, disabled. O3, a plain float16 model, has no counterpart.
 """
 
 import ast
@@ -20,14 +20,14 @@ _CLIPS = (
 
 
 class Amp(NamedTuple):
-    """What ``amp.initialize`` says.
+    """A call of ``amp.initialize``.
 
     Attributes:
-        statement: that calls it.
-        model: as it is written.
-        optimizer: as it is written.
+        statement: the statement that contains it.
+        model: source of the model argument.
+        optimizer: source of the optimizer argument.
         scaler: name of the GradScaler, visible where the optimizer is.
-        enabled: argument of the GradScaler; "" where it always is.
+        enabled: argument of the GradScaler; "" if always enabled.
     """
 
     statement: ast.stmt
@@ -38,11 +38,11 @@ class Amp(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A script that was changed.
+    """A converted script.
 
     Attributes:
-        source: afterwards.
-        edits: what was done.
+        source: the new source.
+        edits: the edits made.
     """
 
     source: str
@@ -50,15 +50,15 @@ class Conversion(NamedTuple):
 
 
 def convert(source: str, torch: str, device: str) -> Conversion | None:
-    """The script with torch.amp; None where it does not use apex.amp.
+    """Convert a script to torch.amp; return None if it does not use apex.amp.
 
     Args:
-        source: of the script.
-        torch: name by which it has PyTorch.
+        source: source of the script.
+        torch: name of PyTorch in the script.
         device: name of the constant of the device.
 
     Raises:
-        NotRecognised: it uses apex.amp in a way that is not understood.
+        NotRecognised: it uses apex.amp in an unsupported way.
     """
     program = Program(source)
     uses = [node for node in program.nodes if isinstance(node, ast.Attribute) and _amp(program, node)]
@@ -69,14 +69,12 @@ def convert(source: str, torch: str, device: str) -> Conversion | None:
     writer.convert()
     left = [node for node in uses if node not in writer.done]
     if left:
-        raise NotRecognised(
-            left[0].lineno, f"amp.{left[0].attr} is used in a way that torch.amp has no word for"
-        )
+        raise NotRecognised(left[0].lineno, f"amp.{left[0].attr} has no counterpart in torch.amp")
     return Conversion(edits.apply(), [edit for edit in edits.made() if edit.message])
 
 
 def _amp(program: Program, node: ast.expr) -> str:
-    """``"initialize"`` of ``amp.initialize``; "" of anything else."""
+    """Return ``"initialize"`` for ``amp.initialize``; "" for anything else."""
     name = program.qualified(node)
     return name.removeprefix("apex.amp.") if name.startswith("apex.amp.") else ""
 
@@ -117,7 +115,7 @@ class _Writer:
         return amp
 
     def _pair(self, statement: ast.stmt, call: ast.Call) -> tuple[str, str]:
-        """Model and optimizer of ``model, optimizer = amp.initialize(model, optimizer)``."""
+        """Return model and optimizer of ``model, optimizer = amp.initialize(model, optimizer)``."""
         targets = statement.targets[0] if isinstance(statement, ast.Assign) else None
         pair = [self._edits.text(each) for each in targets.elts] if isinstance(targets, ast.Tuple) else []
         if len(pair) != 2 or pair != [self._edits.text(each) for each in call.args[:2]]:
@@ -138,7 +136,7 @@ class _Writer:
             raise NotRecognised(call.lineno, "the loss scale is fixed; GradScaler's is dynamic")
 
     def _enabled(self, call: ast.Call) -> str:
-        """By the opt level, which may be known when the script runs only."""
+        """Return the argument ``enabled`` for the opt level, which may be known only at run time."""
         level = next((each.value for each in call.keywords if each.arg == "opt_level"), ast.Constant("O1"))
         level = call.args[2] if len(call.args) > 2 else level
         if not isinstance(level, ast.Constant):
@@ -151,7 +149,7 @@ class _Writer:
         name = amp.scaler.rpartition(".")[2]
         for node in self._program.nodes:
             if name in (getattr(node, "id", ""), getattr(node, "attr", "")):
-                raise NotRecognised(getattr(node, "lineno", 1), "the script has a scaler of its own")
+                raise NotRecognised(getattr(node, "lineno", 1), "the script defines a scaler itself")
 
     def _scaled(self, amp: Amp) -> None:
         """``with amp.scale_loss(loss, optimizer) as scaled: scaled.backward()``."""
@@ -187,7 +185,7 @@ class _Writer:
         raise NotRecognised(statement.lineno, "more than backward() is done with the scaled loss")
 
     def _autocast(self, amp: Amp, statement: ast.stmt, loss: str) -> None:
-        """Put what runs the model and computes the loss under autocast."""
+        """Put the statements that run the model and compute the loss under autocast."""
         block = self._program.block(statement)
         before = block[: block.index(statement)]
         runs = [position for position, each in enumerate(before) if self._runs(each, amp.model)]
@@ -263,7 +261,7 @@ class _Writer:
                 self.done.add(call.func)
 
     def _check_visible(self, amp: Amp, node: ast.AST) -> None:
-        """The scaler is a variable of the function that initializes, of the module, or of the object."""
+        """Check that the scaler is visible: a variable of the initializing function, the module or the object."""
         made = self._program.function(amp.statement)
         here = self._program.function(node)
         if made is here or made is None:
@@ -271,7 +269,7 @@ class _Writer:
         of_object = amp.scaler.startswith("self.") and self._owner(made) is self._owner(here)
         if not of_object or self._owner(made) is None:
             line = self._program.statement(node).lineno
-            raise NotRecognised(line, "amp is used in another function than initialized")
+            raise NotRecognised(line, "amp is used in another function than the one that initializes it")
 
     def _owner(self, function: Function | None) -> ast.ClassDef | None:
         return self._program.owner(function) if function is not None else None

@@ -8,12 +8,12 @@ _NO_SPACE = cst.SimpleWhitespace("")
 
 
 def find(call: cst.Call, parameters: Sequence[str], name: str) -> cst.Arg | None:
-    """The argument of a parameter, None if the call does not give it, or gives it in ``*`` or ``**``.
+    """Find the argument of a parameter; None if it is not passed, or passed in ``*`` or ``**``.
 
     Args:
-        call: of a function.
-        parameters: of the function, in the order of their positions.
-        name: of the parameter.
+        call: call of a function.
+        parameters: parameters of the function, in order.
+        name: name of the parameter.
     """
     for position, argument in enumerate(call.args):
         if argument.star:
@@ -27,12 +27,12 @@ def find(call: cst.Call, parameters: Sequence[str], name: str) -> cst.Arg | None
 
 
 def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
-    """An argument by keyword, without spaces."""
+    """Make a keyword argument without spaces."""
     return cst.Arg(value, cst.Name(name), cst.AssignEqual(_NO_SPACE, _NO_SPACE))
 
 
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
-    """A node that can stand on either side of ``and``."""
+    """Parenthesize a node for use as an operand of ``and`` if needed."""
     is_or = isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.Or)
     if node.lpar or not (is_or or isinstance(node, cst.IfExp | cst.Lambda | cst.NamedExpr)):
         return node

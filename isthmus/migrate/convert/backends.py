@@ -25,14 +25,14 @@ def is_gloo(node: cst.CSTNode) -> bool:
 
 
 def pairs(node: cst.CSTNode) -> list[str]:
-    """``["cuda:nccl", "cpu:gloo"]`` of the string that has both; empty for any other node."""
+    """Return ``["cuda:nccl", "cpu:gloo"]`` for a string with both; empty for any other node."""
     if not isinstance(node, cst.SimpleString) or node.prefix or not _PAIRS.fullmatch(node.raw_value):
         return []
     found = node.raw_value.split(",")
     return found if "cuda:nccl" in found else []
 
 
-# Where a string is a word for people, a key, or a type.
+# Contexts in which a string is text, a key, or a type.
 _WORDS = m.OneOf(
     m.Expr(), m.DictElement(), m.SubscriptElement(), m.Index(), m.ConcatenatedString(), m.MatchValue()
 )
@@ -41,12 +41,12 @@ _PRINTS = ("print", "debug", "info", "warning", "error", "log", "get", "pop", "s
 
 
 def is_word(node: cst.CSTNode, parent: cst.CSTNode, holder: cst.CSTNode) -> bool:
-    """Whether a string is not the name of a backend where it is used.
+    """Whether a string is used as something else than the name of a backend.
 
     Args:
         node: the string.
-        parent: what holds it.
-        holder: what holds that.
+        parent: its parent.
+        holder: the parent of ``parent``.
     """
     if isinstance(parent, cst.DictElement):
         return parent.value is not node

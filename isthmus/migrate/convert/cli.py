@@ -199,4 +199,4 @@ def rules(
         print(json.dumps([rule.as_dict() for rule in found], indent=2))
     else:
         rows = [[each.code, each.name, each.severity.value, each.summary] for each in found]
-        print_table(["rule", "name", "result", "what it does"], rows, piped_head=False)
+        print_table(["rule", "name", "result", "effect"], rows, piped_head=False)

@@ -1,4 +1,4 @@
-"""The DEVICE constant and imports of a module: found, or added after its imports."""
+"""Find or add the DEVICE constant and imports of a module."""
 
 import itertools
 import re
@@ -23,7 +23,7 @@ _IMPORTS = cst.Import | cst.ImportFrom
 
 
 def look_for(module: cst.Module, context: Context) -> None:
-    """Note how the module calls PyTorch, and its constant of the device, or a name that is free for it."""
+    """Find the module's name of PyTorch, and its device constant or a free name for one."""
     context.torch = _torch(_always(module)) or _torch(module.body) or "torch"
     value = cst.parse_expression(_value(context))
     for name in _NAMES:
@@ -42,12 +42,12 @@ def look_for(module: cst.Module, context: Context) -> None:
 
 
 def taken(texts: Iterable[str]) -> frozenset[str]:
-    """Names for the constant that have another meaning in a project whose modules import everything of others.
+    """Return names that the device constant cannot have in a project with ``from module import *``.
 
-    ``from module import *`` would hand the constant to modules that use the name for something else.
+    Such an import would bring the constant to modules that use the name for something else.
 
     Args:
-        texts: of the project's sources.
+        texts: the project's sources.
     """
     found: set[str] = set()
     imports_all = False
@@ -58,13 +58,13 @@ def taken(texts: Iterable[str]) -> frozenset[str]:
 
 
 def _defines(text: str, name: str) -> bool:
-    """Whether a source has the constant from an earlier conversion."""
+    """Whether a source already has the constant from an earlier conversion."""
     value = r"\w+\.(accelerator\.current_accelerator\(check_available=True\) or |device\(\"\w+\"\)$)"
     return re.search(rf"^{name} = {value}", text, re.MULTILINE) is not None
 
 
 def add_to(module: cst.Module, context: Context) -> cst.Module:
-    """The module with the imports and the constant that the rules asked for and it does not have."""
+    """Add the imports and the constant that the rules need and the module lacks."""
     wanted = [f"import {name}" for name in sorted(context.imports)]
     lines = [line for line in wanted if not _has(module.body, line)]
     for line in lines:
@@ -82,12 +82,12 @@ def add_to(module: cst.Module, context: Context) -> cst.Module:
 
 
 def is_torch_optional(module: cst.Module) -> bool:
-    """Whether a module imports PyTorch under an `if` or `try` only, and so may run without it."""
+    """Whether a module imports PyTorch only under an `if` or `try`, and so may run without it."""
     return _torch(module.body) is not None and _torch(_always(module)) is None
 
 
 def _always(module: cst.Module) -> Iterator[Statement]:
-    """Statements that have run where the module goes on, as far as they may be imports."""
+    """Yield top-level statements that always run, including those of `if` and `try` that cannot be skipped."""
     for statement in module.body:
         if isinstance(statement, cst.SimpleStatementLine | cst.With):
             yield statement
@@ -96,7 +96,7 @@ def _always(module: cst.Module) -> Iterator[Statement]:
 
 
 def _gives_up(handler: cst.ExceptHandler) -> bool:
-    """Whether a module ends where an error is handled."""
+    """Whether an exception handler ends the module."""
     return m.matches(handler.body.body[-1], _GIVES_UP)
 
 
@@ -118,7 +118,7 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def _torch(body: Iterable[Statement]) -> str | None:
-    """The name by which statements of a module import PyTorch."""
+    """Return the name under which statements import PyTorch."""
     for line in _imports(body):
         for alias in line.names if isinstance(line, cst.Import) else ():
             name = alias.evaluated_name
@@ -137,7 +137,7 @@ def _has(body: Iterable[Statement], line: str) -> bool:
 
 
 def _imports(body: Iterable[Statement]) -> Iterator[_IMPORTS]:
-    """Imports that run with the module, also those under an `if`, `try` or `with`."""
+    """Yield module-level imports, including those under an `if`, `try` or `with`."""
     for statement in body:
         if isinstance(statement, cst.SimpleStatementLine):
             yield from (each for each in statement.body if isinstance(each, _IMPORTS))
@@ -149,7 +149,7 @@ def _imports(body: Iterable[Statement]) -> Iterator[_IMPORTS]:
 
 
 def _place(module: cst.Module, name: str) -> int:
-    """Where a statement goes that is to stand after the imports and before the first use of a name."""
+    """Return the index after the imports and before the first use of a name."""
     place = 1 if module.get_docstring() is not None else 0
     for index, statement in enumerate(module.body):
         if name and _mentions(module.code_for_node(statement), name):
@@ -160,7 +160,7 @@ def _place(module: cst.Module, name: str) -> int:
 
 
 def _chooses_devices(statement: Statement) -> bool:
-    """Whether it says which devices a program sees; the constant asks for them, so it comes after."""
+    """Whether a statement sets the visible devices; the constant must come after it."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return False
     return any(True for _ in visible_devices.settings(cst.Module([]).code_for_node(statement)))
@@ -173,7 +173,7 @@ def _is_import(statement: Statement) -> bool:
 
 
 def _import_standard(module: cst.Module, line: str) -> cst.Module:
-    """The module with an import of the standard library: among those that its imports begin with, or before them."""
+    """Add an import of the standard library among or before the module's leading imports."""
     imports = [each for each in module.body if _is_import(each) and not _is_future(each)]
     if not imports:
         return _insert(module, _place(module, ""), line)
@@ -188,13 +188,13 @@ def _import_standard(module: cst.Module, line: str) -> cst.Module:
 
 
 def _is_standard(statement: Statement) -> bool:
-    """Whether a line imports of the standard library, as far as its first name says."""
+    """Whether a line imports from the standard library, judged by its first name."""
     name = re.match(r"(?:import|from) (\w+)", _code(statement))
     return name is not None and name[1] in sys.stdlib_module_names
 
 
 def _code(statement: Statement) -> str:
-    """A line's source, without what stands around it."""
+    """Return a line's source without comments and blank lines."""
     return cst.Module([]).code_for_node(statement.with_changes(leading_lines=[])).partition("#")[0].strip()
 
 
@@ -203,7 +203,7 @@ def _is_future(statement: Statement) -> bool:
 
 
 def _insert(module: cst.Module, place: int, line: str, apart: bool = False) -> cst.Module:
-    """The module with a line at a place; apart: with a blank line before and after."""
+    """Insert a line into a module; ``apart`` adds a blank line before and after."""
     new = cst.parse_statement(line)
     rest = list(module.body[place:])
     if apart:

@@ -1,4 +1,4 @@
-"""Converts one source: the rules in their order, then the constant of the device and what has to be imported."""
+"""Convert one source: apply the rules in order, then add the device constant and imports."""
 
 import ast
 import difflib
@@ -23,12 +23,12 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 class Result(NamedTuple):
-    """What became of a source.
+    """Result of converting a source.
 
     Attributes:
-        text: after the changes.
-        changes: in the order of their lines.
-        findings: why it was left as it is, as a whole or in part.
+        text: the new text.
+        changes: the changes, in line order.
+        findings: reasons for what was not converted.
     """
 
     text: str
@@ -47,15 +47,15 @@ def convert_source(
     """Convert one source.
 
     Args:
-        text: of the source, line ends as they are.
-        path: for the log.
-        target: a device type, or "" for whatever accelerator is there.
+        text: text of the source, with its original line ends.
+        path: path for the log.
+        target: a device type, or "" for any accelerator.
         rules: only these, in this order; None for all.
-        options: that turn rules on which are off without, ``"ddp"``.
-        project: what the project's other sources mean for this one.
+        options: options that enable rules, ``"ddp"``.
+        project: facts about the project's other sources.
 
     Returns:
-        The source as it was, with a finding, if it does not parse.
+        The result; the unchanged source with a finding if it does not parse.
     """
     rules = registry.all_rules() if rules is None else rules
     context = Context(path, target, text.removeprefix(BYTE_ORDER_MARK), options, project)
@@ -76,12 +76,12 @@ def _converted(text: str, context: Context, rules: Sequence[type[Rule]]) -> Resu
     except cst.ParserSyntaxError as error:
         return _left(text, path, error.raw_line, "does not parse as Python 3")
     except UnicodeError:
-        return _left(text, path, 0, "holds characters that are no text (a lone surrogate)")
+        return _left(text, path, 0, "contains a lone surrogate")
     except RecursionError:
         return _left(text, path, 0, "nested too deeply")
     try:
         if module.code != body:
-            return _left(text, path, 0, "the parser does not give back every byte")
+            return _left(text, path, 0, "the parser does not preserve every byte")
         new, changes, findings = _convert(module, context, wanted)
     except RecursionError:
         return _left(text, path, 0, "nested too deeply")
@@ -123,7 +123,7 @@ def _convert(module: cst.Module, context: Context, rules: Sequence[type[Rule]]) 
 
 
 def _walk(module: cst.Module, context: Context, rules: Sequence[Rule]) -> cst.Module:
-    """The module after one walk; each node of a module is there once, so no copy is made for its metadata."""
+    """Walk the module once; its nodes are unique, so metadata needs no copy."""
     context.claimed.clear()
     context.lines.clear()
     context.names.clear()
@@ -136,7 +136,7 @@ def _walk(module: cst.Module, context: Context, rules: Sequence[Rule]) -> cst.Mo
 
 
 def _in_the_original(placed: Sequence[Placed], text: str, code: str) -> Sequence[Placed]:
-    """What a walk changed or left, with the lines of the source as it was before the walks before it."""
+    """Return a walk's changes or findings with line numbers of the original source."""
     if code == text or not placed:
         return placed
     lines = _line_map(text, code)
@@ -144,7 +144,7 @@ def _in_the_original(placed: Sequence[Placed], text: str, code: str) -> Sequence
 
 
 def _line_map(text: str, code: str) -> list[int]:
-    """For each line of the code the line of the text that it comes from."""
+    """Return for each line of the code its line in the original text."""
     old, new = text.splitlines(), code.splitlines()
     lines: list[int] = []
     for _, start, end, new_start, new_end in difflib.SequenceMatcher(None, old, new, False).get_opcodes():

@@ -1,4 +1,4 @@
-"""Base of the rules that replace functions of ``torch.cuda``; the replacements are data in cuda_names."""
+"""Base class of rules that replace functions of ``torch.cuda`` by the table in cuda_names."""
 
 import functools
 from typing import ClassVar
@@ -15,7 +15,7 @@ _TESTS = {
     Guard.ACCELERATOR: "torch.accelerator.is_available()",
     Guard.CUDA: "{type} == {quote}cuda{quote}",
 }
-# Tests in a source under which there is an accelerator, or CUDA.
+# Tests that imply an accelerator, or CUDA.
 _AVAILABLE = {"torch.cuda.is_available", "torch.accelerator.is_available"}
 
 
@@ -30,13 +30,13 @@ class FunctionRule(Rule):
     mention = "cuda"
 
     def visit_Call(self, node: cst.Call) -> bool | None:
-        """Keep the rules away from the name that is called; the call is replaced."""
+        """Claim the called name, since the whole call is replaced."""
         if self.entry(node.func) is not None:
             self.claim(node.func)
         return None
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Replace a call, under a guard where it has a meaning on some devices only."""
+        """Replace a call, with a guard if it applies to some devices only."""
         entry = self.entry(original_node.func)
         if entry is None:
             return updated_node
@@ -53,7 +53,7 @@ class FunctionRule(Rule):
         return self.replace_name(original_node, updated_node)
 
     def entry(self, original: cst.CSTNode) -> CudaName | None:
-        """The table's entry of a name with this rule's code that has a replacement."""
+        """Return the name's entry of this rule that has a replacement."""
         if not isinstance(original, cst.Name | cst.Attribute):
             return None
         if isinstance(original, cst.Attribute) and original.attr.value not in _last_parts(self.code):
@@ -65,7 +65,7 @@ class FunctionRule(Rule):
         return None
 
     def replace_call(self, original: cst.Call, updated: cst.Call, entry: CudaName) -> cst.BaseExpression:
-        """The call with the entry's function, guarded as the entry asks."""
+        """Return the call of the entry's function with the entry's guard."""
         if entry.guard is Guard.CUDA and self.within_guard(original, entry.guard):
             return updated
         function = self.expression(entry.becomes)
@@ -76,7 +76,7 @@ class FunctionRule(Rule):
         return self.guarded(original, call, entry)
 
     def arguments(self, updated: cst.Call) -> list[cst.Arg]:
-        """Those of the replacement."""
+        """Return the arguments of the replacement."""
         if not self.positional:
             return list(updated.args)
         return [_without_keyword(each) for each in updated.args]
@@ -84,7 +84,7 @@ class FunctionRule(Rule):
     def replace_name(
         self, original: cst.Name | cst.Attribute, updated: cst.BaseExpression
     ) -> cst.BaseExpression:
-        """The entry's function in place of a name that is read and not called."""
+        """Return the entry's function for a name that is read but not called."""
         entry = self.entry(original)
         if entry is None or entry.guard is Guard.CUDA or not self._is_read(original):
             return updated
@@ -97,7 +97,7 @@ class FunctionRule(Rule):
         return self.get_metadata(ExpressionContextProvider, original, None) is ExpressionContext.LOAD
 
     def needs_guard(self, original: cst.CSTNode, guard: Guard) -> bool:
-        """Whether a node may run where the guard would not let it through."""
+        """Whether a node may run where the guard is false."""
         pinned = self.context.target
         if guard is Guard.NONE or pinned == "cuda" or (pinned and guard is Guard.ACCELERATOR):
             return False
@@ -106,7 +106,7 @@ class FunctionRule(Rule):
     def guarded(
         self, original: cst.BaseExpression, call: cst.BaseExpression, entry: CudaName
     ) -> cst.BaseExpression:
-        """The call under the entry's guard: an ``if`` around a statement, else a conditional expression."""
+        """Put the call under the entry's guard: an ``if`` around a statement, else a conditional expression."""
         if not self.needs_guard(original, entry.guard):
             return call
         test = self.test(original, entry.guard)
@@ -124,17 +124,17 @@ class FunctionRule(Rule):
         return self.fitted(original, new)
 
     def test(self, original: cst.CSTNode, guard: Guard) -> cst.BaseExpression:
-        """What is true where the guard lets a call through."""
+        """Return the condition of the guard."""
         return self.expression(_TESTS[guard].replace("{quote}", self.quote(original)))
 
     def within_guard(self, original: cst.CSTNode, guard: Guard) -> bool:
-        """Whether a node runs only where a test around it, of the source, already says what the guard would."""
+        """Whether an enclosing test of the source already implies the guard."""
         return any(self._says(test, guard) for test in self.conditions(original))
 
     def _says(self, test: cst.BaseExpression, guard: Guard) -> bool:
         if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
             return self._says(test.left, guard) or self._says(test.right, guard)
-        if m.matches(test, _IS_CUDA):  # of any other device it is converted to a test for an accelerator
+        if m.matches(test, _IS_CUDA):  # a test of another device is converted to a test for an accelerator
             ours = source_of(cst.ensure_type(test, cst.Comparison).left) == f"{self.context.device}.type"
             return ours or guard is Guard.ACCELERATOR
         called = isinstance(test, cst.Call) and not _AVAILABLE.isdisjoint(self.qualified(test.func))
@@ -143,7 +143,7 @@ class FunctionRule(Rule):
 
 @functools.cache
 def _last_parts(code: str) -> frozenset[str]:
-    """What the names of the table with a code end with."""
+    """Return the last parts of the table's names with a code."""
     return frozenset(
         name.rpartition(".")[2] for name, entry in cuda_names.NAMES.items() if entry.code == code
     )
@@ -156,7 +156,7 @@ _IS_CUDA = m.Comparison(
 
 
 def source_of(node: cst.CSTNode) -> str:
-    """The source of a node."""
+    """Return the source of a node."""
     return cst.Module([]).code_for_node(node)
 
 

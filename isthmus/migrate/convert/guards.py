@@ -9,7 +9,7 @@ Block = TypeVar("Block", cst.IndentedBlock, cst.Module)
 
 
 def wrap(block: Block, tests: Mapping[cst.CSTNode, str]) -> Block:
-    """The block with the statements that have a test under it; neighbours under the same test share one ``if``."""
+    """Put statements of a block under their tests; adjacent ones with the same test share an ``if``."""
     if not any(statement in tests for statement in block.body):
         return block
     body: list[cst.BaseStatement | cst.BaseSmallStatement] = []

@@ -1,4 +1,4 @@
-"""Inference whether an expression is an integer."""
+"""Infer whether an expression is an integer."""
 
 import libcst as cst
 import libcst.matchers as m
@@ -13,22 +13,22 @@ _ONE_OF_LIST = m.Subscript(slice=[m.SubscriptElement(m.Index())])
 
 
 def is_integer(rule: Rule, node: cst.BaseExpression) -> bool:
-    """Whether a node of the tree as it was is an integer, and not None."""
+    """Whether a node of the original tree is an integer and not None."""
     return _is_integer(rule, node, frozenset())
 
 
 def is_index(rule: Rule, node: cst.BaseExpression) -> bool:
-    """Whether a node of the tree as it was is an integer, or None where none was chosen."""
+    """Whether a node of the original tree is an integer, or None for no choice."""
     return words.INDEX.search(last(node)) is not None or is_integer(rule, node)
 
 
 def is_current(rule: Rule, node: cst.BaseExpression) -> bool:
-    """Whether a node of the tree as it was asks for the index of the current device."""
+    """Whether a node of the original tree is the index of the current device."""
     return isinstance(node, cst.Call) and "torch.cuda.current_device" in rule.qualified(node.func)
 
 
 def bindings(rule: Rule, name: cst.BaseExpression) -> list[cst.CSTNode]:
-    """What binds a name of the tree as it was: assignments, loops, parameters; none of what is no plain name."""
+    """Return the bindings of a plain name in the original tree: assignments, loops, parameters."""
     if not isinstance(name, cst.Name):
         return []
     scope = rule.get_metadata(ScopeProvider, name, None)
@@ -70,7 +70,7 @@ def _binds_integer(rule: Rule, binding: cst.CSTNode, above: frozenset[str]) -> b
 
 
 def _binding(rule: Rule, node: cst.CSTNode) -> cst.CSTNode:
-    """The statement, loop or parameter of a bound name; the node itself where a name is one of several."""
+    """Return the statement, loop or parameter that binds a name; the node itself for one of several names."""
     parent = rule.parent(node)
     if isinstance(parent, cst.AssignTarget):
         return rule.parent(parent)
@@ -78,6 +78,6 @@ def _binding(rule: Rule, node: cst.CSTNode) -> cst.CSTNode:
 
 
 def last(node: cst.CSTNode) -> str:
-    """The last part of a dotted name, "" of anything else."""
+    """Return the last part of a dotted name; "" for anything else."""
     name = node.attr if isinstance(node, cst.Attribute) else node
     return name.value if isinstance(name, cst.Name) else ""

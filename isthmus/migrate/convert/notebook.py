@@ -1,4 +1,4 @@
-"""Conversion of the code cells of a notebook to one source and back."""
+"""Convert the code cells of a notebook as one source."""
 
 import bisect
 import json
@@ -20,27 +20,27 @@ Place = TypeVar("Place", Change, Finding)
 
 
 class _Span(NamedTuple):
-    """Where a value stands in the text of a JSON document."""
+    """Position of a value in a JSON text."""
 
     start: int
     end: int
 
 
 def convert_notebook(text: str, path: str, convert: Callable[[str, str], Result]) -> Result:
-    """Convert the code cells of a notebook; the rest of its bytes stay.
+    """Convert the code cells of a notebook, preserving all other bytes.
 
     Args:
-        text: of the notebook, JSON.
-        path: for the log, where a change has the path ``name.ipynb#cell3`` and its line within the cell.
-        convert: what converts a source with a path.
+        text: text of the notebook, JSON.
+        path: path for the log, where changes have the path ``name.ipynb#cell3`` and lines within the cell.
+        convert: function that converts a source with a path.
 
     Returns:
-        The notebook as it was, with a finding, if it is none; a cell that does not parse stays, with a finding.
+        The result. Not a notebook, or a cell that does not parse, stays unchanged, with a finding.
     """
     try:
         cells = list(code_cells(json.loads(text)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return _left(path, text, f"is no notebook ({type(error).__name__})")
+        return _left(path, text, f"is not a notebook ({type(error).__name__})")
     broken = [_broken(path, cell.number, cell.error) for cell in cells if cell.error is not None]
     before = {cell.number: cell.text for cell in cells}
     marked = (f"{_CELL.format(cell.number)}\n{cell.code}\n" for cell in cells if cell.error is None)
@@ -54,14 +54,14 @@ def convert_notebook(text: str, path: str, convert: Callable[[str, str], Result]
 
 
 def _cells(source: str) -> Iterator[tuple[int, str]]:
-    """The number and the text of each cell of a source."""
-    parts = _MARK.split(source)  # what comes before the first, then number and text of each
+    """Yield the number and text of each cell of a source."""
+    parts = _MARK.split(source)  # the text before the first cell, then number and text of each
     for number, text in zip(parts[1::2], parts[2::2], strict=True):
         yield int(number), shown(text.removesuffix("\n"))
 
 
 def _in_cells(result: Result, source: str) -> Result:
-    """A result whose changes and findings are where they are in the notebook."""
+    """Return the result with locations in the notebook."""
     marks = [source.count("\n", 0, mark.start()) + 1 for mark in _MARK.finditer(source)]  # their lines
     numbers = [mark[1] for mark in _MARK.finditer(source)]
 
@@ -79,11 +79,11 @@ def _in_cells(result: Result, source: str) -> Result:
 
 
 def _with_sources(text: str, sources: dict[int, str]) -> str:
-    """The text of a notebook with other sources of some cells; every other byte stays.
+    """Replace the sources of some cells in a notebook's text, preserving all other bytes.
 
     Args:
-        text: of the notebook, which parses.
-        sources: by the cell's number.
+        text: text of a valid notebook.
+        sources: new sources by cell number.
     """
     start = _SPACE.match(text).end()  # type: ignore[union-attr]
     cells = _elements(text, _members(text, start)["cells"].start)
@@ -94,7 +94,7 @@ def _with_sources(text: str, sources: dict[int, str]) -> str:
 
 
 def _dumped(text: str, span: _Span, source: str) -> str:
-    """A cell's new source as JSON, laid out as the old one: text, or a list whose old lines keep their bytes."""
+    """Return a cell's new source as JSON in the old layout: a string, or a list that keeps the bytes of old lines."""
     if text[span.start] == '"':
         return json.dumps(source, ensure_ascii=text.isascii())
     old = _elements(text, span.start)
@@ -107,19 +107,19 @@ def _dumped(text: str, span: _Span, source: str) -> str:
 
 
 def _members(text: str, start: int) -> dict[str, _Span]:
-    """The values of the object that starts at a place of a JSON document."""
+    """Return the values of the JSON object that starts at an offset."""
     spans = _values(text, start, "}")
     names = (json.loads(text[each.start : each.end]) for each in spans[::2])
     return dict(zip(names, spans[1::2], strict=True))
 
 
 def _elements(text: str, start: int) -> Sequence[_Span]:
-    """The elements of the array that starts there."""
+    """Return the elements of the JSON array that starts at an offset."""
     return _values(text, start, "]")
 
 
 def _values(text: str, start: int, end: str) -> list[_Span]:
-    """Names and values of an object, or the elements of an array."""
+    """Return names and values of a JSON object, or elements of an array."""
     decoder = json.JSONDecoder()
     found: list[_Span] = []
     place = start + 1

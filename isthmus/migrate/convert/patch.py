@@ -9,12 +9,12 @@ _ESCAPES = {ord("\n"): b"\\n", ord("\t"): b"\\t", ord('"'): b'\\"', ord("\\"): b
 
 
 def unified(name: bytes, before: bytes, after: bytes) -> bytes:
-    """The patch of one file; empty if nothing changes.
+    """Return the patch of one file; empty if nothing changes.
 
     Args:
-        name: of the file, from the folder on in which the patch is applied, with ``/``.
-        before: bytes of the file.
-        after: bytes of the file once the patch is applied.
+        name: path of the file relative to the folder in which the patch is applied, with ``/``.
+        before: old bytes.
+        after: new bytes.
     """
     old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
     end = b"\t" if b" " in name else b""  # git's mark for the end of a name with spaces
@@ -32,14 +32,14 @@ def _hunks(before: bytes, after: bytes) -> Iterator[bytes]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Lines with their ends; only a line feed ends one."""
+    """Split into lines with their ends; only a line feed ends a line."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 def _quoted(name: bytes) -> bytes:
-    """A name as git writes it: in quotes, with escapes, if it has other than plain characters."""
+    """Return a name as git writes it: quoted and escaped if it has special characters."""
     if _PLAIN.issuperset(name):
         return name
     return b'"%s"' % b"".join(_escaped(byte) for byte in name)

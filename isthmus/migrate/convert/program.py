@@ -1,4 +1,4 @@
-"""Values of names in a script, followed backwards through assignments, arguments and attributes."""
+"""Trace values of names in a script back through assignments, arguments and attributes."""
 
 import ast
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ Scope: TypeAlias = ast.Module | ast.ClassDef | Function
 
 
 class NotRecognised(Exception):
-    """A script that is left as it is, and why.
+    """The script is not supported and not changed; the message is the reason.
 
     Attributes:
-        line: where, from 1 on.
+        line: line, from 1.
     """
 
     def __init__(self, line: int, reason: str) -> None:
@@ -24,8 +24,8 @@ class Variable(NamedTuple):
     """A variable of a function or module, or an attribute of a class's instances.
 
     Attributes:
-        scope: where it lives.
-        name: in it; of an attribute without ``self.``.
+        scope: the function, module or class it belongs to.
+        name: its name; of an attribute without ``self.``.
     """
 
     scope: Scope
@@ -36,8 +36,8 @@ class Binding(NamedTuple):
     """One assignment to a variable.
 
     Attributes:
-        statement: that assigns.
-        value: that is assigned; None where it is one of several that are unpacked from something unknown.
+        statement: the assigning statement.
+        value: the assigned value; None if it is unpacked from something unknown.
     """
 
     statement: ast.stmt
@@ -45,7 +45,7 @@ class Binding(NamedTuple):
 
 
 class Program:
-    """The syntax tree of one script, with what is asked of it again and again."""
+    """The syntax tree of a script, with cached queries."""
 
     def __init__(self, source: str) -> None:
         self.tree = ast.parse(source)
@@ -67,7 +67,7 @@ class Program:
         self._sites: dict[Function, list[ast.Call]] = {}
 
     def qualified(self, node: ast.expr) -> str:
-        """What a dotted name stands for by the imports, ``"torch.nn.DataParallel"``; "" of anything else."""
+        """Resolve a dotted name by the imports, ``"torch.nn.DataParallel"``; "" for anything else."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -77,28 +77,28 @@ class Program:
         return ".".join([self.imports.get(node.id, node.id), *reversed(parts)])
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, from the innermost on."""
+        """Yield the ancestors of a node, innermost first."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
     def function(self, node: ast.AST) -> Function | None:
-        """The function that a node stands in."""
+        """Return the function that contains a node."""
         return next((each for each in self.ancestors(node) if isinstance(each, Function)), None)
 
     def owner(self, function: Function) -> ast.ClassDef | None:
-        """The class whose method a function is."""
+        """Return the class of a method."""
         parent = self.parents.get(function)
         return parent if isinstance(parent, ast.ClassDef) else None
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """The innermost statement that a node is part of."""
+        """Return the innermost statement that contains a node."""
         if isinstance(node, ast.stmt):
             return node
         return next(each for each in self.ancestors(node) if isinstance(each, ast.stmt))
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that a statement is one of."""
+        """Return the block that contains a statement."""
         parent = self.parents[statement]
         for field in ("body", "orelse", "finalbody"):
             block = getattr(parent, field, None)
@@ -107,7 +107,7 @@ class Program:
         return [statement]
 
     def variable(self, node: ast.expr) -> Variable | None:
-        """The variable that an expression names."""
+        """Return the variable that an expression names."""
         function = self.function(node)
         if isinstance(node, ast.Name):
             while function is not None:
@@ -121,9 +121,9 @@ class Program:
         return None
 
     def callee(self, call: ast.Call) -> Function | None:
-        """The function of this script that a call runs; ``__init__`` of a class."""
+        """Return the script's function that a call runs; ``__init__`` for a class."""
         if call not in self._callees:
-            self._callees[call] = None  # the answer meanwhile, where finding it out asks for it
+            self._callees[call] = None  # the answer during lookup, in case of recursion
             self._callees[call] = self._callee(call)
         return self._callees[call]
 
@@ -139,14 +139,14 @@ class Program:
         return found[0] if len(found) == 1 else None
 
     def call_sites(self, function: Function) -> list[ast.Call]:
-        """The calls that run a function of this script."""
+        """Return the calls of a function of this script."""
         if function not in self._sites:
             self._sites[function] = []
             self._sites[function] = [call for call in self.calls if self.callee(call) is function]
         return self._sites[function]
 
     def argument(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
-        """What a call passes as a parameter of the function that it runs."""
+        """Return the argument that a call passes for a parameter."""
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.value
@@ -155,7 +155,7 @@ class Program:
         return call.args[position] if 0 <= position < len(call.args) else None
 
     def origins(self, node: ast.expr, seen: frozenset[Variable] = frozenset()) -> list[ast.expr]:
-        """The expressions that make what an expression stands for, as far as this script shows."""
+        """Return the expressions that create the value of an expression, if this script shows them."""
         if isinstance(node, ast.IfExp):
             return [*self.origins(node.body, seen), *self.origins(node.orelse, seen)]
         if isinstance(node, ast.Call) and (function := self.callee(node)) is not None:
@@ -169,7 +169,7 @@ class Program:
         return [each for value in values for each in self.origins(value, seen)] or [node]
 
     def reached(self, node: ast.expr, seen: frozenset[Variable] = frozenset()) -> frozenset[Variable]:
-        """The variables on the way back from a name to what it stands for."""
+        """Return the variables between a name and the origin of its value."""
         variable = self.variable(node)
         if variable is None or variable in seen:
             return seen
@@ -179,7 +179,7 @@ class Program:
         return seen
 
     def values(self, variable: Variable) -> list[ast.expr]:
-        """What is assigned to a variable or passed as it."""
+        """Return the values assigned to a variable or passed for it."""
         bound = [
             each.value
             for each in self.bindings.get((variable.scope, variable.name), [])
@@ -193,7 +193,7 @@ class Program:
         return bound
 
     def _owners(self, node: ast.expr) -> list[ast.ClassDef]:
-        """The classes of this script that an expression may be an instance of."""
+        """Return the script's classes whose instance an expression may be."""
         function = self.function(node)
         if isinstance(node, ast.Name) and node.id == "self" and function is not None:
             owner = self.owner(function)
@@ -230,7 +230,7 @@ class Program:
         return None, ""
 
     def _element(self, value: ast.expr | None, target: ast.expr) -> ast.expr | None:
-        """The part of an unpacked value that a target gets."""
+        """Return the element of an unpacked value for a target."""
         parent = self.parents.get(target)
         if not isinstance(parent, ast.Tuple | ast.List):
             return value
@@ -245,18 +245,18 @@ class Program:
 
 
 def parameters(function: Function) -> list[str]:
-    """Names of a function's parameters, in their order."""
+    """Return the names of a function's parameters, in order."""
     arguments = function.args
     return [each.arg for each in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]]
 
 
 def method(owner: ast.ClassDef, name: str) -> Function | None:
-    """The method of a class that has a name."""
+    """Return the method of a class by name."""
     return next((each for each in owner.body if isinstance(each, Function) and each.name == name), None)
 
 
 def within(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what it holds, but for the functions and classes defined in it."""
+    """Yield a node and its descendants, except nested functions and classes."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, Function | ast.ClassDef | ast.Lambda):
@@ -264,7 +264,7 @@ def within(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def returns(function: Function) -> list[ast.expr]:
-    """What a function returns."""
+    """Return the returned expressions of a function."""
     return [
         node.value
         for statement in function.body

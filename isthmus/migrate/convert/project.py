@@ -1,4 +1,4 @@
-"""Converts the files of a project: Python sources, notebooks and shell scripts."""
+"""Convert the files of a project: Python sources, notebooks and shell scripts."""
 
 import functools
 import os
@@ -18,17 +18,17 @@ from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.own_methods import own_cuda_of
 
 _KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
-_ALONE = 200  # files that one process converts before others would have started
+_ALONE = 200  # number of files that one process converts before others have started
 
 
 class Request(NamedTuple):
-    """What is asked for.
+    """Options of a conversion.
 
     Attributes:
-        target: a device type, or "" for whatever accelerator is there.
-        select: codes or names of rules, or beginnings of codes; only these if not empty.
-        ignore: the same, not these.
-        options: that turn rules on which are off without.
+        target: a device type, or "" for any accelerator.
+        select: codes, names or code prefixes of the rules to apply; all if empty.
+        ignore: codes, names or code prefixes of rules to skip.
+        options: options that enable rules.
     """
 
     target: str = ""
@@ -38,15 +38,15 @@ class Request(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """What became of a file.
+    """Result of converting a file.
 
     Attributes:
-        path: where it is.
-        name: from the folder on that was asked for, with ``/``.
+        path: its path.
+        name: path relative to the converted folder, with ``/``.
         before: its bytes.
         after: its bytes after the changes.
-        changes: what was done.
-        findings: what was left as it is, and why.
+        changes: the changes.
+        findings: what was not converted, and why.
     """
 
     path: Path
@@ -58,16 +58,16 @@ class Converted(NamedTuple):
 
 
 def convert(root: Path, request: Request, processes: int = 0) -> Iterator[Converted]:
-    """Convert the files of a project, and give those with a change or a finding; nothing is written.
+    """Convert the files of a project; yield those with a change or a finding. Nothing is written.
 
     Args:
         root: a folder or a file.
-        request: what is asked for.
-        processes: how many work on a large tree; 0 is one for each core.
+        request: options.
+        processes: number of processes for a large tree; 0 for one per core.
 
     Raises:
-        FileNotFoundError: there is nothing at root.
-        RegistryError: a rule that is asked for does not exist.
+        FileNotFoundError: root does not exist.
+        RegistryError: a selected rule does not exist.
     """
     registry.select(request.select, request.ignore)
     found = list(sources.files(root))
@@ -80,7 +80,7 @@ def convert(root: Path, request: Request, processes: int = 0) -> Iterator[Conver
 
 
 def around(files: Sequence[File]) -> Project:
-    """What the sources of a project mean for each other."""
+    """Collect facts that the sources of a project need about each other."""
     read = [source for source in map(sources.read, files) if isinstance(source, Source)]
     return Project(definitions.taken(source.text for source in read), own_cuda_of(read))
 
@@ -117,6 +117,6 @@ def _map(work: Callable[[File], Converted], files: Sequence[File], processes: in
 
 
 def relative_name(converted: Converted, root: Path) -> bytes:
-    """The file's name from the folder on, as the bytes of the file system."""
+    """Return the file's path relative to the folder, as bytes of the file system."""
     path = converted.path.relative_to(root) if root.is_dir() else Path(converted.path.name)
     return os.fsencode(path.as_posix())

@@ -19,10 +19,10 @@ class RegistryError(Exception):
 
 @functools.cache
 def all_rules() -> Sequence[type[Rule]]:
-    """Every rule, in the order in which they run.
+    """Return every rule, in order of execution.
 
     Raises:
-        RegistryError: an entry point does not load or is no rule, or two rules have the same code.
+        RegistryError: an entry point does not load or is not a rule, or two rules have the same code.
     """
     found = [*_own(), *_of_others()]
     by_code: dict[str, type[Rule]] = {}
@@ -34,14 +34,14 @@ def all_rules() -> Sequence[type[Rule]]:
 
 
 def select(names: Sequence[str] = (), ignore: Sequence[str] = ()) -> Sequence[type[Rule]]:
-    """Rules by code or name; a prefix of codes, ``"IM2"``, stands for all that begin with it.
+    """Select rules by code, name or code prefix such as ``"IM2"``.
 
     Args:
         names: only these; all if empty.
-        ignore: not these.
+        ignore: without these.
 
     Raises:
-        RegistryError: there is no such rule.
+        RegistryError: unknown rule.
     """
     for name in (*names, *ignore):
         if not any(_matches(rule, name) for rule in all_rules()):
@@ -72,10 +72,12 @@ def _of_others() -> Iterator[type[Rule]]:
     for entry in entry_points(group=GROUP):
         try:
             rule = entry.load()
-        except Exception as error:  # whatever a stranger's module raises
+        except Exception as error:  # a third-party module may raise anything
             raise RegistryError(f"entry point {entry.name} = {entry.value}: {error}") from error
         if not (inspect.isclass(rule) and issubclass(rule, Rule)):
-            raise RegistryError(f"entry point {entry.name} = {entry.value}: no subclass of {Rule.__name__}")
+            raise RegistryError(
+                f"entry point {entry.name} = {entry.value}: not a subclass of {Rule.__name__}"
+            )
         yield rule
 
 

@@ -21,14 +21,14 @@ Quote = Literal['"', "'"]
 
 
 class Change(NamedTuple):
-    """One change of a source.
+    """A change of a source.
 
     Attributes:
         code: of the rule.
-        path: of the file, from the folder on that was asked for.
-        line: first line before the change, from 1 on.
+        path: path of the file relative to the converted folder.
+        line: first line before the change, from 1.
         end_line: last line before the change.
-        message: what was done.
+        message: description of the change.
     """
 
     code: str
@@ -39,11 +39,11 @@ class Change(NamedTuple):
 
 
 class Project(NamedTuple):
-    """What other sources of its project mean for the one that is converted.
+    """Facts about a project that its sources need for conversion.
 
     Attributes:
-        taken: names that the constant of the device cannot have.
-        own_cuda: the class with a method ``cuda`` of its own, as :func:`own_methods.own_cuda_of` says it.
+        taken: names that the device constant cannot have.
+        own_cuda: the class with its own method ``cuda``, from :func:`own_methods.own_cuda_of`.
     """
 
     taken: Collection[str] = ()
@@ -54,27 +54,27 @@ ALONE = Project()
 
 
 class Context:
-    """What rules know of the file that they change, and what they ask for in it.
+    """State of the conversion of a file, shared by its rules.
 
     Args:
-        path: of the file, from the folder on that was asked for.
-        target: a device type, or "" for whatever accelerator is there.
+        path: path of the file relative to the converted folder.
+        target: a device type, or "" for any accelerator.
         source: the text before any change.
-        options: of `isthmus migrate convert` that are given.
-        project: what the other sources mean for this one.
+        options: options given to `isthmus migrate convert`.
+        project: facts about the project's other sources.
 
     Attributes:
-        changes: what was done so far.
-        findings: what was left as it is, and why.
-        imports: modules that the engine has to import, ``"torch.distributed as dist"``.
-        converted: names bound by imports of which a use was replaced; the engine drops those without a use.
-        claimed: nodes of the tree as it was that one rule replaces as a whole; others leave them alone.
+        changes: changes so far.
+        findings: what was not converted, and why.
+        imports: imports for the engine to add, ``"torch.distributed as dist"``.
+        converted: imported names with replaced uses; the engine drops unused ones.
+        claimed: nodes of the original tree that one rule replaces as a whole; others skip them.
         lines: statements that the engine wraps in ``if <test>:``, with the test.
-        names: what the names of the tree as it was stand for, as far as a rule asked.
-        torch: the name by which the file has PyTorch.
-        device: the name of the constant that is the device.
-        needs_torch: whether a rule used the former.
-        needs_device: whether a rule used the latter.
+        names: cache of resolved names of the original tree.
+        torch: the name of PyTorch in the file.
+        device: the name of the device constant.
+        needs_torch: whether a rule used ``torch``.
+        needs_device: whether a rule used ``device``.
     """
 
     def __init__(
@@ -104,27 +104,27 @@ class Context:
 
     @cached_property
     def own_cuda(self) -> str:
-        """The class of the project that a call of ``cuda`` may mean, "" if there is none."""
+        """The project's class that a call of ``cuda`` may refer to, or ""."""
         return self.project.own_cuda or own_cuda(self.source)
 
 
 class Rule(cst.CSTTransformer):
-    """A rule; one instance per file. A subclass fills in the class attributes and leaves a change by :meth:`note`.
+    """A rule; one instance per file. A subclass sets the class attributes and records changes with :meth:`note`.
 
-    All rules of the same order run in one walk: a rule sees the tree as it was (``original``) and what the rules
-    before it made of the node (``updated``), and must return ``updated`` where it has nothing to do.
+    All rules of the same order run in one walk: a rule sees the node of the original tree (``original``) and the
+    result of earlier rules (``updated``), and must return ``updated`` if it changes nothing.
 
     Attributes:
         code: stable identifier, ``"IM101"``.
         name: short name in words, ``"tensor-cuda"``.
-        severity: AUTOMATIC, or REVIEW where a person should look at the result.
-        summary: one line, what it does and why.
-        before: a line of source that it changes.
-        after: the same, changed.
-        words: a source that has none of them is not visited.
-        mention: nor is one without this.
-        order: rules with a smaller one come first.
-        option: of `isthmus migrate convert`, ``"ddp"``, without which the rule changes nothing; "" if there is none.
+        severity: AUTOMATIC, or REVIEW if the result should be checked by hand.
+        summary: effect and reason, in one line.
+        before: example of a line that it changes.
+        after: the line after the change.
+        words: a source with none of them is not visited.
+        mention: a source without this word is not visited.
+        order: rules with a lower order run first.
+        option: option of `isthmus migrate convert` that enables the rule, ``"ddp"``; "" if always enabled.
     """
 
     METADATA_DEPENDENCIES: ClassVar[Collection[Any]] = (
@@ -147,7 +147,7 @@ class Rule(cst.CSTTransformer):
 
     @classmethod
     def as_dict(cls) -> dict[str, str]:
-        """The rule's attributes for people, for JSON."""
+        """Return the rule's public attributes for JSON."""
         names = ("code", "name", "option", "summary", "before", "after")
         return {"severity": cls.severity.value, **{name: getattr(cls, name) for name in names}}
 
@@ -156,16 +156,16 @@ class Rule(cst.CSTTransformer):
         self.context = context
 
     def is_on(self) -> bool:
-        """Whether the option that the rule needs is given."""
+        """Whether the rule's option is given."""
         return self.option in ("", *self.context.options)
 
     def is_needed(self) -> bool:
-        """Whether the rule may have something to do in the file, by what is known before its walk."""
+        """Whether the rule may apply to the file, as known before the walk."""
         return True
 
-    # ---- the tree as it was -----------------------------------------------------------------------------------
+    # ---- the original tree ------------------------------------------------------------------------------------
     def note(self, original: cst.CSTNode, message: str) -> None:
-        """Log a change of a node of the tree as it was."""
+        """Log a change of a node of the original tree."""
         place = self.get_metadata(PositionProvider, original)
         self.context.changes.append(
             Change(self.code, self.context.path, place.start.line, place.end.line, message)
@@ -179,14 +179,14 @@ class Rule(cst.CSTTransformer):
         advice: str,
         severity: Severity = Severity.MANUAL,
     ) -> None:
-        """Report a node of the tree as it was that this rule knows and leaves as it is.
+        """Report a node of the original tree that this rule does not change.
 
         Args:
             original: the node.
             subject: the name it is about.
-            message: what was found, a predicate.
+            message: what was found, as a predicate.
             advice: what to do about it.
-            severity: REVIEW where it is converted, and a person should look.
+            severity: REVIEW if it is converted and should be checked by hand.
         """
         place = self.get_metadata(PositionProvider, original)
         self.context.findings.append(
@@ -203,7 +203,7 @@ class Rule(cst.CSTTransformer):
         )
 
     def qualified(self, original: cst.CSTNode) -> Sequence[str]:
-        """Names that a node of the tree as it was may stand for, ``"torch.cuda.synchronize"``, from imports."""
+        """Return the names that a node of the original tree may refer to by imports, ``"torch.cuda.synchronize"``."""
         if original not in self.context.names:
             root = original
             while isinstance(root, cst.Attribute):
@@ -218,11 +218,11 @@ class Rule(cst.CSTTransformer):
         return self.context.names[original]
 
     def parent(self, original: cst.CSTNode) -> cst.CSTNode:
-        """The node that holds a node of the tree as it was."""
+        """Return the parent of a node of the original tree."""
         return self.get_metadata(ParentNodeProvider, original)
 
     def conditions(self, original: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-        """What is true, within its function, where a node of the tree as it was is evaluated."""
+        """Yield the conditions, within its function, under which a node of the original tree is evaluated."""
         below = original
         while not isinstance(below, cst.Module | cst.FunctionDef | cst.ClassDef):
             above = self.parent(below)
@@ -233,19 +233,19 @@ class Rule(cst.CSTTransformer):
             below = above
 
     def claim(self, original: cst.CSTNode) -> None:
-        """Keep every rule away from a node, and what is in it, because this rule replaces what holds it."""
+        """Claim a node and its descendants: this rule replaces an ancestor, so other rules skip them."""
         self.context.claimed.add(original)
 
     def replaced(self, original: cst.CSTNode) -> None:
-        """Tell the engine that a use of the name at the root of ``a.b.c`` is gone."""
+        """Record that a use of the name at the root of ``a.b.c`` was replaced."""
         while isinstance(original, cst.Attribute | cst.Call):
             original = original.value if isinstance(original, cst.Attribute) else original.func
         if isinstance(original, cst.Name):
             self.context.converted.add(original.value)
 
-    # ---- what comes in its place ------------------------------------------------------------------------------
+    # ---- replacements ---------- ------------------------------------------------------------------------------
     def device(self) -> cst.BaseExpression:
-        """The constant of the module that is the device; the engine defines it where a rule asks."""
+        """Return the device constant; the engine then defines it."""
         self.context.needs_device = True
         return cst.Name(self.context.device)
 
@@ -254,12 +254,12 @@ class Rule(cst.CSTTransformer):
         return cst.Attribute(self.device(), cst.Name("type"))
 
     def expression(self, template: str, **nodes: cst.BaseExpression) -> cst.BaseExpression:
-        """Source as a tree.
+        """Parse a source template.
 
         Args:
-            template: with ``{device}``, ``{type}``, ``{module}`` (the device's module), ``torch`` for PyTorch by
-                whatever name the file has it, and further names in braces for nodes.
-            nodes: for those names.
+            template: source with ``{device}``, ``{type}``, ``{module}`` (the device's module), ``torch`` for PyTorch
+                under the file's name for it, and further names in braces for nodes.
+            nodes: nodes by name.
         """
         template = template.replace("{module}", "torch.get_device_module({device})")
         if re.search(r"\btorch\b", template):
@@ -274,7 +274,7 @@ class Rule(cst.CSTTransformer):
         return parse_template_expression(template, cst.PartialParserConfig(), **nodes)
 
     def formatted(self, *parts: str | cst.BaseExpression, quote: Quote = '"') -> cst.FormattedString:
-        """An f-string of literal text and expressions; the text as it stands between the quotes."""
+        """Make an f-string of literal text, as between the quotes, and expressions."""
         content = [
             cst.FormattedStringText(part) if isinstance(part, str) else cst.FormattedStringExpression(part)
             for part in parts
@@ -282,7 +282,7 @@ class Rule(cst.CSTTransformer):
         return cst.FormattedString(content, f"f{quote}", quote)
 
     def quote(self, original: cst.CSTNode) -> Quote:
-        """The quotation mark for a new string where a node is: not the one of the f-string around it."""
+        """Return the quotation mark for a new string at a node: not that of the enclosing f-string."""
         while not isinstance(original, cst.Module):
             if isinstance(original, cst.FormattedString):
                 return "'" if original.quote[0] == '"' else '"'
@@ -290,7 +290,7 @@ class Rule(cst.CSTTransformer):
         return '"'
 
     def fitted(self, original: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
-        """The new node with the parentheses that it needs in the place of the original."""
+        """Parenthesize a new node if needed in the place of the original."""
         if original.lpar:
             return new.with_changes(lpar=original.lpar, rpar=original.rpar)
         return _parenthesized(new) if self._needs_parentheses(original, new) else new
@@ -313,7 +313,7 @@ def _is_and(node: cst.CSTNode) -> TypeGuard[cst.BooleanOperation]:
     return isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.And)
 
 
-# What holds any expression without parentheses.
+# Nodes that contain any expression without parentheses.
 _HOLDERS = (
     cst.AnnAssign, cst.Arg, cst.Assert, cst.Assign, cst.AugAssign, cst.DictElement, cst.Element, cst.Expr,
     cst.FormattedStringExpression, cst.If, cst.Index, cst.Lambda, cst.Param, cst.Return, cst.While,

@@ -6,7 +6,7 @@ from isthmus.migrate.convert.engine import Result
 from isthmus.migrate.convert.rule import Change
 from isthmus.migrate.convert.rules.launch_module import LAUNCH, RUN, LaunchModule
 
-# torchrun starts the script unbuffered by itself, so -u says nothing more.
+# torchrun starts the script unbuffered, so -u is redundant.
 _PLAIN = re.compile(r"\bpython3?(?:\s+-u)?\s+-m\s+torch\.distributed\.launch\b")
 _USE_ENV = re.compile(r"[ \t]*(?<!\S)--use[_-]env(?!\S)")
 _EMPTY = re.compile(r"\s*\\\r?\n?")
@@ -16,14 +16,14 @@ def convert_shell(text: str, path: str) -> Result:
     """Convert one shell script.
 
     Args:
-        text: of the script, line ends as they are.
-        path: for the log.
+        text: text of the script, with its original line ends.
+        path: path for the log.
     """
     if LAUNCH not in text:
         return Result(text, [])
     lines: list[str] = []
     changes: list[Change] = []
-    within = False  # a command of the launcher that goes on from the line before
+    within = False  # a launcher command continued from the line before
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         is_comment = line.lstrip().startswith("#")
         within = not is_comment and (within or LAUNCH in line)

@@ -30,7 +30,7 @@ def is_cpu(node: cst.CSTNode) -> bool:
 
 
 def is_formatted(node: cst.CSTNode) -> bool:
-    """Whether a node puts a number behind ``"cuda:"``: an f-string, ``+``, ``%`` or ``format``."""
+    """Whether a node appends a number to ``"cuda:"``: an f-string, ``+``, ``%`` or ``format``."""
     if isinstance(node, cst.FormattedString):
         return _is_formatted_string(node)
     if isinstance(node, cst.BinaryOperation):
@@ -47,7 +47,7 @@ def is_formatted(node: cst.CSTNode) -> bool:
 
 
 def _raw(node: cst.CSTNode) -> str:
-    """The text of a plain string, "" of anything else."""
+    """Return the text of a plain string; "" for anything else."""
     return str(node.raw_value) if isinstance(node, cst.SimpleString) and "b" not in node.prefix else ""
 
 
@@ -56,14 +56,14 @@ def _is_formatted_string(node: cst.FormattedString) -> bool:
 
 
 class DeviceStrings(Rule):
-    """What the rules share that replace strings which name a device."""
+    """Base class of rules that replace strings naming a device."""
 
     def neutral(self, original: cst.CSTNode, updated: cst.CSTNode) -> cst.BaseExpression:
-        """A string that is_cuda, is_numbered or is_formatted, of the device in use.
+        """Replace a string that is_cuda, is_numbered or is_formatted by the device in use.
 
         Args:
-            original: the node as it was.
-            updated: the same after what is in it was converted.
+            original: the original node.
+            updated: the node with converted children.
         """
         if isinstance(updated, cst.SimpleString):
             if is_cuda(original):
@@ -90,7 +90,7 @@ class DeviceStrings(Rule):
                 number = cst.ensure_type(number, cst.Call).args[0].value
             else:
                 return node.with_changes(left=self._string(node.left, rest))
-        elif not is_integer(self, _only(original.right)):  # `%` converts what it is given, or takes it apart
+        elif not is_integer(self, _only(original.right)):  # `%` formats its operand, or unpacks a tuple
             return node.with_changes(left=self._string(node.left, rest))
         if _fits_in_braces(number):
             return self._string(node.left, ":", number).with_changes(lpar=node.lpar, rpar=node.rpar)
@@ -107,14 +107,14 @@ class DeviceStrings(Rule):
 
 
 def _only(node: cst.BaseExpression) -> cst.BaseExpression:
-    """The element of a tuple of one."""
+    """Return the element of a 1-tuple."""
     if isinstance(node, cst.Tuple) and len(node.elements) == 1 and isinstance(node.elements[0], cst.Element):
         return node.elements[0].value
     return node
 
 
 def _fits_in_braces(node: cst.BaseExpression) -> bool:
-    """Whether an expression can stand in an f-string, whatever its quotes."""
+    """Whether an expression can be in an f-string with any quotes."""
     if isinstance(node, cst.Lambda | cst.NamedExpr | cst.Tuple | cst.GeneratorExp):
         return False
     return not re.search(r"[\"'{}\\\n#]", source_of(node))

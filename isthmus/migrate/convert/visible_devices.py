@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from isthmus.migrate.source.findings import Finding, Severity
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-_MESSAGE = "is set after modules that define their device have asked which there are, and then has no effect"
+_MESSAGE = "is set after a module's DEVICE has queried the devices, so it has no effect"
 _ADVICE = (
     f"set {VARIABLE} in the environment of the command, or at the top of the script that is started, "
     "before it imports modules of the project"
@@ -16,11 +16,11 @@ _SETTERS = {"setdefault", "update", "putenv"}
 
 
 def too_late(code: str, path: str) -> Iterator[Finding]:
-    """Settings that run after the constant is defined, in this module or in one that it imports.
+    """Find settings that run after the constant is defined, in this module or in one that it imports.
 
     Args:
-        code: after the conversion, without a pinned device; nothing is found in what does not parse.
-        path: for the findings.
+        code: converted source without a fixed device; no findings if it does not parse.
+        path: path for the findings.
     """
     found = list(settings(code))
     if not found:
@@ -37,7 +37,7 @@ def too_late(code: str, path: str) -> Iterator[Finding]:
 
 
 def _line_of_constant(module: ast.Module) -> float:
-    """Where the module asks which devices there are, after every line if it does not."""
+    """Return the line at which the module queries the devices; after the last line if it does not."""
     asks = (
         each.lineno for each in module.body if isinstance(each, ast.Assign) and _ASKS in ast.unparse(each)
     )
@@ -49,7 +49,7 @@ def _holds(function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.expr) -> 
 
 
 def settings(code: str) -> Iterator[ast.expr]:
-    """``os.environ["CUDA_VISIBLE_DEVICES"]`` that is assigned, and calls that set it; none if it does not parse."""
+    """Find assignments to ``os.environ["CUDA_VISIBLE_DEVICES"]`` and calls that set it; none if it does not parse."""
     if VARIABLE not in code:
         return
     try:
@@ -68,7 +68,7 @@ def settings(code: str) -> Iterator[ast.expr]:
 
 
 def _is_environment(node: ast.expr) -> bool:
-    """``os.environ``, or ``environ`` that is imported from it."""
+    """Whether a node is ``os.environ``, or ``environ`` imported from os."""
     return ast.unparse(node) in {"os.environ", "environ"}
 
 
@@ -77,7 +77,7 @@ def _is_variable(node: ast.AST) -> bool:
 
 
 def _names_variable(node: ast.AST) -> bool:
-    """Whether an argument names it: itself, by keyword, or as a key of a dictionary."""
+    """Whether an argument names the variable: as a string, a keyword, or a dictionary key."""
     keys = node.keys if isinstance(node, ast.Dict) else []
     keyword = isinstance(node, ast.keyword) and node.arg == VARIABLE
     return keyword or any(_is_variable(each) for each in (node, *keys) if each is not None)

@@ -15,10 +15,10 @@ class _Methods(NamedTuple):
 
 
 class Walk(cst.CSTTransformer):
-    """Hands each node to every rule that has something to do with its type.
+    """Transformer that passes each node to every rule for its type.
 
-    A node that a rule claimed is left as it is, with all that is in it. Where a rule makes another type of node of
-    one, or removes it, the rules after it do not see that node.
+    A claimed node is skipped with all its descendants. If a rule replaces a node by another type, or removes it,
+    later rules do not see it.
     """
 
     def __init__(self, context: Context, rules: Sequence[Rule]) -> None:
@@ -26,11 +26,11 @@ class Walk(cst.CSTTransformer):
         self._context = context
         self._rules = rules
         self._methods: dict[type, _Methods] = {}
-        self._blind: dict[Rule, cst.CSTNode] = {}  # rules that do not look below a node
-        self._tests: dict[cst.CSTNode, str] = {}  # statements of the new tree that go under an `if`
+        self._blind: dict[Rule, cst.CSTNode] = {}  # rules that skip the children of a node
+        self._tests: dict[cst.CSTNode, str] = {}  # statements of the new tree to put under an `if`
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        """Whether any rule wants to see the children."""
+        """Whether any rule visits the children."""
         if node in self._context.claimed:
             return False
         for rule, visit in self._of(node).visit:
@@ -39,7 +39,7 @@ class Walk(cst.CSTTransformer):
         return len(self._blind) < len(self._rules)
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        """What the rules make of the node."""
+        """Apply the rules to a node."""
         if original_node in self._context.claimed:
             return updated_node
         updated = updated_node

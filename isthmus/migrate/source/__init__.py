@@ -1,1 +1,1 @@
-"""Sources of a project, for analysis and conversion: files, notebooks, names of CUDA, findings."""
+"""Sources of a project, for analyse and convert: files, notebooks, CUDA names, findings."""

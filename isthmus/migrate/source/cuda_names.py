@@ -1,4 +1,4 @@
-"""The names of CUDA in PyTorch as data: the rule, severity and replacement of each.
+"""PyTorch's CUDA names as data: the rule, severity and replacement of each.
 
 Analysis and conversion both read this table. In a replacement, ``{module}`` is the module of the current device,
 ``torch.get_device_module(DEVICE)``, ``{device}`` the device and ``{type}`` its type.
@@ -14,21 +14,21 @@ from isthmus.shim.rules import TENSOR_TYPES
 class Guard(enum.Enum):
     """Where the replacement of a name may be called."""
 
-    NONE = "none"  # everywhere, also where the CPU is all there is
-    ACCELERATOR = "accelerator"  # where there is an accelerator
-    CUDA = "cuda"  # on CUDA only: kept for it, and skipped elsewhere
+    NONE = "none"  # everywhere, including on the CPU
+    ACCELERATOR = "accelerator"  # with an accelerator only
+    CUDA = "cuda"  # on CUDA only; skipped elsewhere
 
 
 class CudaName(NamedTuple):
-    """What is to be done about a name.
+    """Conversion of a name.
 
     Attributes:
         code: of the rule.
         severity: who has to act.
         advice: what to do, or what the rule does.
-        becomes: the replacement; "" where a rule of its own writes it, or none does.
+        becomes: the replacement; "" if a separate rule writes it, or none does.
         guard: where the replacement may be called.
-        otherwise: the value where the guard fails, as source.
+        otherwise: source of the value if the guard fails.
     """
 
     code: str
@@ -54,7 +54,7 @@ def _guarded(code: str, becomes: str, otherwise: str, severity: Severity = _AUTO
 
 
 def _cuda_only(code: str, names: str, otherwise: str = "None") -> dict[str, CudaName]:
-    advice = "has a meaning on CUDA only: kept there, skipped elsewhere"
+    advice = "is meaningful on CUDA only: kept there, skipped elsewhere"
     return {
         name: CudaName(code, _REVIEW, advice, name, Guard.CUDA, otherwise)
         for name in (f"torch.cuda.{each}" for each in names.split())
@@ -177,7 +177,7 @@ _RANDOM = {
     )
 }
 
-# What torch.amp has under the same names, and the modules that have it for CUDA.
+# Names of torch.amp, and the modules with CUDA versions of them.
 AMP_NAMES = frozenset({"autocast", "GradScaler", "custom_fwd", "custom_bwd"})
 AMP_MODULES = frozenset({"torch.cuda.amp", "torch.cuda.amp.autocast_mode", "torch.cuda.amp.grad_scaler"})
 
@@ -223,7 +223,7 @@ _NVTX = {
 # Assignments to these are kept for CUDA.
 FLAGS = _own_rule(
     "IM122",
-    "has a meaning on CUDA only: kept there, skipped elsewhere",
+    "is meaningful on CUDA only: kept there, skipped elsewhere",
     "torch.backends.cudnn.benchmark torch.backends.cudnn.deterministic torch.backends.cudnn.enabled "
     "torch.backends.cudnn.allow_tf32 torch.backends.cudnn.fastest torch.backends.cudnn.benchmark_limit "
     "torch.backends.cudnn.conv.fp32_precision torch.backends.cudnn.rnn.fp32_precision "
@@ -260,7 +260,7 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
-        "reaches into CUDA's runtime or libraries; there is no device-neutral form",
+        "uses CUDA's runtime or libraries; it has no device-neutral form",
         "torch.cuda.cudart torch.cuda.current_blas_handle torch.cuda.current_solver_handle "
         "torch.cuda.list_gpu_processes torch.cuda.GreenContext torch.cuda.ExternalStream "
         "torch.cuda.get_stream_from_external torch.cuda.jiterator torch.cuda.tunable torch.cuda.nccl "
@@ -270,7 +270,7 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
-        "is None on another accelerator; ask torch.accelerator.is_available(), or for the device's type",
+        "is None on another accelerator; use torch.accelerator.is_available() or the device type",
         "torch.version.cuda",
         _REVIEW,
     ),
@@ -286,7 +286,7 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
-        "has a meaning on CUDA only; other accelerators have no such switch",
+        "is meaningful on CUDA only; other accelerators have no such switch",
         "torch.backends.cuda.preferred_linalg_library torch.backends.cuda.preferred_blas_library "
         "torch.backends.cuda.cufft_plan_cache torch.backends.cudnn.flags",
         _REVIEW,
@@ -311,7 +311,7 @@ NAMES: dict[str, CudaName] = {
     **_UNCONVERTED,
 }
 
-# Submodules that hold what torch.cuda re-exports, and modules with the same names under another path.
+# Submodules that torch.cuda re-exports, and modules with the same names under another path.
 _SAME = {
     "torch.cuda.memory.": "torch.cuda.",
     "torch.cuda.random.": "torch.cuda.",
@@ -322,7 +322,7 @@ _SAME = {
 
 
 def canonical(name: str) -> str:
-    """The name under which the table has it: ``torch.cuda.memory.empty_cache`` is ``torch.cuda.empty_cache``."""
+    """Return the name used in the table: ``torch.cuda.empty_cache`` for ``torch.cuda.memory.empty_cache``."""
     if name in NAMES:
         return name
     for prefix, instead in _SAME.items():
@@ -332,5 +332,5 @@ def canonical(name: str) -> str:
 
 
 def look_up(name: str) -> CudaName | None:
-    """The entry of a qualified name, None if the table has none."""
+    """Return the entry of a qualified name, or None."""
     return NAMES.get(canonical(name))

@@ -27,7 +27,7 @@ _MARKS = (
 
 
 class Kind(enum.Enum):
-    """What a file holds."""
+    """Kind of a file."""
 
     PYTHON = "python"
     NOTEBOOK = "notebook"
@@ -45,12 +45,12 @@ _KINDS = {
 
 
 class File(NamedTuple):
-    """A file that was found.
+    """A file of the project.
 
     Attributes:
-        path: where it is.
-        name: from the folder on that was asked for, with ``/``.
-        kind: what it holds.
+        path: its path.
+        name: path relative to the analysed folder, with ``/``.
+        kind: its kind.
     """
 
     path: Path
@@ -59,15 +59,15 @@ class File(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A file that was read.
+    """A file with its content.
 
     Attributes:
-        path: where it is.
-        name: from the folder on that was asked for, with ``/``.
-        kind: what it holds.
+        path: its path.
+        name: path relative to the analysed folder, with ``/``.
+        kind: its kind.
         data: its bytes.
         text: the bytes decoded; line ends as they are.
-        encoding: that encodes the text to the same bytes again.
+        encoding: encoding that restores the same bytes.
     """
 
     path: Path
@@ -79,21 +79,21 @@ class Source(NamedTuple):
 
 
 def walk(root: Path) -> Iterator[Source | Finding]:
-    """Every source under a folder, or the one file; in the order of their names.
+    """Yield every source under a folder, or one file, sorted by name.
 
-    Hidden folders, environments and caches are left out. Below the root, a symbolic link is not followed: what it
-    leads to is read under its own name, and a link that leads in a circle or out of the tree is a finding (IM004),
-    as is a file too large, not decodable or not readable (IM002, IM003, IM005).
+    Hidden folders, environments and caches are skipped. Symbolic links below the root are not followed: their targets
+    are read under their own names. A circular link or one out of the tree is a finding (IM004), as is a file that
+    cannot be decoded, is too large or not readable (IM002, IM003, IM005).
 
     Raises:
-        FileNotFoundError: there is nothing at root.
+        FileNotFoundError: root does not exist.
     """
     for found in files(root):
         yield read(found) if isinstance(found, File) else found
 
 
 def files(root: Path) -> Iterator[File | Finding]:
-    """As :func:`walk`, without reading."""
+    """Yield files as :func:`walk`, without reading them."""
     if not root.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
     if not root.is_dir():
@@ -118,15 +118,15 @@ def files(root: Path) -> Iterator[File | Finding]:
 
 
 def read(file: File) -> Source | Finding:
-    """A file's text, or what is wrong with it."""
+    """Read a file; return its text, or a finding."""
     try:
         status = file.path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return problem("IM005", file.name, "is not a regular file", "leave it out")
+            return problem("IM005", file.name, "is not a regular file", "exclude it")
         if status.st_size > LARGEST:
             size = f"{status.st_size / (1 << 20):.0f} MiB"
             return problem(
-                "IM003", file.name, f"is larger than 10 MiB ({size})", "look at it by hand if it is code"
+                "IM003", file.name, f"is larger than 10 MiB ({size})", "check it by hand if it is code"
             )
         data = file.path.read_bytes()
     except OSError as error:
@@ -135,28 +135,28 @@ def read(file: File) -> Source | Finding:
         encoding = _encoding(file.kind, data)
         text = data.decode(encoding)
         if text.encode(encoding) != data:
-            raise ValueError(f"{encoding} does not give its bytes back")
+            raise ValueError(f"{encoding} does not restore its bytes")
     except (LookupError, SyntaxError, ValueError) as error:
         return problem("IM002", file.name, f"cannot be decoded: {_line(error)}", "save it as UTF-8")
     if "\0" in text:
-        return problem("IM002", file.name, "holds NUL characters", "save it as UTF-8 text, or leave it out")
+        return problem("IM002", file.name, "contains NUL characters", "save it as UTF-8 text, or exclude it")
     return Source(*file, data, text, encoding)
 
 
 def kind_of(name: str) -> Kind | None:
-    """What a file of this name holds; None: nothing for the migration tools."""
+    """Return the kind of a file by its name; None if the migration tools ignore it."""
     return Kind.REQUIREMENTS if _REQUIREMENTS.fullmatch(name) else _KINDS.get(Path(name).suffix.lower())
 
 
 def problem(code: str, name: str, message: str, advice: str, line: int = 0) -> Finding:
-    """The finding that a file is not looked at (IM001 to IM005).
+    """Make the finding of a file that is not analysed (IM001 to IM005).
 
     Args:
         code: which of them.
-        name: of the file, from the folder on that was asked for.
+        name: path of the file relative to the analysed folder.
         message: what is wrong, a predicate: ``"is not a regular file"``.
         advice: what to do about it.
-        line: where, from 1 on; 0 is the file as a whole.
+        line: line from 1; 0 for the whole file.
     """
     severity = Severity.REVIEW if code in {"IM003", "IM004"} else Severity.MANUAL
     said = f"{message}; it is not analysed"
@@ -168,21 +168,19 @@ def _left_out(folder: Path) -> bool:
 
 
 def _link(path: Path, name: str, top: str, kind: Kind | None) -> Iterator[Finding]:
-    """What is wrong with a symbolic link; nothing if it stays in the tree, where its target is read anyway."""
+    """Yield the problem of a symbolic link; none if it stays in the tree, where its target is read anyway."""
     try:
         target = os.path.realpath(path, strict=True)
     except OSError as error:
         if kind or error.errno == errno.ELOOP:
-            yield problem(
-                "IM004", name, f"is a symbolic link that leads nowhere ({error.strerror})", "remove it"
-            )
+            yield problem("IM004", name, f"is a broken symbolic link ({error.strerror})", "remove it")
         return
     if not (kind or Path(target).is_dir()):
         return
     if target != top and not target.startswith(top + os.sep):
-        yield problem("IM004", name, "is a symbolic link out of the tree", "name its target too")
+        yield problem("IM004", name, "is a symbolic link out of the tree", "analyse its target too")
     elif (os.path.realpath(path.parent) + os.sep).startswith(target + os.sep):
-        yield problem("IM004", name, "is a symbolic link to a folder around it", "remove it")
+        yield problem("IM004", name, "is a symbolic link to a parent folder", "remove it")
 
 
 def _encoding(kind: Kind, data: bytes) -> str:
@@ -209,5 +207,5 @@ def _line(error: Exception) -> str:
 
 
 def _printable(name: str) -> str:
-    """A file's name as text: bytes that are no UTF-8 as ``\\xff``."""
+    """Return a file's name as text; bytes that are not UTF-8 as ``\\xff``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -5,27 +5,27 @@ from typing import NamedTuple
 
 
 class Severity(enum.Enum):
-    """Who has to do something about a finding."""
+    """Who has to act on a finding."""
 
-    ADVICE = "advice"  # nobody has to: it would be faster or more precise
-    AUTOMATIC = "automatic"  # `isthmus migrate convert` does it
-    REVIEW = "review"  # convert does it or it may work as it is; a person should look
-    MANUAL = "manual"  # only a person can
+    ADVICE = "advice"  # optional, for speed or precision
+    AUTOMATIC = "automatic"  # done by `isthmus migrate convert`
+    REVIEW = "review"  # done by convert, or works unchanged; check it
+    MANUAL = "manual"  # manual work
 
 
 class Finding(NamedTuple):
-    """One finding.
+    """A finding.
 
     Attributes:
         code: of the rule, ``"IM101"``; `isthmus migrate rules` lists them.
-        severity: who has to do something.
-        path: of the file, from the folder on that was asked for, with ``/``.
-        line: first line, from 1 on; 0 is the file as a whole.
+        severity: who has to act.
+        path: path of the file relative to the analysed folder, with ``/``.
+        line: first line, from 1; 0 for the whole file.
         end_line: last line.
         subject: the name it is about, ``"torch.cuda.synchronize"``.
         message: what was found.
         advice: what to do about it.
-        column: of the first character, from 1 on.
+        column: column of the first character, from 1.
     """
 
     code: str

@@ -1,7 +1,4 @@
-"""The code cells of a notebook as Python; IPython syntax is hidden in comments, line by line.
-
-Analysis and conversion both read cells here, so that they see the same code.
-"""
+"""Code cells of a notebook as Python; IPython syntax becomes comments, line by line."""
 
 import ast
 import re
@@ -9,9 +6,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-# Cell magics whose cell is Python all the same.
+# Cell magics whose cell is Python.
 _PYTHON = re.compile(r"\s*(%%(?:time|timeit|capture|prun|memit|mprun)\b)")
-# `%magic`, `!command` (it goes on behind a backslash), `name?`.
+# `%magic`, `!command` (a backslash continues it), `name?`.
 _MAGIC = re.compile(
     r"^([ \t]*)(?:[!%?](?:[^\n]*\\\n)*[^\n]*|[\w.]+[ \t]*\?{1,2}[ \t]*)$",
     re.MULTILINE,
@@ -25,10 +22,10 @@ class Cell(NamedTuple):
     """A code cell.
 
     Attributes:
-        number: every cell of the notebook counts, from 1 on.
-        text: as it is.
-        code: Python with as many lines.
-        error: why it is none; None if it is.
+        number: position among all cells of the notebook, from 1.
+        text: original text.
+        code: Python with the same number of lines.
+        error: its syntax error, or None.
     """
 
     number: int
@@ -38,10 +35,10 @@ class Cell(NamedTuple):
 
 
 def code_cells(document: Any) -> Iterator[Cell]:
-    """The cells of a notebook, parsed from JSON, that hold Python, or should.
+    """Yield the Python cells of a notebook parsed from JSON, including invalid ones.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: it is no notebook of format 4.
+        ValueError, TypeError, KeyError, AttributeError: not a notebook of format 4.
     """
     for number, cell in enumerate(document["cells"], 1):
         lines = cell["source"]
@@ -53,18 +50,18 @@ def code_cells(document: Any) -> Iterator[Cell]:
 
 
 def shown(code: str) -> str:
-    """The text of a cell from its code."""
+    """Restore the text of a cell from its code."""
     return _HIDDEN.sub(r"\1", code)
 
 
 def parse(text: str) -> ast.Module:
-    """The syntax tree of a module or cell, which may wait at its top.
+    """Parse a module or cell; top-level ``await`` is allowed.
 
     Raises:
-        SyntaxError: it is none, or the parser could not stand it.
+        SyntaxError: invalid syntax, or nested too deeply for the parser.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes are the user's affair
+        warnings.simplefilter("ignore")  # ignore warnings of invalid escapes in the user's code
         try:
             flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
             return compile(text, "<source>", "exec", flags, dont_inherit=True)
@@ -75,8 +72,8 @@ def parse(text: str) -> ast.Module:
 
 
 def _hidden(text: str) -> tuple[str, SyntaxError | None]:
-    """A cell as plain Python, line for line, and why it is none."""
-    if found := _PYTHON.match(text):  # a comment, so that nothing is put before it
+    """Return a cell as plain Python, line by line, and its syntax error, if any."""
+    if found := _PYTHON.match(text):  # a comment, so that nothing is inserted before it
         text = f"{text[: found.start(1)]}{_MARK}{text[found.start(1) :]}"
     try:
         parse(text)
@@ -91,7 +88,7 @@ def _hidden(text: str) -> tuple[str, SyntaxError | None]:
 
 
 def _comment(found: re.Match[str], instead: str) -> str:
-    """What stands for the lines of a magic."""
+    """Return the replacement of a magic's lines."""
     if _MARK in found[0]:
         return found[0]
     first, *rest = found[0].split("\n")

@@ -1,4 +1,4 @@
-"""Methods ``cuda`` of a project's own classes, which ``x.cuda()`` may call."""
+"""Find methods ``cuda`` of a project's own classes, which ``x.cuda()`` may call."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ ADVICE = (
 
 
 def own_cuda(text: str) -> str:
-    """``"class Batch"``, the first in a source with a method ``cuda`` and no ``to`` beside it; "" if none is."""
+    """Return the first class in a source with a method ``cuda`` but no ``to``, as ``"class Batch"``; "" if none."""
     if not _DEFINES.search(text):
         return ""
     try:
@@ -27,7 +27,7 @@ def own_cuda(text: str) -> str:
 
 
 def own_cuda_of(sources: Iterable[Source]) -> str:
-    """The same of a project: ``"class Batch of data/batch.py"``."""
+    """Return the first such class of a project: ``"class Batch of data/batch.py"``."""
     for source in sources:
         if source.kind is Kind.PYTHON and (name := own_cuda(source.text.removeprefix("\ufeff"))):
             return f"{name} of {source.name}"

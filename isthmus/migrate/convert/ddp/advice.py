@@ -7,21 +7,21 @@ from typing import NamedTuple
 from isthmus.migrate.convert.program import Program
 
 _STATISTICS = (
-    "BatchNorm's statistics are of each rank's share of a batch",
-    "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model), before it is wrapped, takes them over all ranks",
+    "BatchNorm computes statistics of each rank's share of a batch",
+    "for statistics over all ranks, call torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before wrapping",
 )
-_WRITES = ("every rank does this", "do it under `if RANK == 0:` if once is enough")
+_WRITES = ("every rank does this", "put it under `if RANK == 0:` if once is enough")
 _WRITERS = ("SummaryWriter", "savefig", "to_csv", "imsave", "save_image", "FileHandler", "basicConfig")
 _MODULES = ("wandb.init", "mlflow.start_run", "numpy.save", "numpy.savez", "json.dump", "pickle.dump")
 
 
 class Advice(NamedTuple):
-    """One thing to look at.
+    """Advice about one place.
 
     Attributes:
-        line: where, from 1 on.
-        subject: what it is.
-        message: what is to be known about it.
+        line: line, from 1.
+        subject: the name it is about.
+        message: what was found.
         advice: what to do.
     """
 
@@ -32,7 +32,7 @@ class Advice(NamedTuple):
 
 
 def look(program: Program) -> Iterator[Advice]:
-    """BatchNorm, and files and logs that every rank writes."""
+    """Yield advice about BatchNorm, and files and logs written by every rank."""
     batch_norm = [
         call
         for call in program.calls

@@ -1,4 +1,4 @@
-"""Data flow of a training loop: values of this rank's data, or equal on all ranks."""
+"""Data flow of a training loop: which values depend on this rank's data, and which are equal on all ranks."""
 
 import ast
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ SAME_KIND = ("detach", "cpu", "float", "double", "data", "clone", "squeeze", "nu
 
 
 class Dataflow:
-    """Assignments of one training loop, and what follows from them.
+    """Data flow of one training loop, from its assignments.
 
     Attributes:
-        nodes: everything that runs for each batch.
-        after: what follows the loop in its function, where names still hold the last batch's values.
+        nodes: nodes that run for each batch.
+        after: statements after the loop in its function, where names still have the last batch's values.
         losses: names on which backward() is called.
     """
 
@@ -40,7 +40,7 @@ class Dataflow:
         self._left = {name for name in names if not self._is_same_on_all_name(name, frozenset())}
 
     def values(self, name: str) -> list[ast.expr]:
-        """What is assigned to a name in the loop."""
+        """Return the values assigned to a name in the loop."""
         return self._values.get(name, [])
 
     def feeds_loss(self, node: ast.AST) -> bool:
@@ -48,7 +48,7 @@ class Dataflow:
         return name_of(node) in self._computation
 
     def is_of_loop(self, node: ast.AST) -> bool:
-        """Whether an expression is one of the loop, or one after it that reads what the last batch left."""
+        """Whether an expression is in the loop, or after it and reads values of the last batch."""
         return node not in self._after or any(
             name in self._left and not self._is_rebound(part, name)
             for part in ast.walk(node)
@@ -56,7 +56,7 @@ class Dataflow:
         )
 
     def same_on_all(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether an expression has the same value on every rank, once numbers are reduced."""
+        """Whether an expression has the same value on every rank once numbers are reduced."""
         if item_of(node) is not None or _is_len(node):
             return True
         if isinstance(node, ast.Attribute) and node.attr in _SAME_ON_ALL:
@@ -67,7 +67,7 @@ class Dataflow:
         return all(self.same_on_all(child, seen) for child in ast.iter_child_nodes(node))
 
     def is_number(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether an expression has in it what is read from a tensor, here or where a name is assigned."""
+        """Whether an expression contains a value read from a tensor, directly or through a name."""
         name = name_of(node)
         if name:
             values = [] if name in seen else self.values(name)
@@ -77,7 +77,7 @@ class Dataflow:
         )
 
     def is_moved(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether an expression was given a device in the loop, or does not come from the batch."""
+        """Whether an expression was moved to a device in the loop, or does not depend on the batch."""
         calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
         if any(isinstance(each, ast.Attribute) and each.attr in ("to", "cuda") for each in calls):
             return True
@@ -90,7 +90,7 @@ class Dataflow:
         return all(self.is_moved(value, seen | {name}) for value in values)
 
     def is_batch_size(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """``len(x)``, ``x.size(0)``, ``x.shape[0]``, ``x.numel()`` of the batch, or a name that was given it."""
+        """Whether a node is ``len(x)``, ``x.size(0)``, ``x.shape[0]`` or ``x.numel()`` of the batch, or its name."""
         name = name_of(node)
         if name:
             values = [] if name in seen or name in self._sums else self.values(name)
@@ -118,7 +118,7 @@ class Dataflow:
         ]
 
     def _is_rebound(self, node: ast.AST, name: str) -> bool:
-        """Whether a name holds something else by the time that it is read after the loop."""
+        """Whether a name is reassigned before it is read after the loop."""
         line, end = node.lineno, self._loop.end_lineno or 0  # type: ignore[attr-defined]
         variable = self._program.variable(node)  # type: ignore[arg-type]
         bound = self._program.bindings.get(variable, []) if variable is not None else []
@@ -142,14 +142,14 @@ class Dataflow:
         return all(self.same_on_all(value, seen | {name}) for value in values)
 
     def _backward(self) -> Iterator[str]:
-        """Names in ``loss.backward()``, ``scaler.scale(loss).backward()`` and ``(loss / n).backward()``."""
+        """Yield the names in ``loss.backward()``, ``scaler.scale(loss).backward()`` and ``(loss / n).backward()``."""
         for node in self.nodes:
             is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_method and node.func.attr == "backward":  # type: ignore[attr-defined]
                 yield from (name for part in ast.walk(node) if (name := name_of(part)))
 
     def _augmented(self) -> Iterator[str]:
-        """Running sums: what is added to them is reduced."""
+        """Yield the names of running sums, whose terms are reduced."""
         for node in self.nodes:
             if isinstance(node, ast.AugAssign):
                 yield name_of(node.target)
@@ -198,7 +198,7 @@ def _is_stored(node: ast.AST) -> bool:
 
 
 def name_of(node: ast.AST) -> str:
-    """``"x"`` or ``"self.x"``; "" of anything else."""
+    """Return ``"x"`` or ``"self.x"``; "" for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -207,7 +207,7 @@ def name_of(node: ast.AST) -> str:
 
 
 def item_of(node: ast.AST) -> ast.expr | None:
-    """The tensor of ``x.item()`` or ``float(x)``; None of anything else."""
+    """Return x for ``x.item()`` or ``float(x)``; None for anything else."""
     if not isinstance(node, ast.Call):
         return None
     if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
@@ -218,7 +218,7 @@ def item_of(node: ast.AST) -> ast.expr | None:
 
 
 def tensor_in(node: ast.expr) -> ast.expr:
-    """The tensor within ``tensor.detach().cpu()``."""
+    """Return the tensor in ``tensor.detach().cpu()``."""
     while True:
         inner = node.func if isinstance(node, ast.Call) and not node.args else node
         if not (isinstance(inner, ast.Attribute) and inner.attr in SAME_KIND):

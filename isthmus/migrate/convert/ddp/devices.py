@@ -1,4 +1,4 @@
-"""Devices of ranks: a fixed device becomes the current one, which start_process_group sets."""
+"""Replace fixed devices by the current device, which start_process_group sets for each rank."""
 
 import ast
 
@@ -9,10 +9,10 @@ _MESSAGE = "each rank has its own device"
 
 
 def release(program: Program, edits: Edits) -> None:
-    """``"cuda:0"``, ``f"cuda:{gpu}"`` and ``x.cuda(0)`` become the current device.
+    """Replace ``"cuda:0"``, ``f"cuda:{gpu}"`` and ``x.cuda(0)`` by the current device.
 
     Raises:
-        NotRecognised: a device is chosen in another way.
+        NotRecognised: a device is selected in another way.
     """
     for node in program.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -30,7 +30,7 @@ def _string(program: Program, edits: Edits, node: ast.Constant, text: str) -> No
     if kind != "cuda" or not colon or isinstance(program.parents[node], ast.JoinedStr):
         return
     if not index.isdecimal():
-        raise NotRecognised(node.lineno, "the index of the device is put into a string")
+        raise NotRecognised(node.lineno, "the device index is formatted into a string")
     quote = edits.text(node)[0]
     edits.replace(node, f"{quote}cuda{quote}", _MESSAGE)
 
@@ -43,7 +43,7 @@ def _call(program: Program, edits: Edits, call: ast.Call) -> None:
     elif method == "cuda" and call.args and not call.keywords and len(call.args) == 1:
         edits.replace(call.args[0], "", _MESSAGE)
     elif name == "torch.device" and len(call.args) == 2:
-        raise NotRecognised(call.lineno, "the index of the device is an argument")
+        raise NotRecognised(call.lineno, "the device index is an argument")
     elif method == "to" and call.args and any(map(_is_number, program.origins(call.args[0]))):
         raise NotRecognised(call.lineno, "the device is a number")
 

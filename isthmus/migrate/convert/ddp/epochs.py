@@ -6,14 +6,14 @@ from isthmus.migrate.convert.ddp.training import Loop
 from isthmus.migrate.convert.edits import Edits
 from isthmus.migrate.convert.program import Function, NotRecognised, Program, Variable, parameters
 
-_MESSAGE = "the sampler is told the epoch"
+_MESSAGE = "the sampler gets the epoch"
 
 
 def tell(program: Program, edits: Edits, loop: Loop) -> None:
-    """Insert ``loader.sampler.set_epoch(epoch)`` in each loop over epochs; nothing where there is one epoch only.
+    """Insert ``loader.sampler.set_epoch(epoch)`` in each loop over epochs; nothing for a single epoch.
 
     Raises:
-        NotRecognised: the epochs are not counted by a for loop, or the loader has no name there.
+        NotRecognised: epochs are not counted by a for loop, or the loader has no name there.
     """
     _tell(program, edits, loop.node, loop.loader, edits.text(loop.loader), ())
 
@@ -27,7 +27,7 @@ def _tell(
         if isinstance(each, ast.For):
             epoch = _counter(each)
             if program.variable(loader) is None:
-                raise NotRecognised(each.lineno, "the training loader has no name of its own")
+                raise NotRecognised(each.lineno, "the training loader is not in a variable")
             line = f"{name}.sampler.set_epoch({epoch})"
             edits.insert_lines_before(program.statement(node), line, _MESSAGE)
             return
@@ -52,7 +52,7 @@ def _counter(loop: ast.For) -> str:
 def _seen_from(
     program: Program, edits: Edits, site: ast.Call, function: Function, loader: ast.expr, name: str
 ) -> tuple[ast.expr, str]:
-    """The training loader where the function that iterates it is called."""
+    """Return the training loader at the call of the function that iterates it."""
     variable = program.variable(loader)
     if variable is None:
         return loader, name
@@ -70,4 +70,4 @@ def _argument(
         value = program.argument(site, function, variable.name)
         if value is not None:
             return value, edits.text(value)
-    raise NotRecognised(site.lineno, "the training loader is made anew in each epoch")
+    raise NotRecognised(site.lineno, "the training loader is created in each epoch")

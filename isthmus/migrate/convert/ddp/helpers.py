@@ -93,11 +93,11 @@ BY_NAME = {
 
 
 def source(used: set[str], device: str) -> str:
-    """The lines of those that are used.
+    """Return the source of the helpers that are used.
 
     Args:
         used: names of BY_NAME.
-        device: name of the module's constant that is the device.
+        device: name of the module's device constant.
     """
     parts = [RANKS, *(text for name, text in BY_NAME.items() if name in used)]
     return "\n\n".join(parts).replace("DEVICE", device)

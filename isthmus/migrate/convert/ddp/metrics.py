@@ -1,8 +1,8 @@
-"""Numbers of one rank's batch that a training loop reports, reduced over the ranks.
+"""Reduce over the ranks the numbers that a training loop reports.
 
-Every rank has equally many samples of each batch: :class:`torch.utils.data.distributed.DistributedSampler` sees to
-it. So the mean over the ranks of a mean is the mean of the global batch, and a count of samples times the number of
-ranks is the global count.
+:class:`torch.utils.data.distributed.DistributedSampler` gives every rank the same number of samples of each batch. So
+the mean of the ranks' means is the mean of the global batch, and a rank's count of samples times the number of ranks
+is the global count.
 """
 
 import ast
@@ -35,12 +35,12 @@ _TRANSPARENT = (
 
 
 class Metrics:
-    """The numbers of one training loop.
+    """The reported numbers of one training loop.
 
     Args:
         program: the script.
-        edits: where the changes go.
-        loop: whose numbers they are.
+        edits: receives the changes.
+        loop: the training loop.
     """
 
     def __init__(self, program: Program, edits: Edits, loop: Loop) -> None:
@@ -54,10 +54,10 @@ class Metrics:
         self.used: set[str] = set()
 
     def reduce(self) -> None:
-        """Wrap what is reported.
+        """Wrap the reported numbers.
 
         Raises:
-            NotRecognised: ranks could part ways, or it is not clear how a number adds up.
+            NotRecognised: ranks could diverge, or it is unclear how to reduce a number.
         """
         self._check_conditions()
         for node in self._nodes:
@@ -71,7 +71,7 @@ class Metrics:
                 self._report(node)
 
     def _reported(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Expressions that go into a running sum or a message."""
+        """Yield expressions that are added to a running sum or reported in a message."""
         if isinstance(node, ast.AugAssign) and not self._flow.feeds_loss(node.target):
             yield node.value
         elif isinstance(node, ast.Call) and self._is_report(node):
@@ -85,7 +85,7 @@ class Metrics:
         return name in _REPORTS
 
     def _collecting(self) -> Iterator[Function]:
-        """Functions of this script, such as a meter's update(), that are given reduced numbers."""
+        """Yield the script's functions, such as a meter's update(), that receive reduced numbers."""
         for node in self._flow.nodes:
             function = self._program.callee(node) if isinstance(node, ast.Call) else None
             if function is None or not self._is_report(node):  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class Metrics:
         self._edits.surround(node, f"{function}(", ")", _MESSAGES[function])
 
     def _kind(self, node: ast.expr, seen: frozenset[str]) -> str:
-        """How a tensor adds up over the ranks."""
+        """Return how to reduce a tensor over the ranks."""
         node = tensor_in(node)
         name = name_of(node)
         if name in self._flow.losses:
@@ -135,14 +135,14 @@ class Metrics:
         raise self._unclear(node)
 
     def _common(self, node: ast.expr, parts: list[ast.expr], seen: frozenset[str]) -> str:
-        """The kind of those parts that differ among ranks, if it is one."""
+        """Return the common kind of the parts that differ among ranks."""
         kinds = {self._kind(part, seen) for part in parts if not self._flow.same_on_all(part)}
         if len(kinds) != 1:
             raise self._unclear(node)
         return kinds.pop()
 
     def _is_linear(self, node: ast.BinOp) -> bool:
-        """Whether the sum over the ranks of a term is the term of the sums."""
+        """Whether a term is linear: its sum over the ranks is the term of the sums."""
         if isinstance(node.op, ast.Add | ast.Sub):
             return not self._flow.same_on_all(node.left) and not self._flow.same_on_all(node.right)
         if isinstance(node.op, ast.Mult):
@@ -161,21 +161,21 @@ class Metrics:
 
     def _unclear(self, node: ast.expr) -> NotRecognised:
         return NotRecognised(
-            node.lineno, f"not clear how this number adds up over ranks: {self._edits.text(node)}"
+            node.lineno, f"unclear how to reduce this number over ranks: {self._edits.text(node)}"
         )
 
     def _check_conditions(self) -> None:
-        """No rank may leave the loop, or skip a step, by what only its own data says."""
+        """Check that no rank leaves the loop or skips a step because of its own data."""
         for node in self._nodes:
             if not isinstance(node, ast.If) or self._flow.same_on_all(node.test):
                 continue
             if not self._flow.is_of_loop(node.test):
                 continue
             if any(isinstance(part, _LEAVES) or _steps(part) for part in within(node)):
-                raise NotRecognised(node.lineno, "a rank's own data decides whether it goes on")
+                raise NotRecognised(node.lineno, "control flow depends on a rank's own data")
 
     def _check_reached_by_all(self, node: ast.expr) -> None:
-        """A collective must run on every rank."""
+        """Check that every rank reaches the collective."""
         inner: ast.AST = node
         for each in self._program.ancestors(node):
             if each is self._loop.node:
@@ -189,7 +189,7 @@ class Metrics:
 
 
 def _is_plain_call(node: ast.AST) -> bool:
-    """A call that only shapes what it is given: ``round(x)``, ``"{}".format(x)``."""
+    """Whether a call only formats its arguments: ``round(x)``, ``"{}".format(x)``."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Name):

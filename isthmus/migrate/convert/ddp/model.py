@@ -1,4 +1,4 @@
-"""The model: DataParallel is replaced by DistributedDataParallel, and accesses to the inner module are adapted."""
+"""Replace DataParallel by DistributedDataParallel and adapt accesses to the inner module."""
 
 import ast
 import itertools
@@ -15,11 +15,11 @@ _FORWARD = {"forward", "training_step", "compute_loss", "loss", "step"}
 
 
 class Wrap(NamedTuple):
-    """Where the model is wrapped.
+    """The place where the model is wrapped.
 
     Attributes:
-        statement: after which it is.
-        name: of the variable, as it is written there.
+        statement: the statement before it.
+        name: source of the variable there.
     """
 
     statement: ast.stmt
@@ -27,16 +27,16 @@ class Wrap(NamedTuple):
 
 
 def is_data_parallel(program: Program, node: ast.expr) -> bool:
-    """Whether it names ``torch.nn.DataParallel``."""
+    """Whether a node names ``torch.nn.DataParallel``."""
     name = program.qualified(node)
     return name.startswith("torch.nn.") and name.endswith(".DataParallel")
 
 
 def wrap(program: Program, edits: Edits, training: Training) -> Wrap:
-    """Take DataParallel off and wrap the model after it is on its device.
+    """Remove DataParallel and wrap the model after it is moved to its device.
 
     Raises:
-        NotRecognised: where DataParallel or the model is used in a way that is not understood.
+        NotRecognised: DataParallel or the model is used in an unsupported way.
     """
     calls = [call for call in program.calls if is_data_parallel(program, call.func)]
     place = _place(program, edits, training)
@@ -46,16 +46,16 @@ def wrap(program: Program, edits: Edits, training: Training) -> Wrap:
     options = ", process_group=model_group()"
     if calls and not _moves_inputs(
         program, training
-    ):  # DataParallel did; DistributedDataParallel does if told
+    ):  # DataParallel moves inputs; DistributedDataParallel does with device_ids
         options += ', device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None'
     line = f"{place.name} = torch.nn.parallel.DistributedDataParallel({place.name}{options})"
-    edits.insert_lines_after(place.statement, line, "the model is wrapped once it is on its device")
+    edits.insert_lines_after(place.statement, line, "the model is wrapped after it is moved to its device")
     _ask_module(program, edits, training.model, place)
     return place
 
 
 def _moves_inputs(program: Program, training: Training) -> bool:
-    """Whether the training loops themselves move what they give to the model."""
+    """Whether the training loops move the model's inputs themselves."""
     for loop in training.loops:
         flow = Dataflow(program, loop)
         calls = (each for each in flow.nodes if isinstance(each, ast.Call))
@@ -66,7 +66,7 @@ def _moves_inputs(program: Program, training: Training) -> bool:
 
 
 def _place(program: Program, edits: Edits, training: Training) -> Wrap:
-    """After the last statement of the block, before training, that makes or moves the model."""
+    """Find the last statement before training that creates or moves the model."""
     model = training.model
     bound = program.bindings[model.scope, model.name]
     target = _target(bound[0].statement, program, model)
@@ -82,7 +82,7 @@ def _place(program: Program, edits: Edits, training: Training) -> Wrap:
     untrained = itertools.takewhile(lambda each: not _trains(program, each, training), block)
     placing = [each for each in untrained if _makes_or_moves(program, each, model)]
     if not placing:
-        raise NotRecognised(bound[0].statement.lineno, "the model is made where it is trained")
+        raise NotRecognised(bound[0].statement.lineno, "the model is created in the training loop")
     return Wrap(placing[-1], edits.text(target))
 
 
@@ -130,7 +130,7 @@ def _makes_or_moves(program: Program, statement: ast.stmt, model: Variable) -> b
 
 
 def _take_off(program: Program, edits: Edits, call: ast.Call) -> None:
-    """``DataParallel(x, ...)`` becomes ``x``; ``x = x`` goes, and an ``if`` that holds nothing else."""
+    """Replace ``DataParallel(x, ...)`` by ``x``; remove ``x = x``, and an ``if`` with nothing else."""
     module = call.args[0] if call.args else None
     module = next((each.value for each in call.keywords if each.arg == "module"), module)
     if module is None:
@@ -138,19 +138,19 @@ def _take_off(program: Program, edits: Edits, call: ast.Call) -> None:
     statement = program.statement(call)
     alone = isinstance(statement, ast.Assign) and statement.value is call
     if not (alone and edits.text(statement.targets[0]) == edits.text(module)):  # type: ignore[attr-defined]
-        edits.unwrap(call, module, "DataParallel is taken off")
+        edits.unwrap(call, module, "DataParallel is removed")
         return
     parent = program.parents[statement]
     if not isinstance(parent, ast.If) or statement not in parent.body:
-        edits.delete_lines(statement, "DataParallel is taken off")
+        edits.delete_lines(statement, "DataParallel is removed")
         return
     rest = [each for each in parent.body if each is not statement]
     if not parent.orelse and all(_is_print(each) for each in rest) and not _is_elif(program, parent):
-        edits.delete_lines(parent, "DataParallel is taken off")
+        edits.delete_lines(parent, "DataParallel is removed")
     elif rest:
-        edits.delete_lines(statement, "DataParallel is taken off")
+        edits.delete_lines(statement, "DataParallel is removed")
     else:
-        edits.replace(statement, "pass", "DataParallel is taken off")
+        edits.replace(statement, "pass", "DataParallel is removed")
 
 
 def _is_elif(program: Program, node: ast.If) -> bool:
@@ -164,7 +164,7 @@ def _is_print(statement: ast.stmt) -> bool:
 
 
 def _point_to_ddp(program: Program, edits: Edits, calls: list[ast.Call]) -> None:
-    """What asks whether a model is a DataParallel asks for DistributedDataParallel."""
+    """Replace DataParallel by DistributedDataParallel in type checks."""
     called = {call.func for call in calls}
     for node in program.nodes:
         if (
@@ -186,18 +186,16 @@ def _ask_module(program: Program, edits: Edits, model: Variable, place: Wrap) ->
         parent = program.parents[node]
         if isinstance(parent, ast.Attribute) and parent.attr not in _OF_WRAPPED:
             _check_forward(program, parent)
-            edits.insert(
-                edits.end(node), ".module", f"{parent.attr} of the module that is wrapped", node.lineno
-            )
+            edits.insert(edits.end(node), ".module", f"{parent.attr} of the wrapped module", node.lineno)
         elif isinstance(parent, ast.Call) and program.qualified(parent.func) == "torch.save":
             edits.insert(edits.end(node), ".module", "the module itself is saved", node.lineno)
 
 
 def _check_forward(program: Program, attribute: ast.Attribute) -> None:
-    """Gradients are reduced for what runs through the wrapper's forward only."""
+    """Check that the model runs through the wrapper's forward; other methods do not reduce gradients."""
     is_called = isinstance(program.parents[attribute], ast.Call)
     if is_called and attribute.attr in _FORWARD:
-        raise NotRecognised(attribute.lineno, f"the model is run by {attribute.attr}(), past its wrapper")
+        raise NotRecognised(attribute.lineno, f"the model runs by {attribute.attr}(), bypassing its wrapper")
 
 
 def _is_after(
@@ -211,7 +209,7 @@ def _is_after(
 
 
 def _wrapped(program: Program, model: Variable, place: Wrap) -> set[Variable]:
-    """The variables that hold the wrapped model: it, and what it is passed or assigned to."""
+    """Return the variables that hold the wrapped model, including those it is passed or assigned to."""
     found = {model}
     before: set[Variable] = set()
     waiting = [model]
@@ -238,7 +236,7 @@ def _wrapped(program: Program, model: Variable, place: Wrap) -> set[Variable]:
 
 
 def _receiver(program: Program, node: ast.expr) -> Variable | None:
-    """The variable that a name is handed to as it is."""
+    """Return the variable that a name is passed or assigned to unchanged."""
     parent = program.parents[node]
     if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
         return program.variable(parent.targets[0])

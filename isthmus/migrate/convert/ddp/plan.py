@@ -19,12 +19,12 @@ _NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", *helpers.BY_NAME}
 
 
 class Plan(NamedTuple):
-    """A script that can be changed.
+    """The conversion of a script.
 
     Attributes:
-        source: afterwards.
-        edits: what was done, in the order of the lines.
-        advice: what a person should look at.
+        source: the new source.
+        edits: the edits, in line order.
+        advice: places to check by hand.
     """
 
     source: str
@@ -33,14 +33,14 @@ class Plan(NamedTuple):
 
 
 def plan(source: str, device: str) -> Plan | None:
-    """The change of a script to DistributedDataParallel; None where there is nothing to change.
+    """Plan the conversion of a script to DistributedDataParallel; None if there is nothing to change.
 
     Args:
-        source: of the script, one device or DataParallel.
-        device: name of the constant that will be the device.
+        source: source of the script, for one device or DataParallel.
+        device: name of the new device constant.
 
     Raises:
-        NotRecognised: it trains, in a way that is not understood.
+        NotRecognised: the training is not supported.
     """
     program = Program(source)
     if is_distributed(program):
@@ -64,13 +64,13 @@ def plan(source: str, device: str) -> Plan | None:
     effects.restrict(training)
     devices.release(program, edits)
     _insert_helpers(program, edits, helpers.source(used | effects.used, device))
-    edits.edits.insert(0, edits.edits.pop())  # where the call that uses them may stand too
+    edits.edits.insert(0, edits.edits.pop())  # the call that uses them may be there too
     made = [edit for edit in edits.made() if edit.message]
     return Plan(edits.apply(), made, list(advice.look(program)))
 
 
 def is_distributed(program: Program) -> bool:
-    """Whether a script has several processes already, or leaves them to a framework."""
+    """Whether a script already uses several processes, or a framework that does."""
     if any(name.partition(".")[0] in _FRAMEWORKS for name in program.imports.values()):
         return True
     for node in program.nodes:
@@ -83,7 +83,7 @@ def is_distributed(program: Program) -> bool:
 def _check(program: Program, training: Training) -> None:
     for node in program.nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in _NAMES:
-            raise NotRecognised(node.lineno, f"the script has a {node.id} of its own")
+            raise NotRecognised(node.lineno, f"the script defines {node.id} itself")
     for loop in training.loops:
         calls = [each for part in loop.region for each in within(part) if isinstance(each, ast.Call)]
         made = [origin for each in calls for origin in program.origins(each.func)]
@@ -103,7 +103,7 @@ def _sums(call: ast.Call) -> bool:
 
 
 def _start(program: Program, edits: Edits, place: model.Wrap) -> int:
-    """Start the process group before anything of the script runs, and end it after; the line where it starts."""
+    """Start the process group before the script's code and end it after; return the line of the start."""
     body = program.tree.body
     guard = next((each for each in body if isinstance(each, ast.If) and _is_main(each)), None)
     at_module_level = program.function(place.statement) is None
@@ -118,7 +118,7 @@ def _start(program: Program, edits: Edits, place: model.Wrap) -> int:
     first, last = block[0], block[-1]
     edits.insert_lines_before(first, "start_process_group()", "torchrun's ranks become a process group")
     if _exits(last):
-        edits.guard(last, "try:", "the process group ends, however the script does")
+        edits.guard(last, "try:", "the process group ends even if the script fails")
         edits.insert_lines_after(last, f"finally:\n    {_STOP}", "")
     else:
         edits.insert_lines_after(last, _STOP, "the process group ends with the script")
@@ -138,7 +138,7 @@ def _defines(statement: ast.stmt) -> bool:
 
 
 def _head(body: list[ast.stmt]) -> int:
-    """How many statements come first: up to the import of PyTorch, and imports and the environment after it."""
+    """Count the leading statements: up to the import of PyTorch, and imports and environment settings after it."""
     torch = (number for number, each in enumerate(body, 1) if isinstance(each, _IMPORT) and _is_torch(each))
     count = next(torch, 0)
     while count < len(body) and _is_head(body[count]):
@@ -169,7 +169,7 @@ def _exits(statement: ast.stmt) -> bool:
 def _insert_helpers(program: Program, edits: Edits, text: str) -> None:
     head = program.tree.body[: _head(program.tree.body)]
     last = head[-1] if head else None
-    message = "who this rank is, and what it does with others"
+    message = "helpers for this rank and its collectives"
     if last is None:
         edits.insert_lines_before(program.tree.body[0], f"{text}\n", message)
         return

@@ -1,4 +1,4 @@
-"""Side effects of one rank for all: messages, checkpoints, folders, downloads."""
+"""Restrict side effects to one rank: messages, checkpoints, folders, downloads."""
 
 import ast
 
@@ -23,7 +23,7 @@ class SideEffects:
 
     Args:
         program: the script.
-        edits: where the changes go.
+        edits: receives the changes.
         started: line at which the process group starts.
     """
 
@@ -35,7 +35,7 @@ class SideEffects:
         self.used: set[str] = set()
 
     def restrict(self, training: Training) -> None:
-        """Messages and files by rank 0, loads after all have arrived, progress bars once."""
+        """Let rank 0 print and write files, load after a barrier, and show progress bars once."""
         bars = {call for loop in training.loops for call in ast.walk(loop.node.iter)}
         for call in self._program.calls:
             name = self._program.qualified(call.func)
@@ -61,7 +61,7 @@ class SideEffects:
     def _once(self, call: ast.Call) -> None:
         statement = self._program.statement(call)
         if isinstance(statement, ast.Expr):
-            self._edits.guard(statement, "if RANK == 0:", "rank 0 does it")
+            self._edits.guard(statement, "if RANK == 0:", "done by rank 0")
 
     def _load(self, call: ast.Call) -> None:
         if len(call.args) < 2:
@@ -74,15 +74,15 @@ class SideEffects:
                 break
             if isinstance(each, ast.stmt) and not _is_main_guard(each):
                 outermost = each
-        self._edits.insert_lines_before(outermost, _BARRIER, "whoever writes the file has done so")
+        self._edits.insert_lines_before(outermost, _BARRIER, "the writing rank has finished")
 
     def _make_folder(self, call: ast.Call, name: str) -> None:
         if name == "os.mkdir":
-            self._edits.replace(call.func, "os.makedirs", "another rank may have made the folder")
-        self._add(call, "exist_ok", "True", "another rank may have made the folder")
+            self._edits.replace(call.func, "os.makedirs", "another rank may have created the folder")
+        self._add(call, "exist_ok", "True", "another rank may have created the folder")
 
     def _in_workers(self, node: ast.AST) -> bool:
-        """Whether a DataLoader's workers run it: a dataset's methods."""
+        """Whether a DataLoader's workers run a node: it is in a dataset's method."""
         classes = (each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef))
         return any(method(each, "__getitem__") or method(each, "__iter__") for each in classes)
 

@@ -1,4 +1,4 @@
-"""Recognition of the training in a script: loop, loader, model and epochs."""
+"""Recognise the training in a script: loop, loader, model and epochs."""
 
 import ast
 from typing import NamedTuple
@@ -10,13 +10,13 @@ _LOADER_ATTRIBUTES = ("dataset", "num_workers")
 
 
 class Loop(NamedTuple):
-    """A loop that trains.
+    """A training loop.
 
     Attributes:
         node: the loop over the batches.
-        loader: the expression that it iterates.
-        counter: name that counts the batches; "" where there is none.
-        region: what runs for each batch: the loop's body and the functions of this script that it calls.
+        loader: the iterated expression.
+        counter: name that counts the batches; "" if none.
+        region: code that runs for each batch: the loop's body and the script's functions that it calls.
     """
 
     node: ast.For
@@ -26,12 +26,12 @@ class Loop(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What was recognised.
+    """The training of a script.
 
     Attributes:
-        loops: that train.
-        loaders: the calls of DataLoader that they iterate.
-        model: the variable that is to hold the wrapped model.
+        loops: the training loops.
+        loaders: the DataLoader calls that they iterate.
+        model: the variable for the wrapped model.
     """
 
     loops: list[Loop]
@@ -40,10 +40,10 @@ class Training(NamedTuple):
 
 
 def recognise(program: Program) -> Training | None:
-    """What a script trains; None where it does not train.
+    """Recognise the training of a script; None if it does not train.
 
     Raises:
-        NotRecognised: it trains, in a way that is not understood.
+        NotRecognised: the training is not supported.
     """
     loops = _loops(program)
     if not loops:
@@ -54,7 +54,7 @@ def recognise(program: Program) -> Training | None:
 
 
 def is_loader(program: Program, node: ast.expr) -> bool:
-    """Whether an expression makes a DataLoader."""
+    """Whether an expression creates a DataLoader."""
     if not isinstance(node, ast.Call):
         return False
     name = program.qualified(node.func)
@@ -62,7 +62,7 @@ def is_loader(program: Program, node: ast.expr) -> bool:
 
 
 def iterated(program: Program, node: ast.expr) -> list[ast.expr]:
-    """From ``enumerate(tqdm(loader))``, or a variable that holds it, to the loader, which comes last."""
+    """Unwrap ``enumerate(tqdm(loader))``, or a variable for it; the loader is the last item."""
     chain = [node]
     while (call := _passing(program, chain[-1])) is not None and call.args[0] not in chain:
         chain += [call, call.args[0]]
@@ -70,7 +70,7 @@ def iterated(program: Program, node: ast.expr) -> list[ast.expr]:
 
 
 def _passing(program: Program, node: ast.expr) -> ast.Call | None:
-    """The call, of those that pass on what they iterate, that an expression is or stands for."""
+    """Return the call of an iterator wrapper that an expression is or refers to."""
     variable = program.variable(node)
     values = [node] if variable is None else program.values(variable)
     call = values[0] if len(values) == 1 else None
@@ -102,7 +102,7 @@ def _is_autograd(owner: ast.ClassDef) -> bool:
 
 
 def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) -> ast.For | None:
-    """The loop over a DataLoader that a node runs in, here or where its function is called."""
+    """Return the loop over a DataLoader around a node or a call of its function."""
     for each in program.ancestors(node):
         if isinstance(each, ast.For) and any(
             is_loader(program, origin) for origin in program.origins(iterated(program, each.iter)[-1])
@@ -161,7 +161,7 @@ def _loaders(program: Program, loops: list[Loop]) -> list[ast.Call]:
 def _check_loader(program: Program, call: ast.Call) -> None:
     given = {keyword.arg for keyword in call.keywords}
     if given & {"sampler", "batch_sampler"} or len(call.args) > 3:
-        raise NotRecognised(call.lineno, "the training loader has a sampler of its own")
+        raise NotRecognised(call.lineno, "the training loader already has a sampler")
     if any(isinstance(each, ast.Starred) for each in call.args):
         raise NotRecognised(call.lineno, "the training loader's arguments are unpacked from a list")
     data = [each.value for each in call.keywords if each.arg == "dataset"] or call.args[:1]
@@ -172,7 +172,7 @@ def _check_loader(program: Program, call: ast.Call) -> None:
 
 
 def _is_iterable(program: Program, node: ast.expr) -> bool:
-    """Whether an expression makes a dataset without a length, of a class of this script."""
+    """Whether an expression creates an IterableDataset of this script."""
     made = (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and program.classes.get(node.func.id)
     )
@@ -180,13 +180,13 @@ def _is_iterable(program: Program, node: ast.expr) -> bool:
 
 
 def _check_other_uses(program: Program, loops: list[Loop], loaders: list[ast.Call]) -> None:
-    """Whatever else reads the training loader would see this rank's share of the data only."""
+    """Check that nothing else reads the training loader: it would see only this rank's share of the data."""
     training = {loop.node for loop in loops}
     for node in program.nodes:
         if isinstance(node, ast.For) and node not in training:
-            used, reason = iterated(program, node.iter)[-1], "is iterated outside of training too"
+            used, reason = iterated(program, node.iter)[-1], "is also iterated outside of training"
         elif isinstance(node, ast.Attribute) and node.attr not in _LOADER_ATTRIBUTES:
-            used, reason = node.value, f"is asked for its {node.attr}"
+            used, reason = node.value, f"is read for its {node.attr}"
         else:
             continue
         if set(program.origins(used)) & set(loaders):
@@ -194,7 +194,7 @@ def _check_other_uses(program: Program, loops: list[Loop], loaders: list[ast.Cal
 
 
 def _model(program: Program, loops: list[Loop]) -> Variable:
-    """The variable whose call in the training loop is to run the wrapped model."""
+    """Return the variable of the model called in the training loop."""
     found: dict[Variable, None] = {}
     for loop in loops:
         for statement in loop.region:
@@ -214,7 +214,7 @@ def _model(program: Program, loops: list[Loop]) -> Variable:
 
 
 def _holder(program: Program, node: ast.expr, seen: frozenset[Variable]) -> Variable | None:
-    """The first variable, on the way back from a use, that is assigned something made here."""
+    """Return the first variable, going back from a use, that is assigned a new object."""
     variable = program.variable(node)
     if variable is None or variable in seen:
         return None
@@ -227,7 +227,7 @@ def _holder(program: Program, node: ast.expr, seen: frozenset[Variable]) -> Vari
 
 
 def _is_trained(program: Program, node: ast.expr, seen: frozenset[Variable]) -> bool:
-    """Whether what a name stands for has parameters that are asked for somewhere."""
+    """Whether the parameters of a name's object are used anywhere."""
     variable = program.variable(node)
     if variable is None or variable in seen:
         return False
@@ -243,7 +243,7 @@ def _is_trained(program: Program, node: ast.expr, seen: frozenset[Variable]) -> 
 
 
 def _moved(value: ast.expr) -> list[ast.expr]:
-    """The module within ``module.to(device)``."""
+    """Return the module in ``module.to(device)``."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.func.value
     return [value]

@@ -26,12 +26,12 @@ _GENERIC_SCALERS = ("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler")
 class Amp(FunctionRule):
     """Autocast, gradient scaling, and autograd functions under autocast.
 
-    Autocast to CUDA's types did nothing where there is no CUDA; it still does nothing on the CPU.
+    Autocast for CUDA does nothing without CUDA; the converted one does nothing on the CPU.
     """
 
     code = "IM118"
     name = "amp"
-    summary = "mixed precision of the device in use; off where the CPU is all there is, as before"
+    summary = "mixed precision of the device in use; off on the CPU, as before"
     before = "with torch.cuda.amp.autocast():"
     after = 'with torch.amp.autocast(DEVICE.type, enabled=DEVICE.type != "cpu"):'
     words = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
@@ -42,7 +42,7 @@ class Amp(FunctionRule):
         self._moved = moved_names(node, self.context.source)
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep the rule of strings away from the type of the device, and this rule from the name that is called."""
+        """Claim the device type from the rule of strings, and the called name from this rule."""
         if self._name(node.func):
             self.claim(node.func)
         type_ = self._cuda_type(node)
@@ -50,7 +50,7 @@ class Amp(FunctionRule):
             self.claim(type_.value)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Give the type of the device to a call."""
+        """Pass the device type to a call."""
         name = self._name(original_node.func)
         if name == _AUTOCAST:
             return self._autocast(original_node, updated_node, _PARAMETERS)
@@ -86,7 +86,7 @@ class Amp(FunctionRule):
         return self._reference(original_node, updated_node)
 
     def _reference(self, original: cst.BaseExpression, updated: cst.BaseExpression) -> cst.BaseExpression:
-        """What is not called: a class where it is a type, else something to call that knows the device."""
+        """Replace a name that is not called: a type by the class, a value by a callable with the device type."""
         name = self._name(original)
         parent = self.parent(original)
         if name not in (_AUTOCAST, _SCALER) or isinstance(parent, cst.Decorator):
@@ -122,8 +122,8 @@ class Amp(FunctionRule):
     ) -> cst.BaseExpression:
         name = self._name(original.func)
         if any(argument.star == "*" for argument in updated.args):
-            message = "is given arguments that are not known here, and torch.amp takes them in another order"
-            self.left(original, name, message, "write them out, and convert again")
+            message = "has unknown arguments, and torch.amp takes them in another order"
+            self.left(original, name, message, "write them explicitly, and convert again")
             return updated
         enabled = find(updated, parameters, "enabled")
         arguments = [cst.Arg(self.device_type())]
@@ -142,20 +142,20 @@ class Amp(FunctionRule):
         return self._call(original, updated, name, arguments)
 
     def _may_be_on(self, original: cst.Call, name: str) -> None:
-        """Report a call of which it is not known whether it is given ``enabled``."""
+        """Report a call that may or may not pass ``enabled``."""
         if not self.context.target:
-            message = "what it is given is not known here, so on the CPU it may be on"
-            advice = 'give it enabled=False where DEVICE.type == "cpu"'
+            message = "has unknown arguments, so it may be enabled on the CPU"
+            advice = 'pass enabled=False if DEVICE.type == "cpu"'
             self.left(original, name, message, advice, Severity.REVIEW)
 
     def _is_cuda_scaler(self, original: cst.Call) -> bool:
-        """Whether a call makes a scaler of ``torch.amp`` for CUDA, which it is for if it names no device."""
+        """Whether a call creates a scaler of ``torch.amp`` for CUDA, its default device."""
         if self._name(original.func) not in _GENERIC_SCALERS:
             return False
         return not original.args or self._cuda_type(original) is not None
 
     def _scaler(self, original: cst.Call, updated: cst.Call, name: str) -> cst.BaseExpression:
-        """A scaler for the device in use; off on the CPU, as CUDA's is where there is no CUDA."""
+        """Make a scaler for the device in use, disabled on the CPU, as CUDA's is without CUDA."""
         parameters = _SCALER_PARAMETERS if name == _SCALER else ("device", *_SCALER_PARAMETERS)
         enabled, type_ = find(updated, parameters, "enabled"), self._cuda_type(original)
         rest = [now for now, was in zip(updated.args, original.args, strict=True) if was is not type_]
@@ -170,7 +170,7 @@ class Amp(FunctionRule):
         return self._call(original, updated, name, arguments)
 
     def _state(self, original: cst.Call, updated: cst.Call, name: str) -> cst.BaseExpression:
-        """What autocast is set to; on the CPU what it is for CUDA where nobody set it."""
+        """Make a query of the autocast state; on the CPU it gives CUDA's default."""
         arguments = [cst.Arg(self.device_type()), *updated.args]
         call = self._call(original, updated, name, arguments)
         if name == _SET_DTYPE:
@@ -183,7 +183,7 @@ class Amp(FunctionRule):
         return self.fitted(original, self.expression(template, call=call, there=there))
 
     def _enabled(self, original: cst.Call, argument: cst.Arg | None) -> cst.BaseExpression | None:
-        """When autocast is on: as the source says, and there is an accelerator."""
+        """Make the condition of autocast: the source's, and an accelerator."""
         if self.context.target:
             return argument.value if argument else None
         quote = self.quote(original)
@@ -201,7 +201,7 @@ class Amp(FunctionRule):
         return updated.with_changes(func=self._function(original.func, name), args=arguments)
 
     def _function(self, original: cst.BaseExpression, name: str) -> cst.BaseExpression:
-        """The function by its new name; by the same where the import moved."""
+        """Return the function under its new name; under the old one if the import moved."""
         root = original.value if isinstance(original, cst.Attribute) else original
         if name == _new(name) or (isinstance(root, cst.Name) and root.value in self._moved):
             return original

@@ -1,4 +1,4 @@
-"""Imports from ``torch.cuda.amp`` of what ``torch.amp`` has under the same name."""
+"""Move imports from ``torch.cuda.amp`` to the same names in ``torch.amp``."""
 
 import re
 
@@ -9,7 +9,7 @@ from libcst.helpers import get_full_name_for_node
 from isthmus.migrate.convert.rule import Rule
 from isthmus.migrate.source.cuda_names import AMP_MODULES, AMP_NAMES
 
-# A call whose positional arguments are not known: torch.amp takes them in another order.
+# A call with unknown positional arguments: torch.amp takes them in another order.
 _UNPACKS = re.compile(r"\bautocast\(\s*\*(?!\*)")
 
 
@@ -42,7 +42,7 @@ class AmpImports(Rule):
 
 
 def moved_names(module: cst.Module, source: str) -> set[str]:
-    """Names that a module binds by imports that move, and so may keep."""
+    """Return the names bound by imports that move to torch.amp."""
     names = set()
     for node in m.findall(module, m.ImportFrom() | m.Import()):
         if isinstance(node, cst.ImportFrom) and _moves_from(node, source):
@@ -63,7 +63,7 @@ def _bound(node: cst.ImportFrom) -> set[str]:
 
 
 def _moves_from(node: cst.ImportFrom, source: str) -> bool:
-    """Whether every name that is imported is in torch.amp too, and used in the source itself."""
+    """Whether every imported name exists in torch.amp and is used in the source."""
     if isinstance(node.names, cst.ImportStar):
         return False
     names = {alias.evaluated_name for alias in node.names}

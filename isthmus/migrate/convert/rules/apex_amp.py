@@ -7,11 +7,11 @@ from isthmus.migrate.convert.program import NotRecognised
 from isthmus.migrate.convert.rule import Change, Rule
 from isthmus.migrate.source.findings import Finding, Severity
 
-_ADVICE = "use torch.autocast and torch.amp.GradScaler by hand; nothing of apex.amp was changed"
+_ADVICE = "use torch.autocast and torch.amp.GradScaler by hand; apex.amp was not changed"
 
 
 class ApexAmp(Rule):
-    """Mixed precision by apex; changed in the whole file, or not at all."""
+    """Mixed precision by apex; converted in the whole file or not at all."""
 
     code = "IM230"
     name = "apex-amp"

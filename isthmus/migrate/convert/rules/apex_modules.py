@@ -1,4 +1,4 @@
-"""Optimizers and normalizations of apex that PyTorch has with the same meaning."""
+"""Optimizers and normalizations of apex with equivalents in PyTorch."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from isthmus.migrate.convert.rule import Rule
 
 
 class Counterpart(NamedTuple):
-    """A class of PyTorch that computes the same.
+    """An equivalent class of PyTorch.
 
     Attributes:
         name: of the class.
-        positional: how many arguments mean the same by position.
-        same: those that mean the same by keyword.
-        dropped: those that change nothing in the result, with the literal that they must have; "" for any.
-        defaults: of apex, where PyTorch has others.
+        positional: number of equivalent positional arguments.
+        same: equivalent keyword arguments.
+        dropped: arguments without effect on the result, with the required literal; "" for any.
+        defaults: apex's defaults that differ from PyTorch's.
     """
 
     name: str
@@ -68,18 +68,18 @@ class ApexModules(Rule):
     words = ("apex",)
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep other rules away from the name that is called."""
+        """Claim the called name."""
         if self._known(node) is not None:
             self.claim(node.func)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Replace the class by one that computes the same with these arguments."""
+        """Replace the class by its equivalent for these arguments."""
         name = self._known(original_node)
         if name is None:
             return updated_node
         counterpart = next((each for each in COUNTERPARTS[name] if _fits(each, original_node)), None)
         if counterpart is None:
-            self.left(original_node, name, "is given arguments that PyTorch's class has not", _ADVICE)
+            self.left(original_node, name, "has arguments that PyTorch's class lacks", _ADVICE)
             return updated_node
         self.replaced(original_node.func)
         self.note(original_node, f"`{name}` becomes `{counterpart.name}`")
@@ -103,7 +103,7 @@ def _fits(counterpart: Counterpart, call: cst.Call) -> bool:
     if len(positional) > counterpart.positional or any(each.star for each in call.args):
         return False
     given = {each.keyword.value: _text(each.value) for each in call.args if each.keyword is not None}
-    if "adam_w_mode" in counterpart.dropped:  # False has to be said
+    if "adam_w_mode" in counterpart.dropped:  # False must be explicit
         given.setdefault("adam_w_mode", "True")
     unknown = given.keys() - counterpart.same - counterpart.dropped.keys()
     agree = (not must or given.get(name, must) == must for name, must in counterpart.dropped.items())

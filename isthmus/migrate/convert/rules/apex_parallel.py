@@ -6,7 +6,7 @@ from isthmus.migrate.convert.rule import Rule
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
-# Of apex's DistributedDataParallel: how it reduces, which PyTorch's has its own ways for.
+# Arguments of apex's DistributedDataParallel that tune reductions; PyTorch tunes them in other ways.
 _DROPPED = {"message_size", "delay_allreduce", "shared_param", "allreduce_trigger_params"}
 _DROPPED |= {"retain_allreduce_buffers", "num_allreduce_streams"}
 
@@ -22,7 +22,7 @@ class ApexParallel(Rule):
     words = ("apex",)
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep other rules away from the name that is called."""
+        """Claim the called name."""
         if self._name(node):
             self.claim(node.func)
 
@@ -44,7 +44,7 @@ class ApexParallel(Rule):
         kept = [each for each in updated.args if each.keyword is None or each.keyword.value not in _DROPPED]
         if len(kept) != 1 or kept[0].star:
             self.left(
-                original, "apex.parallel.DistributedDataParallel", "is given what PyTorch's has not", _DDP
+                original, "apex.parallel.DistributedDataParallel", "has arguments that PyTorch's lacks", _DDP
             )
             return updated
         self.replaced(original.func)
@@ -54,7 +54,9 @@ class ApexParallel(Rule):
     def _synchronized(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         only = updated.args[0] if len(updated.args) == 1 and not updated.args[0].star else None
         if only is None:
-            self.left(original, "apex.parallel.convert_syncbn_model", "is given more than a module", _CONVERT)
+            self.left(
+                original, "apex.parallel.convert_syncbn_model", "has more arguments than a module", _CONVERT
+            )
             return updated
         self.replaced(original.func)
         self.note(original, "SyncBatchNorm of PyTorch, which is for accelerators")

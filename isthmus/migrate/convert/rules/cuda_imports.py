@@ -1,4 +1,4 @@
-"""Imports from ``torch.cuda`` of what the other rules replaced."""
+"""Remove imports of CUDA names that other rules replaced."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,7 +14,7 @@ Block = TypeVar("Block", cst.IndentedBlock, cst.Module)
 
 
 class CudaImports(Rule):
-    """Drops the names that nothing uses any longer."""
+    """Imports of names that are no longer used."""
 
     code = "IM130"
     name = "cuda-imports"
@@ -26,7 +26,7 @@ class CudaImports(Rule):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._comments: set[cst.CSTNode] = set()  # lines that stand for the comments of dropped ones
+        self._comments: set[cst.CSTNode] = set()  # placeholders with the comments of dropped lines
 
     def is_needed(self) -> bool:
         """Whether uses of any name but PyTorch's were replaced."""
@@ -74,7 +74,7 @@ class CudaImports(Rule):
     def leave_IndentedBlock(
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
-        """Give them to what follows."""
+        """Move these comments to the next statement."""
         return self._with_comments(updated_node)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
@@ -107,9 +107,7 @@ class CudaImports(Rule):
         if not unused:
             return updated
         for alias in unused:
-            self.note(
-                original, f"the import of `{alias.evaluated_name}` is dropped: nothing uses it any longer"
-            )
+            self.note(original, f"the import of `{alias.evaluated_name}` is dropped: it is no longer used")
         assert not isinstance(original.names, cst.ImportStar)
         kept = [each for each in original.names if each not in unused]
         if not kept:

@@ -1,4 +1,4 @@
-"""Calls that have a meaning on CUDA only."""
+"""Calls that apply to CUDA only."""
 
 from isthmus.migrate.convert.functions import FunctionRule
 from isthmus.migrate.source.findings import Severity
@@ -10,7 +10,7 @@ class CudaOnly(FunctionRule):
     code = "IM127"
     name = "cuda-only"
     severity = Severity.REVIEW
-    summary = "keeps for CUDA what only CUDA has"
+    summary = "calls that only CUDA has are guarded by a test for CUDA"
     before = "torch.cuda.ipc_collect()"
     after = 'if DEVICE.type == "cuda":\n    torch.cuda.ipc_collect()'
     words = (

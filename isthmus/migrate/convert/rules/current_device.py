@@ -1,11 +1,11 @@
-"""The current device: asked for, set, and set for a while."""
+"""Reading, setting and temporarily setting the current device."""
 
 import libcst as cst
 
 from isthmus.migrate.convert.functions import FunctionRule
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 
-# Where the current device is used as a number; elsewhere the CPU's module may answer "cpu".
+# Uses of the current device as a number; elsewhere the CPU's module may return "cpu".
 _NUMBER = (
     cst.FormattedStringExpression,
     cst.BinaryOperation,
@@ -16,11 +16,11 @@ _NUMBER = (
 
 
 class CurrentDevice(FunctionRule):
-    """The device that is used where none is named."""
+    """The current device."""
 
     code = "IM111"
     name = "current-device"
-    summary = "asks for and sets the current device of the accelerator in use"
+    summary = "reads and sets the current device of the accelerator in use"
     before = "torch.cuda.set_device(rank)"
     after = "torch.get_device_module(DEVICE).set_device(rank)"
     words = (
@@ -33,7 +33,7 @@ class CurrentDevice(FunctionRule):
     )
 
     def replace_call(self, original: cst.Call, updated: cst.Call, entry: CudaName) -> cst.BaseExpression:
-        """The call; the current device as a number where it is used as one."""
+        """Replace the call; the current device stays a number where it is used as one."""
         if entry.becomes == "{module}.current_device" and isinstance(self.parent(original), _NUMBER):
             number = "torch.accelerator.current_device_index"
             entry = entry._replace(becomes=number, guard=Guard.ACCELERATOR, otherwise="0")

@@ -11,11 +11,11 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 _OPTION = "`--ddp` makes it DistributedDataParallel, for any accelerator"
 _DATA_PARALLEL = re.compile(r"\bDataParallel\b")
-_ADVICE = "change the script to DistributedDataParallel by hand; its training was left as it is"
+_ADVICE = "change the script to DistributedDataParallel by hand; its training was not changed"
 
 
 class DataParallel(Rule):
-    """A script that trains on one device or by DataParallel; changed as a whole, or not at all."""
+    """Training on one device or by DataParallel; converted as a whole or not at all."""
 
     code = "IM210"
     name = "data-parallel"
@@ -30,11 +30,11 @@ class DataParallel(Rule):
     option = "ddp"
 
     def is_needed(self) -> bool:
-        """Whether there is more than a loop with ``backward()``, which is a matter of the option."""
+        """Whether the file mentions DataParallel, or the option is given."""
         return self.is_on() or _DATA_PARALLEL.search(self.context.source) is not None
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Report DataParallel where the option is not given."""
+        """Report DataParallel if the option is not given."""
         names = () if self.is_on() else self.qualified(original_node.func)
         if any(name.startswith("torch.nn.") and name.endswith(".DataParallel") for name in names):
             self.left(original_node, "torch.nn.DataParallel", "stays, and is for CUDA only", _OPTION)

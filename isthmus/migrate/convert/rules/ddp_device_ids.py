@@ -13,11 +13,11 @@ _PARAMETERS = ("device_ids", "output_device")
 
 
 class DdpDeviceIds(Rule):
-    """Device indices of DistributedDataParallel, which it refuses for modules on the CPU."""
+    """Device indices of DistributedDataParallel, which raises for modules on the CPU."""
 
     code = "IM203"
     name = "ddp-device-ids"
-    summary = "DistributedDataParallel is given device indices only where the device has an index"
+    summary = "DistributedDataParallel gets device indices only on an accelerator"
     before = "model = DistributedDataParallel(model, device_ids=[rank])"
     after = 'model = DistributedDataParallel(model, device_ids=[rank] if DEVICE.type != "cpu" else None)'
     words = ("DistributedDataParallel",)

@@ -1,4 +1,4 @@
-"""``"cuda" if torch.cuda.is_available() else "cpu"``: the device in use is just that."""
+"""Replace ``"cuda" if torch.cuda.is_available() else "cpu"`` by the device constant."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from isthmus.migrate.convert.strings import is_cpu, is_cuda
 
 
 class DeviceChoice(Rule):
-    """The device that is there, else the CPU."""
+    """Choices between CUDA and the CPU."""
 
     code = "IM104"
     name = "device-choice"
@@ -20,12 +20,12 @@ class DeviceChoice(Rule):
     mention = "cuda"
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep other rules away from what is replaced."""
+        """Claim the replaced choice."""
         if self._is_chosen_device(node):
             self.claim(node.args[0])
 
     def visit_IfExp(self, node: cst.IfExp) -> None:
-        """Keep other rules away from what is replaced."""
+        """Claim the replaced choice."""
         if self._is_choice(node):
             self.claim(node.test)
             self.claim(node.body)
@@ -69,7 +69,7 @@ class DeviceChoice(Rule):
         )
 
     def _makes(self, node: cst.BaseExpression, what: Callable[[cst.CSTNode], bool]) -> bool:
-        """Whether a node is torch.device of what is asked for."""
+        """Whether a node is torch.device of a matching argument."""
         return (
             isinstance(node, cst.Call)
             and len(node.args) == 1

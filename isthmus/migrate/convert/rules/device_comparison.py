@@ -1,4 +1,4 @@
-"""Questions whether something is on CUDA: ``device.type == "cuda"``, ``x.is_cuda``."""
+"""Tests for CUDA: ``device.type == "cuda"``, ``x.is_cuda``."""
 
 import re
 from typing import Any
@@ -24,8 +24,8 @@ _BINDS_TEXT = (
     | m.Param(annotation=m.Annotation(m.Name("str")))
 )
 _PACKED = re.compile(r"PackedSequence|\bpack_(padded_)?sequence\b")
-_OF_NONE = "asks for the text of what may be None"
-_ADVICE = "decide what it is to ask of the device in use"
+_OF_NONE = "compares the text of a device that may be None"
+_ADVICE = "rewrite the test for the device in use"
 _CONTRARY: dict[type, Any] = {
     cst.Equal: cst.NotEqual,
     cst.NotEqual: cst.Equal,
@@ -39,18 +39,18 @@ _STARTS_WITH = m.Call(m.Attribute(attr=m.Name("startswith")), [m.Arg(m.SimpleStr
 
 
 class DeviceComparison(DeviceStrings):
-    """Where the source asks for CUDA it means an accelerator: anything but the CPU."""
+    """Tests for CUDA become tests for any accelerator: not the CPU."""
 
     code = "IM119"
     name = "device-comparison"
     severity = Severity.REVIEW
-    summary = "asks whether something is on an accelerator: not on the CPU"
+    summary = "tests for CUDA become tests for an accelerator, that is, not the CPU"
     before = 'if x.device.type == "cuda" or y.is_cuda:'
     after = 'if x.device.type != "cpu" or y.device.type != "cpu":'
     words = ("is_cuda", '"cuda', "'cuda")
 
     def visit_Comparison(self, node: cst.Comparison) -> None:
-        """Keep the rule of strings away from types that are replaced as a whole, or left."""
+        """Claim device types that are replaced as a whole or not at all."""
         if _is_in_types(node):
             self.claim(node.comparisons[0].comparator)
 
@@ -74,19 +74,19 @@ class DeviceComparison(DeviceStrings):
         return self.fitted(original_node, new)
 
     def _obstacle(self, original: cst.Comparison) -> str:
-        """Why a comparison is left as it is, "" if it is not."""
+        """Return why a comparison is not converted; "" if it is."""
         left, right = original.left, original.comparisons[0].comparator
         if _is_in_types(original) and not _types(right) <= _ACCELERATORS:
-            return "asks for CUDA among types that are no accelerators"
+            return "tests for CUDA among types that are not accelerators"
         if is_cuda(left) and self._is_text_of_none(right):
             return _OF_NONE
         compared = right if is_cuda(left) else left
         if "cuda" in source_of(original) and self._is_one_of_several(original, compared):
-            return "is one of several questions, each for a type of device"
+            return "is one of several tests of device types"
         return ""
 
     def _is_one_of_several(self, original: cst.Comparison, compared: cst.BaseExpression) -> bool:
-        """Whether the function around a comparison, or the module, compares the same with ``"mps"`` too."""
+        """Whether the enclosing function or module also compares the same expression with ``"mps"``."""
         block: cst.CSTNode = original
         while not isinstance(block, cst.FunctionDef | cst.Module):
             block = self.parent(block)
@@ -119,7 +119,7 @@ class DeviceComparison(DeviceStrings):
     def _question(
         self, original: cst.BaseExpression, updated: cst.Comparison, cpu: cst.SimpleString
     ) -> cst.BaseExpression:
-        """Whether what stands on the left of a comparison is an accelerator: not the CPU, if it is a type at all."""
+        """Make a test that the left side of a comparison is an accelerator: a device type other than the CPU."""
         now = updated.comparisons[0]
         if self._is_type(original):
             return updated.with_changes(comparisons=[_contrary(now, cpu)])
@@ -132,7 +132,7 @@ class DeviceComparison(DeviceStrings):
         value: cst.BaseExpression,
         cpu: cst.BaseExpression,
     ) -> cst.BaseExpression:
-        """Whether something, which may be None or no device, is the device in use, and that not the CPU."""
+        """Make a test that an expression, maybe not a device, is the device in use and not the CPU."""
         is_negative = isinstance(operator, cst.NotEqual)
         if self.context.target:
             template = "{compared} != {value}" if is_negative else "{compared} == {value}"
@@ -143,7 +143,7 @@ class DeviceComparison(DeviceStrings):
         return self.expression(template, compared=compared, value=value, cpu=cpu)
 
     def _is_type(self, original: cst.BaseExpression) -> bool:
-        """Whether an expression is the type or the name of a device, as text; so is no device, and not None."""
+        """Whether an expression is the type or name of a device as text, so neither a device nor None."""
         if not _is_device(original) or may_default_to_none(self, original):
             return False
         if _TYPE.search(source_of(original)) or m.matches(original, _TEXT):
@@ -181,7 +181,7 @@ class DeviceComparison(DeviceStrings):
     def leave_UnaryOperation(
         self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
     ) -> cst.BaseExpression:
-        """``not`` of what this rule made."""
+        """Simplify ``not`` of a converted comparison."""
         inner = updated_node.expression
         if not isinstance(updated_node.operator, cst.Not) or inner is original_node.expression:
             return updated_node
@@ -196,31 +196,33 @@ class DeviceComparison(DeviceStrings):
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
-        """``x.is_cuda``, unless the source defines what that is."""
+        """Replace ``x.is_cuda``, unless the source defines it."""
         context = self.get_metadata(ExpressionContextProvider, original_node, None)
         if original_node.attr.value != "is_cuda" or context is not ExpressionContext.LOAD:
             return updated_node
         if _OWN_IS_CUDA.search(self.context.source):
             return updated_node
         quote = self.quote(original_node)
-        data = ".data" if _PACKED.search(self.context.source) else ""  # a PackedSequence has no device itself
+        data = (
+            ".data" if _PACKED.search(self.context.source) else ""
+        )  # a PackedSequence has no attribute device
         new = self.expression(f"{{x}}{data}.device.type != {quote}cpu{quote}", x=updated_node.value)
         self.note(original_node, f"`{source_of(original_node)}` becomes `{source_of(new)}`")
         return self.fitted(original_node, new)
 
     def _cpu(self, original: cst.BaseExpression) -> cst.SimpleString:
-        """The string ``"cpu"``, in the quotes of the string that was there."""
+        """Return the string ``"cpu"`` with the quotes of the original string."""
         quote = source_of(original)[0] if isinstance(original, cst.SimpleString) else self.quote(original)
         return cst.SimpleString(f"{quote}cpu{quote}")
 
 
 def _is_device(node: cst.BaseExpression) -> bool:
-    """Whether an expression is a device or the name of one, as far as its own name says."""
+    """Whether an expression's name suggests a device or the name of one."""
     return _DEVICE.search(source_of(node)) is not None
 
 
 def _types(node: cst.BaseExpression) -> set[str]:
-    """The strings of a tuple, list or set of nothing else."""
+    """Return the strings of a tuple, list or set of strings."""
     elements = node.elements if isinstance(node, cst.Tuple | cst.List | cst.Set) else ()
     strings = [each.value for each in elements]
     if not all(isinstance(each, cst.SimpleString) for each in strings):
@@ -229,7 +231,7 @@ def _types(node: cst.BaseExpression) -> set[str]:
 
 
 def _is_in_types(node: cst.Comparison) -> bool:
-    """Whether a comparison asks for one of several types, CUDA among them and not the CPU."""
+    """Whether a comparison tests for one of several types, including CUDA but not the CPU."""
     target = node.comparisons[0]
     types = _types(target.comparator)
     is_in = isinstance(target.operator, cst.In | cst.NotIn)
@@ -237,7 +239,7 @@ def _is_in_types(node: cst.Comparison) -> bool:
 
 
 def _contrary(target: cst.ComparisonTarget, comparator: cst.BaseExpression) -> cst.ComparisonTarget:
-    """The contrary comparison with something else."""
+    """Return the opposite comparison with another operand."""
     kind = _CONTRARY[type(target.operator)]
     spaces = {name: getattr(target.operator, name) for name in ("whitespace_before", "whitespace_after")}
     return target.with_changes(operator=kind(**spaces), comparator=comparator)

@@ -6,7 +6,7 @@ from isthmus.migrate.convert.strings import DeviceStrings, is_formatted
 
 
 class DeviceFormat(DeviceStrings):
-    """Strings that put a number behind ``cuda:``."""
+    """Strings that append a number to ``cuda:``."""
 
     code = "IM103"
     name = "device-format"

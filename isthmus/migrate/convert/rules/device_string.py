@@ -7,7 +7,7 @@ from isthmus.migrate.convert.functions import source_of
 from isthmus.migrate.convert.strings import DeviceStrings, is_cuda, is_numbered
 from isthmus.migrate.source import words
 
-# Where a plain string is no value: a docstring, an index, a part of a longer string, a pattern.
+# Contexts of plain strings that are not values: docstring, index, part of a longer string, pattern.
 _NO_VALUE = (
     cst.Expr,
     cst.Index,
@@ -18,11 +18,11 @@ _NO_VALUE = (
 )
 _CONTAINERS = (cst.Element, cst.List, cst.Tuple, cst.Set)
 _CHOICE = m.Name("Choice") | m.Attribute(attr=m.Name("Choice"))
-_ADVICE = "write what the device in use needs: its type is in DEVICE.type"
+_ADVICE = "add an entry for the device in use, DEVICE.type"
 
 
 class DeviceString(DeviceStrings):
-    """Strings that name a device, wherever they are a value: arguments, defaults, assignments, lists."""
+    """Strings that name a device as a value: arguments, defaults, assignments, lists."""
 
     code = "IM102"
     name = "device-string"
@@ -48,7 +48,7 @@ class DeviceString(DeviceStrings):
         return new
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.List:
-        """Allow the device in use beside ``"cuda"`` in ``choices=["cpu", "cuda"]``."""
+        """Add the device in use to ``choices=["cpu", "cuda"]``."""
         elements = [each.value for each in original_node.elements]
         known = {f"{self.context.device}.type", "DEVICE.type"} & set(map(source_of, elements))
         if known or not any(map(is_cuda, elements)) or not self._is_choices(self.parent(original_node)):
@@ -66,7 +66,7 @@ class DeviceString(DeviceStrings):
         if isinstance(table, cst.Dict) and any(
             isinstance(each, cst.DictElement) and is_cuda(each.key) for each in table.elements
         ):
-            self._left(original_node, "a table by the type of the device, with an entry for CUDA")
+            self._left(original_node, "a table indexed by device type, with an entry for CUDA")
         return updated_node
 
     def leave_MatchValue(
@@ -74,21 +74,21 @@ class DeviceString(DeviceStrings):
     ) -> cst.MatchPattern:
         """Report ``case "cuda":``."""
         if is_cuda(original_node.value) or is_numbered(original_node.value):
-            self._left(original_node, "a pattern that no other device matches")
+            self._left(original_node, "a pattern that matches no other device")
         return updated_node
 
     def _left(self, original: cst.CSTNode, message: str) -> None:
         self.left(original, '"cuda"', message, _ADVICE)
 
     def _holder(self, original: cst.CSTNode) -> cst.CSTNode:
-        """What holds a string, or the list that it is in."""
+        """Return the parent of a string, or of the list that contains it."""
         holder = self.parent(original)
         while isinstance(holder, _CONTAINERS):
             holder = self.parent(holder)
         return holder
 
     def _is_identifier(self, holder: cst.CSTNode) -> bool:
-        """Whether what is held names something in Python: ``__all__``, ``__slots__``, fields of a namedtuple."""
+        """Whether a string is a Python identifier: in ``__all__``, ``__slots__``, fields of a namedtuple."""
         if isinstance(holder, cst.Assign | cst.AugAssign | cst.AnnAssign):
             targets = (
                 [each.target for each in holder.targets]
@@ -109,7 +109,7 @@ class DeviceString(DeviceStrings):
         )
 
     def _is_choices(self, holder: cst.CSTNode) -> bool:
-        """Whether an argument is what a command line accepts: of argparse or click."""
+        """Whether an argument is the choices of an argparse or click option."""
         if not isinstance(holder, cst.Arg):
             return False
         if holder.keyword is not None:

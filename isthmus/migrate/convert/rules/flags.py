@@ -8,7 +8,7 @@ from isthmus.migrate.source.cuda_names import CudaName, Guard
 
 
 class Flags(FunctionRule):
-    """Assignments of flags that have a meaning on CUDA only."""
+    """Assignments of flags that apply to CUDA only."""
 
     code = "IM122"
     name = "cuda-flags"
@@ -21,7 +21,7 @@ class Flags(FunctionRule):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
-        """Guard a line that sets flags and does nothing else."""
+        """Guard a line that only sets flags."""
         flags = [self._flag(statement) for statement in original_node.body]
         if not all(flags) or self.context.target == "cuda" or self.within_guard(original_node, Guard.CUDA):
             return updated_node
@@ -30,11 +30,11 @@ class Flags(FunctionRule):
         return updated_node
 
     def entry(self, original: cst.CSTNode) -> CudaName | None:
-        """None: flags are not called."""
+        """Return None: flags are not called."""
         return None
 
     def _flag(self, statement: cst.BaseSmallStatement) -> str:
-        """The flag that a statement sets, "" if it does anything else."""
+        """Return the flag set by a statement; "" for other statements."""
         if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
             return ""
         return next(

@@ -8,7 +8,7 @@ LAUNCH, RUN = "torch.distributed.launch", "torch.distributed.run"
 
 
 class LaunchModule(Rule):
-    """The launcher that scripts of a project start by its module's name."""
+    """The launcher started by its module name."""
 
     code = "IM220"
     name = "launch-module"
@@ -20,7 +20,7 @@ class LaunchModule(Rule):
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
     ) -> cst.BaseExpression:
-        """Replace the module's name where it is an argument of a command."""
+        """Replace the module's name in the arguments of a command."""
         is_element = isinstance(self.parent(original_node), cst.Element)
         if not is_element or original_node.raw_value != LAUNCH or original_node.prefix:
             return updated_node

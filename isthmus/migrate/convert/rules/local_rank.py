@@ -10,7 +10,7 @@ _NAMES = ("--local_rank", "--local-rank")
 
 
 class LocalRank(Rule):
-    """The argument stays, with the environment's value as its default."""
+    """The argument ``--local_rank``: kept, with the environment's value as default."""
 
     code = "IM221"
     name = "local-rank"
@@ -20,7 +20,7 @@ class LocalRank(Rule):
     words = _NAMES
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Give the argument its default."""
+        """Set the argument's default."""
         if not m.matches(original_node.func, m.Attribute(attr=m.Name("add_argument"))):
             return updated_node
         if not any(self._is_name(each) for each in original_node.args):

@@ -12,7 +12,7 @@ _STORAGE_CUDA = m.Lambda(body=m.Call(m.Attribute(m.Name(), m.Name("cuda"))))
 
 
 class MapLocation(DeviceStrings):
-    """Where the tensors of a checkpoint go."""
+    """Devices of a checkpoint's tensors."""
 
     code = "IM108"
     name = "map-location"
@@ -23,7 +23,7 @@ class MapLocation(DeviceStrings):
     mention = "cuda"
 
     def visit_Dict(self, node: cst.Dict) -> None:
-        """Keep the rules of strings away from the tags, which a checkpoint has."""
+        """Claim the tags stored in checkpoints from the rules of strings."""
         if not self._is_map(node):
             return
         for element in node.elements:
@@ -53,7 +53,7 @@ class MapLocation(DeviceStrings):
         return updated_node.with_changes(elements=elements)
 
     def _is_map(self, node: cst.Dict) -> bool:
-        """Whether a dictionary is the argument map_location, or is assigned to a name like that."""
+        """Whether a dictionary is a map_location argument, or is assigned to a similar name."""
         parent = self.parent(node)
         if isinstance(parent, cst.Assign):
             return any(m.matches(each, m.AssignTarget(m.Name("map_location"))) for each in parent.targets)
@@ -69,14 +69,14 @@ class MapLocation(DeviceStrings):
         )
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
-        """The device itself in place of a function that moves every storage to it."""
+        """Replace a function that moves every storage to a device by the device."""
         if not moves_storage(original_node):
             return updated_node
         call, new = (cst.ensure_type(each.body, cst.Call) for each in (original_node, updated_node))
         place = _device(call)
         if place is not None and not is_index(self, call.args[place].value):
             why = f"`{source_of(call.args[place].value)}` may be an index, a device or None"
-            self.left(original_node, "map_location", why, "give map_location the device itself")
+            self.left(original_node, "map_location", why, "pass the device itself as map_location")
             return updated_node
         self.note(original_node, "every tensor of the checkpoint goes to the device in use")
         if place is None or is_current(self, call.args[place].value):
@@ -84,7 +84,7 @@ class MapLocation(DeviceStrings):
         return self.fitted(original_node, self._indexed(call.args[place].value, new.args[place].value))
 
     def _indexed(self, original: cst.BaseExpression, index: cst.BaseExpression) -> cst.BaseExpression:
-        """The device of an index, which may be None."""
+        """Return the device of an index that may be None."""
         if isinstance(index, cst.Integer):
             return self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original))
         new = self.expression("torch.device({type}, {index})", index=index)
@@ -94,7 +94,7 @@ class MapLocation(DeviceStrings):
 
 
 _COMMA = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-# What is not the same when it is evaluated twice.
+# Nodes that must not be evaluated twice.
 _EFFECT = m.Call() | m.Await() | m.Yield() | m.NamedExpr()
 
 
@@ -109,7 +109,7 @@ def _is_pure(node: cst.CSTNode) -> bool:
 
 
 def _device(call: cst.Call) -> int | None:
-    """Which argument of a call of ``cuda`` is the device."""
+    """Return the position of the device among the arguments of ``cuda``."""
     for position, argument in enumerate(call.args):
         if (argument.keyword.value if argument.keyword else ("device", "")[position > 0]) == "device":
             return position
@@ -117,7 +117,7 @@ def _device(call: cst.Call) -> int | None:
 
 
 def moves_storage(node: cst.Lambda) -> bool:
-    """Whether a function of a storage and its location moves the storage, wherever it was."""
+    """Whether a function of storage and location always moves the storage."""
     if len(node.params.params) != 2 or not m.matches(node, _STORAGE_CUDA):
         return False
     call = cst.ensure_type(node.body, cst.Call)

@@ -10,7 +10,7 @@ class MemoryHistory(FunctionRule):
     code = "IM114"
     name = "memory-history"
     severity = Severity.REVIEW
-    summary = "allocations are recorded by the accelerator's own allocator, where it can"
+    summary = "allocations are recorded by the accelerator's allocator if it supports that"
     before = "history = torch.cuda.memory._snapshot()"
     after = (
         "history = torch.get_device_module(DEVICE).memory._snapshot() "

@@ -7,7 +7,7 @@ from isthmus.migrate.convert.rule import Rule
 
 
 class NcclBackend(Rule):
-    """The names of backends that are passed, assigned or given as a default."""
+    """Backend names as arguments, assigned values or defaults."""
 
     code = "IM201"
     name = "nccl-backend"
@@ -17,13 +17,13 @@ class NcclBackend(Rule):
     words = ("nccl",)
 
     def visit_IfExp(self, node: cst.IfExp) -> None:
-        """Keep other rules away from a choice that is replaced."""
+        """Claim a choice that is replaced."""
         if self._is_choice(node):
             self.claim(node.test)
             self.claim(node.body)
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """Replace ``"nccl" if torch.cuda.is_available() else "gloo"``: the device's default is just that."""
+        """Replace ``"nccl" if torch.cuda.is_available() else "gloo"`` by the device's default."""
         if not self._is_choice(original_node):
             return updated_node
         self.replaced(original_node.test)
@@ -46,7 +46,7 @@ class NcclBackend(Rule):
         return self._pairs(original_node, found) if found else updated_node
 
     def _pairs(self, original: cst.SimpleString, found: list[str]) -> cst.BaseExpression:
-        """On the CPU, which the other pairs have already, the pair of the device would be there twice."""
+        """Replace CUDA's pair by the device's; on the CPU only the other pairs remain."""
         position = found.index("cuda:nccl")
         before = "".join(f"{each}," for each in found[:position])
         after = "".join(f",{each}" for each in found[position + 1 :])

@@ -1,4 +1,4 @@
-"""Whether a backend is NCCL, or NCCL is there."""
+"""Tests whether a backend is NCCL, or NCCL is available."""
 
 import libcst as cst
 import libcst.matchers as m
@@ -14,13 +14,13 @@ class NcclComparison(Rule):
 
     code = "IM202"
     name = "nccl-comparison"
-    summary = "what is done for NCCL is done for the backend of the device in use"
+    summary = "tests for NCCL become tests for the backend of the device in use"
     before = 'if backend == "nccl":'
     after = "if backend == torch.distributed.get_default_backend_for_device(DEVICE):"
     words = ("nccl",)
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep other rules away from the name that is called."""
+        """Claim the called name."""
         if self._is_question(node):
             self.claim(node.func)
 
@@ -35,7 +35,7 @@ class NcclComparison(Rule):
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
     ) -> cst.BaseExpression:
-        """Replace a name that is compared, or one of a list."""
+        """Replace a name in a comparison or a list."""
         if not is_nccl(original_node):
             return updated_node
         parent = self.parent(original_node)

@@ -11,13 +11,13 @@ class Nvtx(FunctionRule):
 
     code = "IM121"
     name = "nvtx"
-    summary = "a named range is one of torch.profiler's; marks that need not nest stay on CUDA"
+    summary = "named ranges become torch.profiler's; marks that need not nest stay on CUDA"
     before = 'with torch.cuda.nvtx.range("step"):'
     after = 'with torch.profiler.record_function("step"):'
     words = ("nvtx", "profiler")
 
     def replace_call(self, original: cst.Call, updated: cst.Call, entry: CudaName) -> cst.BaseExpression:
-        """The call; a range whose name is formatted or given by keyword is left, the other class takes neither."""
+        """Replace the call, unless its name is formatted or a keyword, which record_function does not support."""
         is_plain = len(original.args) == 1 and not (original.args[0].keyword or original.args[0].star)
         if entry.becomes == "torch.profiler.record_function" and not is_plain:
             message = "formats its name, or takes it by keyword, which record_function does not"

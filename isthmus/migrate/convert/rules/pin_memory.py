@@ -9,17 +9,17 @@ _PINNED = m.Arg(keyword=m.Name("pin_memory_device"))
 
 
 class PinMemoryDevice(Rule):
-    """Data loaders pin memory for the accelerator that is there."""
+    """``pin_memory_device`` of data loaders, which PyTorch ignores."""
 
     code = "IM123"
     name = "pin-memory-device"
-    summary = "memory is pinned for the accelerator in use, which needs no name"
+    summary = "memory is pinned for the accelerator in use without naming it"
     before = 'DataLoader(data, pin_memory=True, pin_memory_device="cuda")'
     after = "DataLoader(data, pin_memory=True)"
     words = ("pin_memory_device",)
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep the rule of strings away from the argument."""
+        """Claim the argument from the rule of strings."""
         for argument in node.args:
             if m.matches(argument, _PINNED):
                 self.claim(argument.value)

@@ -13,17 +13,17 @@ _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 
 
 class Profiler(Rule):
-    """What is profiled, and how results are sorted."""
+    """Profiled activities, and sorting of results."""
 
     code = "IM124"
     name = "profiler"
-    summary = "profiles whatever activities the machine supports; columns have their device-neutral names"
+    summary = "profiles all supported activities; columns have their device-neutral names"
     before = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
     after = "profile(activities=torch.profiler.supported_activities())"
     words = ("ProfilerActivity.CUDA", "cuda_time", "cuda_memory_usage", "use_cuda")
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.BaseExpression:
-        """All activities: those of the CPU, and those of the accelerator."""
+        """Replace a list of the CPU's and CUDA's activities by all supported ones."""
         names = {source for element in original_node.elements for source in self._activity(element.value)}
         if names != {"CPU", "CUDA"}:
             return updated_node
@@ -35,7 +35,7 @@ class Profiler(Rule):
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
     ) -> cst.SimpleString:
-        """The columns of ``sort_by="cuda_time_total"``."""
+        """Replace columns such as ``sort_by="cuda_time_total"``."""
         text = original_node.raw_value
         if not _COLUMN.fullmatch(text):
             return updated_node

@@ -1,4 +1,4 @@
-"""What a device is and what it can do."""
+"""Properties and capabilities of a device."""
 
 import libcst as cst
 
@@ -7,17 +7,17 @@ from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Severity
 
 _PROPERTIES = "{module}.get_device_properties"
-# What a field is where the CPU is all there is.
+# Values of fields without an accelerator.
 _ON_CPU = {"name": "{type}", "total_memory": "0"}
 
 
 class Properties(FunctionRule):
-    """Name, properties and abilities of a device."""
+    """Name, properties and capabilities of a device."""
 
     code = "IM115"
     name = "properties"
     severity = Severity.REVIEW
-    summary = "asks the device in use for its name and abilities; what only CUDA has is asked on CUDA"
+    summary = "queries name and capabilities of the device in use; CUDA-only properties are queried on CUDA"
     before = "name = torch.cuda.get_device_name(0)"
     after = (
         "name = torch.get_device_module(DEVICE).get_device_name(0) "
@@ -26,11 +26,11 @@ class Properties(FunctionRule):
     words = ("get_device", "is_bf16_supported", "is_tf32_supported", "get_arch_list", "get_gencode_flags")
 
     def replace_call(self, original: cst.Call, updated: cst.Call, entry: CudaName) -> cst.BaseExpression:
-        """The call; report properties that are asked for where there may be none."""
+        """Replace the call; report properties that may not exist."""
         guarded = self._is_field(self.parent(original)) or not self.needs_guard(original, Guard.ACCELERATOR)
         if entry.becomes == _PROPERTIES and not guarded:
-            message = "raises where the CPU is all there is"
-            advice = "ask for it under `if torch.accelerator.is_available():`; its fields differ too"
+            message = "raises without an accelerator"
+            advice = "query it under `if torch.accelerator.is_available():`; its fields differ too"
             self.left(original, "torch.cuda.get_device_properties", message, advice, Severity.REVIEW)
         return super().replace_call(original, updated, entry)
 

@@ -1,4 +1,4 @@
-"""The generators of the device."""
+"""Random number generators of the device."""
 
 import libcst as cst
 import libcst.matchers as m
@@ -9,7 +9,7 @@ from isthmus.migrate.convert.strings import is_cuda
 from isthmus.migrate.source.cuda_names import Guard
 
 _FORK_PARAMETERS = ("devices", "enabled", "_caller", "_devices_kw", "device_type")
-# Devices that are none where there is no accelerator.
+# Lists of devices that are empty without an accelerator.
 _NONE_ON_CPU = m.Name("None") | m.List([]) | m.Tuple([]) | m.Call(m.Name("range")) | m.IfExp()
 
 
@@ -24,14 +24,14 @@ class Random(FunctionRule):
     words = ("seed", "rng_state", "default_generators", "fork_rng")
 
     def visit_Call(self, node: cst.Call) -> bool | None:
-        """Keep the rule of strings away from the type of the devices whose generators are forked."""
+        """Claim the device type of the forked generators from the rule of strings."""
         type_ = self._type_to_fork(node)
         if type_ is not None:
             self.claim(type_.value)
         return super().visit_Call(node)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """``torch.random.fork_rng``, which forks the CPU's generator in any case."""
+        """Convert ``torch.random.fork_rng``, which always forks the CPU's generator."""
         if self._forks(original_node):
             return self._fork(original_node, updated_node)
         return super().leave_Call(original_node, updated_node)
@@ -41,7 +41,7 @@ class Random(FunctionRule):
         return known and self.needs_guard(call, Guard.ACCELERATOR)
 
     def _type_to_fork(self, call: cst.Call) -> cst.Arg | None:
-        """The argument that is ``"cuda"``, which is dropped: the accelerator's type is the default."""
+        """Return the argument ``"cuda"``, which is dropped: the accelerator's type is the default."""
         type_ = find(call, _FORK_PARAMETERS, "device_type") if self._forks(call) else None
         return type_ if type_ is not None and is_cuda(type_.value) else None
 

@@ -6,11 +6,13 @@ from isthmus.migrate.convert.functions import FunctionRule, source_of
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Severity
 
-# PyTorch's base classes, which a CUDA stream and event belong to as well.
+# PyTorch's base classes of streams and events, including CUDA's.
 _TYPES = {"{module}.Stream": "torch.Stream", "{module}.Event": "torch.Event"}
-# Keywords that the classes of torch.cpu take.
+# Keywords accepted by the classes of torch.cpu.
 _ARGUMENTS_ON_CPU = {"{module}.Stream": {"priority"}, "{module}.Event": set[str]()}
-_ADVICE = "make it under `if torch.accelerator.is_available():`, and measure by time.perf_counter() elsewhere"
+_ADVICE = (
+    "create it under `if torch.accelerator.is_available():`, and measure with time.perf_counter() elsewhere"
+)
 _METHOD = CudaName("IM116", Severity.AUTOMATIC, "", guard=Guard.ACCELERATOR)
 
 
@@ -25,7 +27,7 @@ class Streams(FunctionRule):
     words = ("tream", "Event")
 
     def entry(self, original: cst.CSTNode) -> CudaName | None:
-        """The table's entry; a class that is not called stands for the type."""
+        """Return the table's entry; a class that is not called stands for the type."""
         found = super().entry(original)
         if found is None or found.becomes not in _TYPES or self._is_called(original):
             return found
@@ -38,7 +40,7 @@ class Streams(FunctionRule):
         for base in original_node.bases:
             found = super().entry(base.value)
             if found is not None and found.becomes in _TYPES:
-                message = "is the base of a class, which is then CUDA's only"
+                message = "is a base class, which makes the class CUDA-only"
                 self.left(base, source_of(base.value), message, f"derive it from {_TYPES[found.becomes]}")
         return updated_node
 

@@ -52,9 +52,9 @@ class TensorCuda(Rule):
         if self.context.own_cuda and not self._is_of_torch(owner):
             return f"may call the method `cuda` of {self.context.own_cuda}"
         if any(each.star for each in call.args):
-            return "is given arguments that are not known here"
+            return "has unknown arguments"
         if len([each for each in call.args if each.keyword is None]) > len(_PARAMETERS):
-            return "is given more than a tensor's `cuda` takes"
+            return "has more arguments than `Tensor.cuda`"
         if any(_CLASS.search(name) for name in self.qualified(owner)):
             return "calls the method of a class"
         for position, argument in enumerate(call.args):
@@ -64,7 +64,7 @@ class TensorCuda(Rule):
         return ""
 
     def _is_of_torch(self, owner: cst.BaseExpression) -> bool:
-        """Whether a node is made by PyTorch, and so no object of the project's."""
+        """Whether a node is created by PyTorch and so not an object of the project."""
         return isinstance(owner, cst.Call) and any(
             name.startswith("torch.") for name in self.qualified(owner.func)
         )
@@ -75,7 +75,7 @@ class TensorCuda(Rule):
         return m.matches(device, m.Name() | m.Attribute()) and _names_device(device)
 
     def _arguments(self, original: cst.Call, updated: cst.Call) -> list[cst.Arg]:
-        """Those of ``to``: the device first, the others by name."""
+        """Return the arguments of ``to``: the device first, the others by name."""
         device: cst.BaseExpression | None = None
         others: list[cst.Arg] = []
         for position, argument in enumerate(updated.args):
@@ -91,7 +91,7 @@ class TensorCuda(Rule):
         return [_keyword("device", first) if is_storage else first, *others]
 
     def _device_of(self, original: cst.BaseExpression, index: cst.BaseExpression) -> cst.BaseExpression:
-        """The device that an argument means: an index, None, or a device."""
+        """Return the device of an argument: an index, None, or a device."""
         if isinstance(index, cst.Integer):
             return self.formatted(self.device_type(), f":{index.value}", quote=self.quote(original))
         if source_of(original) == "None" or is_current(self, original):
@@ -122,7 +122,7 @@ class TensorCuda(Rule):
         )
 
     def _may_be_none(self, original: cst.BaseExpression) -> bool:
-        """Whether an index or a device may be None, and the source does not ask around the call."""
+        """Whether an index or device may be None without a test around the call."""
         text = source_of(original)
         if any(f"{text} is not None" in source_of(test) for test in self.conditions(original)):
             return False

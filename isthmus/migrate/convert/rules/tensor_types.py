@@ -13,7 +13,7 @@ _PREFIX = "torch.cuda."
 
 
 class TensorTypes(Rule):
-    """Legacy types, which stand for a dtype and a device."""
+    """Legacy tensor types, each a dtype and a device."""
 
     code = "IM120"
     name = "tensor-types"
@@ -25,7 +25,7 @@ class TensorTypes(Rule):
     mention = "cuda"
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Leave ``torch.set_default_tensor_type`` of a choice, which takes a legacy type only."""
+        """Report ``torch.set_default_tensor_type`` of a choice between legacy types."""
         if "torch.set_default_tensor_type" not in self.qualified(node.func):
             return
         choice = node.args[0].value if len(node.args) == 1 else None
@@ -35,7 +35,7 @@ class TensorTypes(Rule):
             self.left(node, "torch.set_default_tensor_type", "is given a choice of legacy types", advice)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """``x.type(type)``, ``isinstance(x, type)``, and a type that is called."""
+        """Replace ``x.type(type)``, ``isinstance(x, type)``, and calls of a type."""
         dtype = self._dtype(original_node.func)
         if dtype:
             return self._construct(original_node, updated_node, dtype)
@@ -48,7 +48,7 @@ class TensorTypes(Rule):
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
-        """A type that is kept for later: ``Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor``."""
+        """Replace a stored type: ``Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor``."""
         if not self._dtype(original_node) or isinstance(
             self.parent(original_node), cst.Arg | cst.Call | cst.Annotation
         ):
@@ -58,7 +58,7 @@ class TensorTypes(Rule):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
-        """``torch.set_default_tensor_type(type)``, as two statements."""
+        """Replace ``torch.set_default_tensor_type(type)`` by two statements."""
         if not m.matches(original_node, _DEFAULT_TYPE):
             return updated_node
         call = cst.ensure_type(cst.ensure_type(original_node.body[0], cst.Expr).value, cst.Call)
@@ -78,7 +78,7 @@ class TensorTypes(Rule):
         )
 
     def _dtype(self, original: cst.CSTNode) -> str:
-        """The dtype of a CUDA tensor type or its name, "" of anything else."""
+        """Return the dtype of a CUDA tensor type or its name; "" for anything else."""
         if isinstance(original, cst.SimpleString):
             names = [str(original.raw_value)]
         elif isinstance(original, cst.Name | cst.Attribute):
@@ -89,7 +89,7 @@ class TensorTypes(Rule):
         return next((TENSOR_TYPES[name] for name in types if name in TENSOR_TYPES), "")
 
     def _reference(self, original: cst.BaseExpression) -> cst.BaseExpression:
-        """The type of the device in use, which the CPU has in ``torch`` itself."""
+        """Return the tensor type of the device in use; the CPU's is in ``torch`` itself."""
         name = next(each for each in self.qualified(original) if each.startswith(_PREFIX)).removeprefix(
             _PREFIX
         )
@@ -119,7 +119,7 @@ class TensorTypes(Rule):
         return self.fitted(original, self.expression(template, x=updated.args[0].value))
 
     def _construct(self, original: cst.Call, updated: cst.Call, dtype: str) -> cst.BaseExpression:
-        """A tensor of data where the argument is a list, an empty one where it is a size."""
+        """Replace a call of a type: a list is data, integers are a size."""
         values = [argument.value for argument in original.args]
         is_data = len(values) == 1 and isinstance(values[0], cst.List | cst.Tuple | cst.ListComp)
         is_size = len(values) != 1 or isinstance(values[0], cst.Integer)

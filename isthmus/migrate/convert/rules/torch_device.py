@@ -8,7 +8,7 @@ from isthmus.migrate.convert.strings import is_cuda
 
 
 class TorchDevice(Rule):
-    """Devices made of a literal."""
+    """Devices created from a literal."""
 
     code = "IM105"
     name = "torch-device"
@@ -19,7 +19,7 @@ class TorchDevice(Rule):
     mention = "cuda"
 
     def visit_Call(self, node: cst.Call) -> None:
-        """Keep the rule of strings away from the type."""
+        """Claim the type from the rule of strings."""
         if self._is_device(node):
             self.claim(node.args[0].value)
 
