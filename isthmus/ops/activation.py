@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 
 
 def _halves(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu, philox
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 
 
 class Rest(NamedTuple):

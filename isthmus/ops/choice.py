@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from isthmus import ops
-from isthmus.ops.operators import Choice, Operator, operators, recorded
+from isthmus.ops.registration import Choice, Operator, operators, recorded
 
 
 def implementations() -> dict[str, list[str]]:

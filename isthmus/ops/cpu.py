@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from isthmus.ops.operators import Implementation, Operator, addressed_by_cpu
+from isthmus.ops.registration import Implementation, Operator, addressed_by_cpu
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _LIBRARY = Path(__file__).parent / "libisthmus_kernels.so"

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 
 
 def _factor(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 
 from isthmus.ops import cpu
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 
 
 @operator("grad_norm")

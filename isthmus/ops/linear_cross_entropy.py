@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
 from isthmus.ops.cross_entropy import Terms, check, logit_gradient, losses, reduced, z_loss
-from isthmus.ops.operators import addressed_by_cpu, operator
+from isthmus.ops.registration import addressed_by_cpu, operator
 
 # Rows of logits in memory at a time. Each chunk reads the whole weight and updates its whole gradient, so smaller
 # chunks would be bound by memory bandwidth.

@@ -7,7 +7,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 
 
 @operator("gather_rows", any_dtype=True)

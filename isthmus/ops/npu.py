@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from isthmus.ops.operators import Implementation, operators
+from isthmus.ops.registration import Implementation, operators
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _HALVES = (torch.bfloat16, torch.float16)

@@ -8,7 +8,7 @@ import torch
 
 from isthmus.ops import cpu
 from isthmus.ops.gradients import check_finite, grad_norm
-from isthmus.ops.operators import operator
+from isthmus.ops.registration import operator
 
 Tensors = list[torch.Tensor]
 

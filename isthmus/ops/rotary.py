@@ -6,7 +6,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 
 _Pair = tuple[torch.Tensor, torch.Tensor | None]
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.operators import operator
+from isthmus.ops.registration import operator
 
 
 def _hidden(scores: torch.Tensor) -> torch.Tensor:

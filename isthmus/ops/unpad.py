@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.operators import compute_dtype, operator
+from isthmus.ops.registration import compute_dtype, operator
 from isthmus.ops.rotary import rotary_qk
 
 

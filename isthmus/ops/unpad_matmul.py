@@ -7,7 +7,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast
-from isthmus.ops.operators import operator
+from isthmus.ops.registration import operator
 
 
 class _Place(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from isthmus import ops
-from isthmus.ops.operators import operators
+from isthmus.ops.registration import operators
 
 Calls = Iterator[tuple[Any, ...]]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isthmus import ops
-from isthmus.ops.operators import operators
+from isthmus.ops.registration import operators
 from tests.helpers.children import output
 
 X, W = torch.randn(3, 8), torch.ones(8)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from isthmus import ops
-from isthmus.ops import operators
+from isthmus.ops import registration
 from tests.helpers.ops_checks import on_each_device
 
 
@@ -44,7 +44,7 @@ def test_which_says_that_there_is_nothing_to_choose():
 
 
 def test_which_counts_the_calls_of_its_own_thread():
-    with operators.recorded() as choices:
+    with registration.recorded() as choices:
         thread = threading.Thread(target=ops.rms_norm, args=(torch.ones(2, 4),))
         thread.start()
         thread.join()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isthmus import ops
-from isthmus.ops import operators
+from isthmus.ops import registration
 from tests.helpers.ops_checks import on_each_device
 from tests.helpers.ops_table import Case, cases
 
@@ -50,7 +50,7 @@ def test_every_function_is_in_the_table():
 @for_every_function
 def test_gradients_in_float64_by_the_fused_kernels(index, device):
     case = cases(device)[index]
-    with operators.recorded() as choices:
+    with registration.recorded() as choices:
         outputs = [each for each in tensors(case.call(*case.inputs)) if each.requires_grad]
         torch.autograd.backward(outputs, [torch.randn_like(each) for each in outputs])
     assert {choice.operator for choice in choices} >= set(case.operators)
@@ -147,7 +147,7 @@ def test_compiled_in_one_graph(index):
 def test_composites_lay_out_what_the_compiler_expects(name):
     for case in cases():
         if name in case.operators:
-            with ops.use(name, "composite"), operators.recorded() as choices:
+            with ops.use(name, "composite"), registration.recorded() as choices:
                 inputs = [turned(each).requires_grad_() for each in case.inputs]
                 made = tensors(case.call(*inputs))
                 plain = tensors(case.call(*case.inputs))

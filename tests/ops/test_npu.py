@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from isthmus.ops import npu
-from isthmus.ops.operators import operators
+from isthmus.ops.registration import operators
 from tests.helpers.children import output
 
 BF16 = torch.bfloat16
@@ -151,7 +151,7 @@ def test_they_are_registered_where_the_plugin_is_and_serve_its_devices_alone(tmp
         import torch
         from types import SimpleNamespace
         from isthmus import ops
-        from isthmus.ops.operators import operators
+        from isthmus.ops.registration import operators
         print([name for name, each in ops.implementations().items() if "npu" in each])
         (one,) = [each for each in operators()["rms_norm"]._implementations if each.name == "npu"]
         print(one.on(SimpleNamespace(type="npu")), one.on(torch.device("cpu")))

@@ -16,9 +16,9 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset import reference, rules
 from isthmus.opset.names import matches
 from isthmus.opset.operator import ROUNDED, op
-from isthmus.opset.outside import OUTSIDE, reason
 from isthmus.opset.sampling import Array, Case, Maker, place, quantize
 from tools.opset import torchgen_schemas
+from tools.opset.outside import OUTSIDE, reason
 
 NAMES = sorted(opset.operators())
 # A few of each sort for what takes long: an elementwise one, lists, written arguments, several outputs, random.

@@ -9,9 +9,9 @@ from typing import Any
 from isthmus import opset
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, Tolerance
-from isthmus.opset.outside import OUTSIDE
 from isthmus.opset.schema import parse
 from tools.opset import torchgen_schemas
+from tools.opset.outside import OUTSIDE
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results" / "operators"
 

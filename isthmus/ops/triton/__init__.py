@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from isthmus.ops.cpu import floats
-from isthmus.ops.operators import Implementation, Operator, operators
+from isthmus.ops.registration import Implementation, Operator, operators
 
 _FAMILIES = {
     "norm": ("rms_norm", "add_rms_norm", "rms_norm_backward"),

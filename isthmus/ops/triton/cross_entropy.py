@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.operators import compute_dtype
+from isthmus.ops.registration import compute_dtype
 from isthmus.ops.triton.launch import in_rows, wide
 
 _BLOCK = 8192

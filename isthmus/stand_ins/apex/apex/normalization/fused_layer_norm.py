@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops.norm import rms_norm
-from isthmus.ops.operators import compute_dtype
+from isthmus.ops.registration import compute_dtype
 
 Shape = int | Sequence[int]
 
