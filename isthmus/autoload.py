@@ -1,7 +1,7 @@
 """Register the chip on ``import torch`` if it is to be used.
 
 This runs inside every ``import torch``, so it starts no thread, allocates nothing, initialises no driver,
-imports nothing heavy and never raises.
+imports nothing heavy, and raises nothing but InvalidOption.
 """
 
 import os
@@ -44,6 +44,10 @@ class Refused(Exception):
         self.searched = searched
 
 
+class InvalidOption(SystemExit):
+    """An option has an invalid value. Ends the process; the message is one line."""
+
+
 # PyTorch registers a backend once per process, so this is per process too.
 _status = Status(
     False, "autoload did not run: TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set, or torch is not imported"
@@ -56,7 +60,11 @@ def status() -> Status:
 
 
 def load() -> None:
-    """Register the chip, or install a stub as ``torch.chip``. Later calls do nothing."""
+    """Register the chip, or install a stub as ``torch.chip``. Later calls do nothing.
+
+    Raises:
+        InvalidOption: an option has an invalid value.
+    """
     global _status
     import torch
 
@@ -70,7 +78,7 @@ def load() -> None:
         outcome = Status(False, str(refusal), searched=refusal.searched)
     except Exception as error:  # `import torch` continues after any error
         outcome = Status(False, f"{type(error).__name__}: {_one_line(error)}")
-        if not asked:  # an invalid option or a defect: report it, else "chip" is only an unknown device
+        if not asked:  # a defect: report it, else "chip" is only an unknown device
             print(f"isthmus: the chip is not available: {outcome.reason}", file=sys.stderr)
     if not outcome.registered:
         _install_stub(outcome.reason)
@@ -96,12 +104,20 @@ def _register(asked: str) -> Status:
     _check_privateuse1_is_free()
     if not asked:
         _check_no_other_accelerator()
-    options.switch("leak_report")  # reject an invalid value before anything is registered
+    _check_options()
     found = drivers.find(asked)
     candidate, searched = _open_first(found)
     _install_device_module()
     reason = "selected by ISTHMUS_DRIVER" if asked else "no other accelerator available"
     return Status(True, reason, candidate.name, candidate.path, searched)
+
+
+def _check_options() -> None:
+    """Check all options here rather than in the operation that reads one first."""
+    try:
+        options.check()
+    except ValueError as error:
+        raise InvalidOption(f"isthmus: {error}") from None
 
 
 def _check_torch_version() -> None:

@@ -5,6 +5,7 @@ The command line of a feature is its cli.py, registered by one line of COMMANDS 
 
 import json
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -63,6 +64,17 @@ class Commands(TyperGroup):
         if module and cmd_name not in self.commands:
             self.commands.update(_commands(module, cmd_name))
         return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name.
+
+        Raises:
+            UsageError: it is unknown; the message has similar names, also of commands that are not imported.
+        """
+        alike = get_close_matches(args[0], self.list_commands(ctx))
+        if alike and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {', '.join(map(repr, alike))}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands under the headings of their groups."""

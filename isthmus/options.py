@@ -2,7 +2,8 @@
 
 Python reads an option by :func:`switch`, :func:`integer` or :func:`text`. ``make docs`` writes
 names, defaults and limits for C++ to ``csrc/options/table.h``. :mod:`isthmus.config` checks and lists all of them
-(``isthmus env``). This module imports nothing heavy: it is read inside every ``import torch``.
+(``isthmus env``); ``import torch`` does so by :func:`check`, if it registers the chip. This module imports nothing
+heavy: it is read inside every ``import torch``.
 """
 
 import os
@@ -213,6 +214,16 @@ def text(name: str, environment: Mapping[str, str] = os.environ) -> str:
         ValueError: one line with the variable, its value and what to set.
     """
     return str(_value(name, environment))
+
+
+def check(environment: Mapping[str, str] = os.environ) -> None:
+    """Check all options.
+
+    Raises:
+        ValueError: one line with the first variable that is wrong, its value and what to set.
+    """
+    for option in OPTIONS:
+        _value(option.name, environment)
 
 
 def variable(name: str) -> str:

@@ -25,6 +25,11 @@ c10::intrusive_ptr<c10d::Store> own_part(const c10::intrusive_ptr<c10d::Store>& 
   return c10::make_intrusive<c10d::PrefixStore>(prefix + std::to_string(number) + "/group", store);
 }
 
+// The only list of tensors of the root; empty on the other ranks.
+ChipBackend::Tensors of_root(const ChipBackend::Lists& lists, const char* operation) {
+  return lists.empty() ? ChipBackend::Tensors{} : only(lists, operation, "list of tensors");
+}
+
 // How long the destructor waits for outstanding work: short, so that a failed job ends.
 constexpr std::chrono::milliseconds kPatience{5000};
 
@@ -103,11 +108,12 @@ Transport& ChipBackend::choose_for_barrier() { return choose_if(driver_.serves_b
 uint64_t ChipBackend::getSequenceNumberForGroup() { return choose().sequence_number(); }
 
 Transport::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return choose(tensors.at(0)).broadcast(tensors[0], options);
+  const at::Tensor& tensor = only(tensors, "broadcast", "tensor");
+  return choose(tensor).broadcast(tensor, options);
 }
 
 Transport::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return choose(tensors.at(0)).all_reduce(tensors, options, false);
+  return choose(only(tensors, "all_reduce", "tensor")).all_reduce(tensors, options, false);
 }
 
 Transport::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
@@ -116,12 +122,14 @@ Transport::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 Transport::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return choose(tensors.at(0)).reduce(tensors[0], options);
+  const at::Tensor& tensor = only(tensors, "reduce", "tensor");
+  return choose(tensor).reduce(tensor, options);
 }
 
 Transport::WorkPtr ChipBackend::allgather(Lists& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) {
-  return choose(inputs.at(0)).all_gather(outputs.at(0), inputs[0], options);
+  const at::Tensor& input = only(inputs, "all_gather", "input");
+  return choose(input).all_gather(only(outputs, "all_gather", "list of outputs"), input, options);
 }
 
 Transport::WorkPtr ChipBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
@@ -140,12 +148,14 @@ Transport::WorkPtr ChipBackend::allgather_into_tensor_coalesced(Tensors& outputs
 }
 
 Transport::WorkPtr ChipBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return choose(inputs.at(0)).gather(outputs.empty() ? Tensors{} : outputs[0], inputs[0], options);
+  const at::Tensor& input = only(inputs, "gather", "input");
+  return choose(input).gather(of_root(outputs, "gather"), input, options);
 }
 
 Transport::WorkPtr ChipBackend::scatter(Tensors& outputs, Lists& inputs,
                                         const c10d::ScatterOptions& options) {
-  return choose(outputs.at(0)).scatter(outputs[0], inputs.empty() ? Tensors{} : inputs[0], options);
+  const at::Tensor& output = only(outputs, "scatter", "output");
+  return choose(output).scatter(output, of_root(inputs, "scatter"), options);
 }
 
 Transport::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, Lists& inputs,

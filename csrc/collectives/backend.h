@@ -14,6 +14,15 @@
 
 namespace isthmus {
 
+// The only tensor, or list of tensors, of an operation: c10d's lists are for processes of several devices.
+// Throws ValueError for several, or for none.
+template <typename Element>
+const Element& only(const std::vector<Element>& elements, const char* operation, const char* what) {
+  TORCH_CHECK_VALUE(elements.size() == 1, operation, " on chip takes one ", what, ", not ", elements.size(),
+                    "; call it once for each.");
+  return elements[0];
+}
+
 class ChipBackend final : public c10d::Backend {
  public:
   struct Options final : c10d::Backend::Options {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/diagnostics/flight_recorder.h"
+#include "collectives/settings.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
 
@@ -27,6 +28,7 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
       title_("group '" + identity_.name + "'"),
       board_(std::make_shared<Board>(store, identity_.rank, identity_.size, timeout)),
       timeout_(timeout) {
+  settings();  // throws for a wrong option here rather than in an operation
   recorder::add_group(*this);
   if (recorder::writes()) board_->answer_requests();
 }
@@ -104,7 +106,11 @@ std::shared_ptr<Communicator> Group::with(c10::DeviceIndex device, int peer) {
   const std::string pair = pair_with(peer);
   store_->set(asked_key(pair), "");
   return make({device, peer}, "pair/" + pair,
-              {identity_.rank < peer ? 0 : 1, 2, device, title_ + ", ranks " + pair});
+              {identity_.rank < peer ? 0 : 1,
+               2,
+               device,
+               title_ + ", ranks " + pair,
+               {std::min(peer, identity_.rank), std::max(peer, identity_.rank)}});
 }
 
 bool Group::must_connect(c10::DeviceIndex device, int peer) {
@@ -176,10 +182,7 @@ void Group::split(Group* part, const std::vector<int>& ranks) {
 int Group::rank_in(isthmus_comm communicator, int rank) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [key, known] : communicators_) {
-    if (known == nullptr || known->handle() != communicator) continue;
-    const Communicator::Place& place = known->place();
-    if (place.size == identity_.size) return rank;
-    return rank == identity_.rank ? place.rank : 1 - place.rank;
+    if (known != nullptr && known->handle() == communicator) return known->place().rank_of(rank);
   }
   TORCH_CHECK(false, title_, " was destroyed.");
 }
@@ -226,8 +229,8 @@ void Group::end(const std::string& message) noexcept {
 void Group::abort(const std::string& what) noexcept {
   const std::string message = title_ + what;
   const Failure failure{Failure::Kind::kAborted, "abort", what};
-  write_failure_record(failure_json(failure, message, identity_.name, identity_.rank, identity_.global_ranks),
-                       "", true);
+  record_.write(failure_json(failure, message, identity_.name, identity_.rank, identity_.global_ranks),
+                /*is_provisional=*/true);
   end(message);
 }
 
@@ -236,8 +239,9 @@ void Group::fail(const Failure& failure) noexcept {
   std::string message =
       title_ + ", rank " + std::to_string(rank) + ": " + failure.operation + " " + failure.what;
   const std::string json = failure_json(failure, message, identity_.name, rank, identity_.global_ranks);
+  const bool is_recorded = record_.write(json);  // before the store is asked, which may not respond
   const PublishedFailure first = board_->first_failure({message, json});
-  write_failure_record(json, first.json);
+  if (is_recorded && !first.json.empty()) record_.add(json, first.json);
   message += first.message;
   LOG(ERROR) << "isthmus: " << message;
   if (recorder::writes()) write_records();

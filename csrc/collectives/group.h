@@ -109,6 +109,7 @@ class Group {
   std::map<int, c10::DeviceIndex> message_devices_;  // of this rank, by peer
   std::vector<c10::DeviceIndex> connected_devices_;  // of all ranks, in the order of their first use
   std::string failure_;
+  FailureRecord record_;
 };
 
 }  // namespace isthmus

@@ -26,26 +26,26 @@ ChipBackend::WorkPtr ChipBackend::endCoalescing() {
   for (Launch& launch : unconnected) {
     const Description& message = launch.description();
     const at::Tensor& tensor = (message.inputs.empty() ? message.outputs : message.inputs)[0];
-    works.push_back(gloo_.message(launch.type(), tensor, message.peer, 0));
+    works.push_back(gloo_.message(launch.type(), tensor, message.peer(), 0));
   }
   return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
 
 ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
-  const at::Tensor& tensor = tensors.at(0);
+  const at::Tensor& tensor = only(tensors, "send", "tensor");
   if (tag == 0 && driver_.would_block(tensor, destination))
     return deferred(OpType::SEND, tensor, destination);
   return choose(tensor, destination, tag).send(tensor, destination, tag);
 }
 
 ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
-  const at::Tensor& tensor = tensors.at(0);
+  const at::Tensor& tensor = only(tensors, "recv", "tensor");
   if (tag == 0 && driver_.would_block(tensor, source)) return deferred(OpType::RECV, tensor, source);
   return choose(tensor, source, tag).receive(tensor, source, tag);
 }
 
 ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
-  const at::Tensor& tensor = tensors.at(0);
+  const at::Tensor& tensor = only(tensors, "recv", "tensor");
   Transport& chosen =
       getSize() == 2 ? choose(tensor, 1 - getRank(), tag)
                      : choose_if(tag == 0 && tensor.is_privateuseone() && DriverTransport::is_available());

@@ -28,11 +28,7 @@ def start() -> None:
 
 
 def _start_stream_check() -> None:
-    try:
-        mode = options.text("stream_check")
-    except ValueError as error:
-        print(f"isthmus: {error}", file=sys.stderr)
-        sys.exit(2)
+    mode = options.text("stream_check")
     if mode == "0":
         return
     from isthmus.debug import streams

@@ -12,7 +12,8 @@ from typing import Any
 import isthmus
 from isthmus import options
 from isthmus._support import children
-from isthmus.doctor.finding import Check, Finding, State, describe, fail, ok, safely
+from isthmus.autoload import InvalidOption
+from isthmus.doctor.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely
 
 _GIB = 1 << 30
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"
@@ -70,6 +71,8 @@ def _announced(subject: str, check: Check) -> Iterator[dict[str, Any]]:
 
 
 def _import_error(error: BaseException) -> Finding:
+    if isinstance(error, InvalidOption):
+        return invalid_option("torch", str(error))
     remedy = "reinstall it: `pip install --force-reinstall torch==2.13.0`"
     if "backend extension" in str(error):
         remedy = "fix or uninstall that plugin; until then, set TORCH_DEVICE_BACKEND_AUTOLOAD=0"

@@ -47,6 +47,14 @@ def fail(subject: str, text: str, remedy: str) -> Finding:
     return Finding(subject, State.FAIL, text, remedy)
 
 
+def invalid_option(subject: str, message: str) -> Finding:
+    """The finding for an import of PyTorch that raised isthmus.autoload.InvalidOption with that message."""
+    text, _, remedy = message.removeprefix("isthmus: ").partition("; ")
+    return fail(
+        subject, f"`import torch` ends the process: {text}", remedy or "`isthmus env` says what it takes"
+    )
+
+
 OWN_DEFECT = "see the lines around it; if they are ok, report this as a defect of `isthmus doctor`"
 
 

@@ -6,7 +6,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from isthmus._support import children
-from isthmus.doctor.finding import Finding, describe, fail, ok, warning
+from isthmus.autoload import InvalidOption
+from isthmus.doctor.finding import Finding, describe, fail, invalid_option, ok, warning
 
 _GROUP = "torch.backends"
 _SUBJECT = "plugins"
@@ -43,6 +44,9 @@ def records(name: str, value: str) -> Iterator[dict[str, Any]]:
     start = time.perf_counter()
     try:
         EntryPoint(name, value, _GROUP).load()()
+    except InvalidOption as error:
+        yield {"invalid_option": str(error)}
+        return
     except BaseException as error:  # a plugin may raise anything
         yield {"problem": describe(error)}
         return
@@ -59,6 +63,9 @@ def _judge(point: EntryPoint, outcome: children.Outcome) -> Iterator[Finding]:
         return  # PyTorch itself cannot be imported, reported on its own line
     last = outcome.records[-1]
     name = f"{point.name} ({point.dist.name} {point.dist.version})" if point.dist else point.name
+    if "invalid_option" in last:
+        yield invalid_option(_SUBJECT, last["invalid_option"])
+        return
     problem = last.get("problem") or outcome.problem
     if problem:
         package = point.dist.name if point.dist else "it"

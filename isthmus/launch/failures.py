@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -41,25 +42,46 @@ class Record:
     """The failure of a collective, as Isthmus' collectives write it to the file ISTHMUS_FAILURE_FILE.
 
     Attributes:
+        group: name of the process group.
         kind: timeout, peer_lost, aborted, mismatch or error.
         message: what the operation raised.
         ranks: ranks of the job that are missing or lost, also by the account of the group's first failure.
+        processes: processes that are lost, likewise.
     """
 
+    group: str
     kind: str
     message: str
     ranks: frozenset[int] = frozenset()
+    processes: frozenset[int] = frozenset()
 
     @classmethod
-    def read(cls, path: Path) -> Record | None:
-        """Read a record; None if there is none, as of a rank that was killed, or if it is malformed."""
+    def read_all(cls, path: Path, process: int) -> list[Record]:
+        """Read the records of a process, one for each group that failed, in the order of their failures.
+
+        Lines that are malformed, and those of children of the process, are ignored.
+        """
+        by_group: dict[str, Record] = {}
         try:
-            found = json.loads(path.read_bytes())
-            first = found.get("first", {"ranks": []})
-            ranks = frozenset(map(int, [*found["ranks"], *first["ranks"]]))
-            return cls(str(found["kind"]), str(found["message"]), ranks)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:  # the process was killed, or has failed otherwise
+            return []
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                found = json.loads(line)
+                if found["process"] == process:
+                    record = cls._parse(found)
+                    by_group[record.group] = record
+        return list(by_group.values())
+
+    @classmethod
+    def _parse(cls, found: dict[str, Any]) -> Record:
+        accounts = [found, *([found["first"]] if "first" in found else [])]
+        ranks, processes = (
+            frozenset(int(each) for account in accounts for each in account[name])
+            for name in ("ranks", "processes")
+        )
+        return cls(str(found["group"]), str(found["kind"]), str(found["message"]), ranks, processes)
 
     def explains(self, traceback: str) -> bool:
         """Whether a traceback, or "" for none, is of this failure; a rank may fail by itself after it, or before."""
@@ -82,7 +104,9 @@ class Failure:
         ended_at: seconds since the epoch; infinite if unknown.
         lines: its traceback, or else the last lines that it wrote.
         missing: ranks that it reports as missing.
+        lost_processes: processes that it reports as lost, if it cannot tell their ranks.
         lost_peer: it reports that some rank is missing.
+        timed_out: its record is of a timeout.
         was_stopped: it was stopped, as by SIGSTOP, when another rank failed.
     """
 
@@ -91,7 +115,9 @@ class Failure:
     ended_at: float = math.inf
     lines: tuple[str, ...] = ()
     missing: frozenset[int] = frozenset()
+    lost_processes: frozenset[int] = frozenset()
     lost_peer: bool = False
+    timed_out: bool = False
     was_stopped: bool = False
 
     @classmethod
@@ -99,9 +125,8 @@ class Failure:
         """From torchrun's failure, which is None for a rank that succeeded, and from the files of the rank."""
         written = _tail(rank.stderr)
         traceback = _last_traceback(written)
-        record = Record.read(rank.failure)
-        if record and not record.explains("\n".join(traceback)):
-            record = None
+        records = Record.read_all(rank.failure, rank.pid)
+        record = next((each for each in records if each.explains("\n".join(traceback))), None)
         lines = _last_lines(rank, written, traceback, record)
         text = "\n".join(lines)
         named = " ".join(_NAMED_BY_GLOO.findall(text))
@@ -112,7 +137,9 @@ class Failure:
             math.inf if ended_at is None else ended_at,
             tuple(lines),
             frozenset(missing - {rank.rank}),
+            record.processes if record and not missing else frozenset(),
             _reports_lost_peer(text, record),
+            record is not None and record.kind == "timeout",
             was_stopped,
         )
 

@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 from dataclasses import dataclass
 
+from isthmus import options
 from isthmus.launch.failures import Failure
 from isthmus.launch.watch import Rank
 
@@ -24,7 +25,7 @@ class RootCause:
 def find_root_cause(failures: list[Failure]) -> RootCause:
     """Find the rank that failed first among the ranks of this node, of which at least one has failed."""
     by_number = {each.rank.rank: each for each in failures}
-    accused = Counter(number for each in failures if each.exit_code for number in each.missing)
+    accused = Counter(number for each in failures if each.exit_code for number in _accused(each, failures))
     own = [each for each in failures if _is_own(each, failures)]
     causes = [each for each in own if not each.is_consequence]
     if causes:
@@ -37,6 +38,12 @@ def find_root_cause(failures: list[Failure]) -> RootCause:
             return RootCause(named)
     failed = own or [each for each in failures if each.exit_code]
     return RootCause(min(failed, key=lambda each: each.ended_at))
+
+
+def _accused(failure: Failure, failures: list[Failure]) -> frozenset[int]:
+    """Numbers of the ranks that it reports as missing."""
+    lost = {each.rank.rank for each in failures if each.rank.pid in failure.lost_processes}
+    return (failure.missing | lost) - {failure.rank.rank}
 
 
 def _is_own(failure: Failure, failures: list[Failure]) -> bool:
@@ -69,7 +76,7 @@ def summary(failures: list[Failure], iteration: int | None, seconds: float) -> t
     place += [] if iteration is None else [f"at iteration {iteration}"]
     lines = [
         f"{_what(cause, failures)} ({', '.join(place)})",
-        *(f"  {hint}" for hint in _hints(cause, shown)),
+        *(f"  {hint}" for hint in _hints(cause, shown, failures)),
         *(f"  | {line}" for line in shown.lines),
         f"  complete output: {rank.stderr}, {rank.stdout.name}",
         *_consequences([each for each in others if each is not shown], failures),
@@ -94,7 +101,7 @@ def _what(cause: RootCause, failures: list[Failure]) -> str:
     return f"{name} failed first: {guilty.how}"
 
 
-def _hints(cause: RootCause, shown: Failure) -> list[str]:
+def _hints(cause: RootCause, shown: Failure, failures: list[Failure]) -> list[str]:
     found = []
     if cause.failure is None:
         found.append(f"rank {shown.rank.rank} of this node ({_process(shown.rank)}):")
@@ -103,10 +110,21 @@ def _hints(cause: RootCause, shown: Failure) -> list[str]:
             "SIGKILL comes from outside, often from the kernel out of memory; check `dmesg | grep -i oom`"
         )
     elif shown.is_consequence and shown.exit_code != -signal.SIGTERM:
-        found.append(
-            "its own error says that another rank was missing; see the output of ranks of other nodes"
-        )
+        found.append(_why_late(shown, failures))
     return found
+
+
+def _why_late(shown: Failure, failures: list[Failure]) -> str:
+    """What the error of a rank says of other ranks, none of which has failed by itself on this node."""
+    if shown.missing:
+        return f"its own error says that ranks {sorted(shown.missing)} were missing; see their output"
+    if shown.timed_out:
+        return (
+            "its operation timed out, and its error names no missing rank; compare the last operations of the "
+            f"ranks (set {options.variable('flight_recorder_folder')}), or raise the timeout of the group"
+        )
+    where = "ranks of other nodes" if len(failures) < shown.rank.world_size else "the other ranks"
+    return f"its own error says that another rank was missing; see the output of {where}"
 
 
 def _consequences(others: list[Failure], failures: list[Failure]) -> list[str]:

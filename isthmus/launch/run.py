@@ -144,9 +144,7 @@ class Job:
 def _check_options(environment: Mapping[str, str]) -> None:
     """Report wrong options once, before the job starts."""
     try:
-        options.text("patch", environment)
-        for name in ("megatron", "quiet", "announced"):
-            options.switch(name, environment)
+        options.check(environment)
     except ValueError as error:
         raise JobError(str(error)) from None
 

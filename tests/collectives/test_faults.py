@@ -83,12 +83,15 @@ def run(
     return told
 
 
-def records(folder: Path) -> dict[int, dict[str, Any]]:
-    """The failure records that ranks wrote into the folder, by rank; nothing else may be there."""
-    found = {int(path.stem): json.loads(path.read_text()) for path in folder.iterdir()}
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} <= {0o640}
-    for rank, record in found.items():
-        assert record["rank"] == rank and record["process"] > 0 and record["message"], record
+def records(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """The failure records that ranks wrote into the folder, by rank, of each group; nothing else may be there."""
+    found = {}
+    for path in folder.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o640
+        lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+        found[int(path.stem)] = list({record["group"]: record for record in lines}.values())
+    for rank, each in found.items():
+        assert all(one["rank"] == rank and one["process"] > 0 and one["message"] for one in each), each
     return found
 
 
@@ -101,8 +104,9 @@ def test_a_killed_rank_is_named_at_once(tmp_path: Path) -> None:
         assert found["again"] == found["error"]
     found_records = records(tmp_path)
     assert found_records.keys() == {0, 2}, "a rank that is killed writes none"
-    for rank, record in found_records.items():
-        facts = {"kind": "peer_lost", "operation": "all_reduce", "number": 3, "ranks": [1]}
+    for rank, (record,) in found_records.items():
+        operation = "all_reduce #3 of Float [100000]"
+        facts = {"kind": "peer_lost", "operation": operation, "number": 3, "ranks": [1]}
         assert facts.items() <= record.items(), record
         assert f"rank 1 (process {record['processes'][0]}) exited" in record["message"], record
         assert record["message"] in told[rank]["error"]
@@ -129,8 +133,8 @@ def test_a_rank_that_is_elsewhere_is_named(group: str, tmp_path: Path) -> None:
         assert "waiting for ranks [1]; rank 1 last enqueued broadcast #2" in told[rank]["error"], told
     assert "timed out after 3 s" in told[1]["error"], told  # it comes to a group that has failed
     check_flight_records(tmp_path / "flight")
-    found = [record for rank, record in records(folder).items() if rank != 1]
-    assert [(record["kind"], record["number"], record["ranks"]) for record in found] == [
+    found = [each for rank, each in records(folder).items() if rank != 1]
+    assert [(record["kind"], record["number"], record["ranks"]) for (record,) in found] == [
         ("timeout", 3, [1])
     ] * 2
 
@@ -195,7 +199,7 @@ def check_flight_records(folder: Path) -> None:
 )
 def test_ranks_that_make_other_calls_are_named(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
     told = run(name, ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
-    assert {(record["kind"], *record["ranks"]) for record in records(tmp_path).values()} == {("mismatch",)}
+    assert {(record["kind"], *record["ranks"]) for (record,) in records(tmp_path).values()} == {("mismatch",)}
     for found in told:
         assert all(word in found["error"] for word in words), found
         assert found["again"], found

@@ -10,6 +10,7 @@ import pytest
 
 import isthmus
 from isthmus import drivers
+from tests.helpers import children
 from tests.helpers.children import output_fresh as output
 from tests.helpers.children import run_fresh as run
 
@@ -225,9 +226,24 @@ def test_broken_entry_point_is_reported_and_passed_over(monkeypatch: pytest.Monk
     assert any("ModuleNotFoundError" in place for place in search.searched)
 
 
-def test_a_wrong_option_is_refused_before_anything_is_registered():
-    done = run(
-        "import torch; print(hasattr(torch, 'chip') and torch.chip.device_count())", ISTHMUS_LEAK_REPORT="yes"
-    )
-    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
-    assert "ISTHMUS_LEAK_REPORT=yes: not a switch" in done.stderr
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("ISTHMUS_LEAK_REPORT", "yes", "not a switch; set it to 0 or 1"),
+        ("ISTHMUS_STREAM_CHECK", "2", "unknown value; expected 0, 1 or warn"),
+        ("ISTHMUS_COLLECTIVES", "nccl", "unknown value; expected driver or gloo"),
+        ("ISTHMUS_FLIGHT_RECORDER", "-1", "not a whole number of at least 0"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_ends_the_process(variable: str, value: str, problem: str):
+    done = children.run("print('not reached')", **{variable: value})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"isthmus: {variable}={value}: {problem}\n"
+
+
+def test_a_wrong_option_ends_the_import_of_torch_but_not_where_the_chip_is_not_used():
+    program = "import torch; print('reached')"
+    done = run(program, ISTHMUS_BLOCKING_WAIT="yes")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "isthmus: ISTHMUS_BLOCKING_WAIT=yes: not a switch; set it to 0 or 1\n"
+    assert output(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"

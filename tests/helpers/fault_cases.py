@@ -116,6 +116,52 @@ def unanswered(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> Non
     time.sleep(TIMEOUT.total_seconds() + 2)
 
 
+def exchange(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """A batch of a message each way between ranks 2 and 3."""
+    peer, received = 5 - rank, torch.zeros_like(tensor)
+    messages = [dist.P2POp(dist.irecv, received, peer, group), dist.P2POp(dist.isend, tensor, peer, group)]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
+    received.sum().item()
+
+
+@case
+def pair(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """In one group rank 3 sends nothing to rank 2, in another it is killed. The other ranks do nothing."""
+    first, second = dist.new_group(), dist.new_group()
+    if rank < 2:
+        return
+    for each in (first, second):
+        exchange(rank, tensor, each)
+        each.set_timeout(TIMEOUT)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 3:
+        while not store.check(["rank 2 has failed"]):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert "timed out" in said(lambda: [batch_from(3, tensor, first), tensor.sum().item()])
+    store.set("rank 2 has failed", "")
+    exchange(rank, tensor, second)
+
+
+def batch_from(peer: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    for work in dist.batch_isend_irecv(
+        [dist.P2POp(dist.irecv, each, peer, group) for each in tensor.chunk(2)]
+    ):
+        work.wait()
+
+
+@case
+def batch(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 2 sends to ranks 1 and 3 at once."""
+    group = dist.new_group()
+    if rank in (1, 3):
+        dist.recv(tensor, 2, group=group)
+        tensor.sum().item()
+    if rank == 2:
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, peer, group) for peer in (1, 3)])
+
+
 @case
 def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Rank 1 does not come to the first operation of a group."""

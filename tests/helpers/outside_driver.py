@@ -21,6 +21,24 @@ static isthmus_status refuse_rank_1(const isthmus_unique_id *id, const isthmus_c
                                     isthmus_comm *comm) {
   return options->rank == 1 ? ISTHMUS_UNSUPPORTED : create(id, options, comm);
 }
+static isthmus_comm lost;
+static isthmus_status (*send)(const void *, size_t, isthmus_dtype, int32_t, isthmus_comm, isthmus_stream);
+static isthmus_status (*comm_error)(isthmus_comm);
+static isthmus_status lose_rank_1(const void *data, size_t count, isthmus_dtype dtype, int32_t peer,
+                                  isthmus_comm comm, isthmus_stream stream) {
+  if (peer != 1) return send(data, count, dtype, peer, comm, stream);
+  lost = comm;
+  return ISTHMUS_PEER_LOST;
+}
+static isthmus_status error_of_lost(isthmus_comm comm) {
+  return comm == lost ? ISTHMUS_PEER_LOST : comm_error(comm);
+}
+static isthmus_status failure_of_lost(isthmus_comm comm, isthmus_comm_failure *failure) {
+  failure->rank = comm == lost ? 1 : -1;
+  failure->process = comm == lost ? 4242 : 0;
+  failure->operation = 0;
+  return ISTHMUS_OK;
+}
 static const char *reason(void) { return "the board is not powered; switch it on"; }
 
 __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(uint32_t version) {
@@ -33,7 +51,12 @@ __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(
   (void)cannot_count_yet;
   (void)reason;
   (void)refuse_rank_1;
+  (void)lose_rank_1;
+  (void)error_of_lost;
+  (void)failure_of_lost;
   create = original->comm_create;
+  send = original->send;
+  comm_error = original->comm_error;
   EDIT
   return &table;
 }

@@ -30,13 +30,18 @@ MINE = (
 )
 
 
-def collective(kind: str, ranks: list[int], what: str) -> tuple[str, dict[str, object]]:
+OPERATION = "all_reduce #3 of Float [5]"
+
+
+def collective(
+    kind: str, ranks: list[int], what: str, processes: list[int] | None = None
+) -> tuple[str, dict[str, object]]:
     """The traceback and the record of a rank whose collective failed."""
-    message = f"group '0', rank 0: all_reduce #3 of Float [5] {what}"
+    message = f"group '0', rank 0: {OPERATION} {what}"
     traceback = (
         f"Traceback (most recent call last):\n  File 'x'\nDistBackendError: {message}; before that more\n"
     )
-    fields = {"group": "0", "operation": "all_reduce", "number": 3, "processes": []}
+    fields = {"group": "0", "operation": OPERATION, "number": 3, "processes": processes or []}
     return traceback, {"kind": kind, "ranks": ranks, "message": message, **fields}
 
 
@@ -47,7 +52,10 @@ GONE_ELSEWHERE = collective(
 GONE_IN_GROUP = collective(
     "peer_lost", [0], "failed: rank 1 (process 100) exited before operation 3 completed"
 )
+# The driver tells the process that is lost, and not its rank.
+GONE_PROCESS = collective("peer_lost", [], "failed: process 101 exited", [101])
 ABSENT = collective("timeout", [1], "timed out after 3 s waiting for ranks [1]")
+LATE = collective("timeout", [], "timed out after 3 s")
 GLOO = (
     "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Connection closed by peer [127.0.0.1]:5\n"
 )
@@ -57,14 +65,23 @@ SLOW = GLOO.replace(
 )
 
 
+def write_records(rank: Rank, *records: dict[str, object]) -> None:
+    """Records as the collectives write them, by the process of the rank unless they say otherwise."""
+    rank.failure.write_text("".join(f"\n{json.dumps({'process': rank.pid, **each})}\n" for each in records))
+
+
+def rank_of(folder: Path, number: int) -> Rank:
+    return Rank(number, number, 4, 0, folder / f"rank-{number}.attempt-0", 100 + number)
+
+
 def ended(
     folder: Path, number: int, code: int, wrote: str | tuple[str, dict[str, object]] = "", at: float = 0.0
 ) -> Failure:
     """How a rank ended; wrote is its standard error, with its failure record if it has one."""
-    rank = Rank(number, number, 4, 0, folder / f"rank-{number}.attempt-0", 100 + number)
+    rank = rank_of(folder, number)
     if isinstance(wrote, tuple):
         wrote, record = wrote
-        rank.failure.write_text(json.dumps(record))
+        write_records(rank, record)
     rank.stderr.write_text(wrote)
     rank.stdout.write_text("")
     return Failure.read(rank, SimpleNamespace(exitcode=code) if code else None, at, was_stopped=False)
@@ -93,6 +110,12 @@ def ended(
         # A rank that fails by itself after a collective of it has failed, and one that ends without a traceback.
         ([(1, (MINE, GONE[1]), 0.1), (1, ABSENT, 0.0)], 0, 1, "ValueError: my mistake"),
         ([(3, ("", GONE[1]), 0.0), (KILL, "", 0.1)], 1, 137, "rank 1 failed first: SIGKILL"),
+        ([(1, GONE_PROCESS, 0.0), (0, "", -1.0)], 1, 1, "rank 1 ended with exit status 0 while"),
+        # Of ranks whose operations time out, none may be missing.
+        ([(1, LATE, 0.0), (1, LATE, 0.1)], 0, 1, "its error names no missing rank; compare the last operations"),
+        ([(1, LATE, 0.0), (1, ABSENT, 0.1), (1, ABSENT, 0.1)], 0, 1, "its error names no missing rank"),
+        ([(1, ABSENT, 0.0), (1, GONE_IN_GROUP, 0.1)], 0, 1, "that ranks [1] were missing; see their output"),
+        ([(1, GLOO, 2.0), (1, GLOO, 1.0)] * 2, 1, 1, "was missing; see the output of the other ranks"),
     ],
 )  # fmt: skip
 def test_the_guilty_rank(tmp_path, ranks, guilty, status, words):
@@ -105,20 +128,48 @@ def test_the_guilty_rank(tmp_path, ranks, guilty, status, words):
     assert str(tmp_path / f"rank-{guilty or 0}.attempt-0.err") in text
 
 
-@pytest.mark.parametrize("text", [None, "", '{"kind": "timeout", "ranks": [', "[]", '{"kind": "timeout"}'])
+@pytest.mark.parametrize(
+    "text", [None, "", '{"kind": "timeout", "ranks": [', "[]", '{"process": 100, "kind": "timeout"}']
+)
 def test_a_record_that_is_absent_or_malformed_is_ignored(tmp_path, text):
-    path = tmp_path / "record.json"
+    rank = rank_of(tmp_path, 0)
     if text is not None:
-        path.write_text(text)
-    assert Record.read(path) is None
+        rank.failure.write_text(text)
+    assert Record.read_all(rank.failure, rank.pid) == []
     assert not ended(tmp_path, 0, 1, MINE).is_consequence
 
 
 def test_a_record_names_ranks_also_by_the_first_failure_of_the_group(tmp_path):
-    path = tmp_path / "record.json"
-    first = {**ABSENT[1], "ranks": [2]}
-    path.write_text(json.dumps({**GONE[1], "first": first}))
-    assert Record.read(path) == Record("peer_lost", str(GONE[1]["message"]), frozenset({1, 2}))
+    rank = rank_of(tmp_path, 0)
+    first = {**ABSENT[1], "ranks": [2], "processes": [102]}
+    write_records(rank, GONE[1], {**GONE[1], "first": first})
+    expected = Record("0", "peer_lost", str(GONE[1]["message"]), frozenset({1, 2}), frozenset({102}))
+    assert Record.read_all(rank.failure, rank.pid) == [expected]
+
+
+def test_a_record_of_a_child_of_the_rank_is_ignored(tmp_path):
+    """The child has ISTHMUS_FAILURE_FILE too."""
+    rank = rank_of(tmp_path, 0)
+    write_records(rank, ABSENT[1], {**GONE_IN_GROUP[1], "process": 4242})
+    assert [record.kind for record in Record.read_all(rank.failure, rank.pid)] == ["timeout"]
+    write_records(rank, {**GONE_IN_GROUP[1], "process": 4242})
+    assert Record.read_all(rank.failure, rank.pid) == []
+
+
+def test_the_record_of_the_group_that_the_traceback_names_is_chosen(tmp_path):
+    """The program has caught the failure of the first group; without a traceback, it is the likeliest cause."""
+    rank = rank_of(tmp_path, 0)
+    message = str(ABSENT[1]["message"]).replace("'0'", "'tp'")
+    write_records(rank, GONE_IN_GROUP[1], {**ABSENT[1], "group": "tp", "message": message, "ranks": [3]})
+    rank.stdout.write_text("")
+    for traceback, missing in (
+        (ABSENT[0].replace("'0'", "'tp'"), {3}),
+        (GONE_IN_GROUP[0], set()),
+        ("", set()),
+    ):
+        rank.stderr.write_text(traceback)
+        found = Failure.read(rank, SimpleNamespace(exitcode=1), 0.0, was_stopped=False)
+        assert found.missing == missing and found.timed_out == bool(missing)
 
 
 def test_a_summary_is_short_and_says_what_followed(tmp_path):

@@ -126,8 +126,11 @@ def test_variables_are_read_in_one_place():
     ],
 )
 def test_a_wrong_value_is_refused_in_one_line(read, name, value, message):
+    environment = {options.variable(name): value}
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        read(name, {options.variable(name): value})
+        read(name, environment)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        options.check(environment)
 
 
 @pytest.mark.parametrize(

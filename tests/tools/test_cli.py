@@ -55,6 +55,22 @@ def test_help_imports_no_command():
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
+def test_a_mistyped_command_is_told_from_its_like_without_an_import_of_commands():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus.cli import app\n"
+        "for name in ('migrat', 'profle', 'doctr', 'nothing-like-it'):\n"
+        "    print(CliRunner().invoke(app, [name]).output.splitlines()[-1])\n"
+        "print([name for name in sys.modules if name.endswith('.cli') and name != 'isthmus.cli'])"
+    )
+    migrate, profile, doctor, nothing, imported = subprocess.check_output(
+        [sys.executable, "-c", code], text=True
+    ).splitlines()
+    assert "No such command 'migrat'. Did you mean 'migrate'?" in migrate
+    assert "Did you mean 'profile'?" in profile and "Did you mean 'doctor'?" in doctor
+    assert "No such command 'nothing-like-it'." in nothing and "Did you mean" not in nothing
+    assert imported == "[]"
+
+
 def test_env_lists_and_checks():
     done = command("env", ISTHMUS_STRICT="1")
     rows = {line.split("\t")[0]: line.split("\t") for line in done.stdout.splitlines() if "\t" in line}

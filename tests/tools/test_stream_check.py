@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
-from isthmus.debug import environment, streams
+from isthmus.debug import streams
 from isthmus.debug.streams import StreamOrderError, StreamOrderWarning
 from tests.helpers import children
 
@@ -353,10 +353,3 @@ def test_from_the_environment() -> None:
     result = children.run(program, ISTHMUS_STREAM_CHECK="1")
     assert result.returncode != 0 and "StreamOrderError: aten::neg at <string>:5" in result.stderr
     assert result.stderr.count("streams.py") == 1, result.stderr  # not the checker's inner frames
-
-
-def test_a_mode_that_does_not_exist(monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ISTHMUS_STREAM_CHECK", "2")
-    with pytest.raises(SystemExit, match="2"):
-        environment.start()
-    assert "ISTHMUS_STREAM_CHECK=2: unknown value; expected 0, 1 or warn" in capsys.readouterr().err

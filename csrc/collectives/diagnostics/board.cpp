@@ -174,12 +174,13 @@ std::string Board::describe(int rank, uint64_t number) const {
          (is_silent ? " and has not been heard from for " + std::to_string(silence) + " s" : "");
 }
 
-MissingRanks Board::missing_from_collective(uint64_t number, int peer) {
+MissingRanks Board::missing_from_collective(uint64_t number, const std::vector<int>& peers) {
   return ask<MissingRanks>(
-      [number, peer](const Board& self) {
+      [number, peers](const Board& self) {
         MissingRanks found;
         for (int rank = 0; rank < self.size_; ++rank) {
-          if (rank == self.rank_ || (peer >= 0 && rank != peer)) continue;
+          const bool is_peer = std::find(peers.begin(), peers.end(), rank) != peers.end();
+          if (rank == self.rank_ || (!peers.empty() && !is_peer)) continue;
           const std::string line = self.describe(rank, number);
           if (line.empty()) continue;
           found.ranks.push_back(rank);

@@ -30,8 +30,8 @@ class Board : public std::enable_shared_from_this<Board> {
   void publish(bool at_once);
   void set_timeout(std::chrono::milliseconds timeout);
   // Ranks that have not enqueued the collective of this number or have stopped publishing: of all ranks, or
-  // of the peer alone unless it is -1. This and the following two ask the store, for a short time only.
-  MissingRanks missing_from_collective(uint64_t number, int peer);
+  // of the peers alone if there are any. This and the following two ask the store, for a short time only.
+  MissingRanks missing_from_collective(uint64_t number, const std::vector<int>& peers);
   // Ranks that have arrived at fewer barriers than this one.
   MissingRanks missing_from_barrier();
   // The first failure of the group, if another rank published it; otherwise publishes this one, and returns

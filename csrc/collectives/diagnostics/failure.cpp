@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -56,6 +56,33 @@ std::string list_text(const Numbers& numbers) {
   return "[" + text + "]";
 }
 
+void write_to(const std::string& path, int flags, const std::string& text) {
+  const int file = TEMP_FAILURE_RETRY(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0640));
+  TORCH_CHECK(file >= 0, "cannot write ", path, ": ", std::strerror(errno));
+  int error = fchmod(file, 0640) == 0 ? 0 : errno;
+  for (size_t written = 0; error == 0 && written < text.size();) {
+    const ssize_t part = TEMP_FAILURE_RETRY(::write(file, text.data() + written, text.size() - written));
+    if (part < 0) error = errno;
+    written += static_cast<size_t>(std::max<ssize_t>(part, 0));
+  }
+  if (close(file) != 0 && error == 0) error = errno;
+  TORCH_CHECK(error == 0, "cannot write ", path, ": ", std::strerror(error));
+}
+
+// Appends a line to ISTHMUS_FAILURE_FILE. Returns whether that succeeded.
+bool append(const std::string& json) noexcept {
+  try {
+    const std::string path = options::read(options::kFailureFile);
+    if (path.empty()) return false;
+    // It also begins a line, because a write that failed may have left part of one.
+    write_to(path, O_APPEND, "\n" + json + "\n");
+    return true;
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "isthmus: the failure record was not written: " << error.what();
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string duration_text(std::chrono::milliseconds duration) {
@@ -80,39 +107,34 @@ std::string failure_json(const Failure& failure, const std::string& message, con
   const std::vector<int64_t> processes(failure.process == 0 ? 0 : 1, failure.process);
   return "{\"rank\": " + std::to_string(global(rank)) + ", \"process\": " + std::to_string(getpid()) +
          ", \"kind\": " + quoted(name_of(failure.kind)) + ", \"group\": " + quoted(group) +
-         ", \"operation\": " + quoted(failure.operation.substr(0, failure.operation.find(' '))) +
-         ", \"number\": " + std::to_string(failure.number) + ", \"ranks\": " + list_text(ranks) +
-         ", \"processes\": " + list_text(processes) + ", \"message\": " + quoted(message) + "}";
+         ", \"operation\": " + quoted(failure.operation) + ", \"number\": " + std::to_string(failure.number) +
+         ", \"ranks\": " + list_text(ranks) + ", \"processes\": " + list_text(processes) +
+         ", \"message\": " + quoted(message) + "}";
 }
 
-void write_failure_record(std::string json, const std::string& first, bool is_provisional) noexcept {
-  static std::atomic<bool> is_written{false};
-  const std::string path = options::read(options::kFailureFile);
-  if (path.empty()) return;
-  if (is_provisional ? is_written.load() : is_written.exchange(true)) return;
-  try {
-    if (!first.empty()) json.insert(json.size() - 1, ", \"first\": " + first);
-    write_file(path, json + "\n");
-  } catch (const std::exception& error) {
-    LOG(ERROR) << "isthmus: the failure record was not written: " << error.what();
-  }
+bool FailureRecord::write(const std::string& json, bool is_provisional) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_written_ || !append(json)) return false;
+  is_written_ = !is_provisional;
+  return true;
+}
+
+void FailureRecord::add(std::string json, const std::string& first) noexcept {
+  json.insert(json.size() - 1, ", \"first\": " + first);
+  append(json);
 }
 
 void write_file(const std::string& path, const std::string& text) {
   const std::filesystem::path target(path);
   const std::string name = "." + target.filename().string() + "." + std::to_string(getpid());
   const std::string beside = target.parent_path() / name;
-  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-  TORCH_CHECK(file >= 0 && fchmod(file, 0640) == 0, "cannot write ", beside, ": ", std::strerror(errno));
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t part = ::write(file, text.data() + written, text.size() - written);
-    if (part < 0) break;
-    written += static_cast<size_t>(part);
+  try {
+    write_to(beside, O_TRUNC, text);
+    std::filesystem::rename(beside, target);
+  } catch (const std::exception&) {
+    unlink(beside.c_str());
+    throw;
   }
-  close(file);
-  TORCH_CHECK(written == text.size(), "cannot write ", beside, ": ", std::strerror(errno));
-  std::filesystem::rename(beside, target);
 }
 
 }  // namespace isthmus

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,14 +31,25 @@ std::string duration_text(std::chrono::milliseconds duration);
 // "timed out after 3 s", and the ranks that it waited for.
 std::string timeout_text(std::chrono::milliseconds timeout, const MissingRanks& missing);
 
-// One JSON object: rank, process, kind, group, operation, number, ranks, processes and message. Ranks are
-// global.
+// A line of JSON: rank, process, kind, group, operation, number, ranks, processes and message. Ranks are
+// global; processes are those of the ranks.
 std::string failure_json(const Failure& failure, const std::string& message, const std::string& group,
                          int rank, const std::vector<uint64_t>& global_ranks);
 
-// Writes the first failure of the process to the file ISTHMUS_FAILURE_FILE, which `isthmus run` sets; one
-// that is provisional is replaced by the next. first is the failure of another rank, as JSON, or empty.
-void write_failure_record(std::string json, const std::string& first, bool is_provisional = false) noexcept;
+// The record of a group's first failure. Each call appends a line to the file ISTHMUS_FAILURE_FILE, which
+// `isthmus run` sets: of several lines of a group and a process, the last is valid. Children of the process
+// write to the same file.
+class FailureRecord {
+ public:
+  // Writes the record, unless one that is not provisional was written. Returns whether it was written.
+  bool write(const std::string& json, bool is_provisional = false) noexcept;
+  // Writes a record again, with the first failure of the group, which is that of another rank.
+  void add(std::string json, const std::string& first) noexcept;
+
+ private:
+  std::mutex mutex_;
+  bool is_written_ = false;
+};
 
 // Writes a file that only its owner can write and its group can read, beside its place, and renames it.
 // Throws.

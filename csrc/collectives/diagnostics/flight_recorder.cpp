@@ -18,8 +18,8 @@
 #include "collectives/diagnostics/failure.h"
 #include "collectives/diagnostics/watchdog.h"
 #include "collectives/driver/work.h"
+#include "collectives/settings.h"
 #include "core/profiler.h"
-#include "options/read.h"
 
 namespace isthmus::recorder {
 namespace {
@@ -62,17 +62,9 @@ Recorder& recorder() {
   return instance;
 }
 
-size_t capacity() {
-  static const auto entries = static_cast<size_t>(options::read(options::kFlightRecorder));
-  return entries;
-}
+size_t capacity() { return settings().flight_count; }
 
 std::atomic<bool> is_written{false};
-
-const char* folder() {
-  static const std::string& name = *new std::string(options::read(options::kFlightRecorderFolder));
-  return name.c_str();
-}
 
 uint64_t own_rank() {
   Recorder& known = recorder();
@@ -80,15 +72,10 @@ uint64_t own_rank() {
   return known.rank;
 }
 
-bool keeps_stacks() {
-  static const bool keeps = options::read(options::kFlightRecorderStacks);
-  return keeps;
-}
-
 // The Python frames of the caller, if they are kept. Symbolized now: a thread that writes the record later
 // may be unable to get the interpreter's lock.
 std::vector<torch::unwind::Frame> stack_here() {
-  if (!keeps_stacks()) return {};
+  if (!settings().keeps_stacks) return {};
   const auto gathered = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
   const torch::SymbolizedTracebacks found = torch::symbolize({gathered.get()});
   std::vector<torch::unwind::Frame> frames;
@@ -291,7 +278,7 @@ std::string dump(bool with_collectives, bool only_active) {
   return c10d::pickle_str(result);
 }
 
-bool writes() { return *folder() != '\0' && capacity() != 0; }
+bool writes() { return !settings().flight_folder.empty() && capacity() != 0; }
 
 bool was_written() { return is_written; }
 
@@ -302,7 +289,7 @@ void write() noexcept {
   watchdog::poll();
   try {
     const std::string name = "rank_" + std::to_string(own_rank());
-    const std::filesystem::path path(folder());
+    const std::filesystem::path path(settings().flight_folder);
     if (std::filesystem::create_directories(path)) chmod(path.c_str(), 0750);
     write_file(path / name, dump(true, false));
     is_written = true;

@@ -116,7 +116,7 @@ class Watchdog {
     const Description& description = work.description();
     group.board().publish(true);
     const MissingRanks missing =
-        group.board().missing_from_collective(description.collective, description.peer);
+        group.board().missing_from_collective(description.collective, description.peers);
     group.fail({Failure::Kind::kTimeout, description.text(), timeout_text(work.timeout(), missing),
                 description.collective, missing.ranks});
   }
@@ -159,7 +159,11 @@ Failure failure(std::string operation, const CommunicatorFailure& cause, const s
                                                                : Failure::Kind::kError;
   std::vector<int> ranks;
   if (cause.rank >= 0) ranks.push_back(cause.rank);
-  return {kind, std::move(operation), "failed: " + error, 0, ranks, cause.process};
+  std::string what = "failed: " + error;
+  if (cause.rank >= 0 && cause.rank != cause.driver_rank)
+    what += " (its rank " + std::to_string(cause.driver_rank) + " is rank " + std::to_string(cause.rank) +
+            " of the group)";
+  return {kind, std::move(operation), std::move(what), 0, ranks, cause.process};
 }
 
 }  // namespace isthmus::watchdog

@@ -200,10 +200,11 @@ class Rendezvous {
     fail_without(late);
   }
 
-  [[noreturn]] void fail_without(const std::vector<int>& late) {
+  [[noreturn]] void fail_without(std::vector<int> late) {
+    for (int& rank : late) rank = place_.group_rank(rank);
     const std::string what =
         timeout_text(timeout_, {late, {}}) + "; see what they do, or raise the timeout of the group";
-    failure_ = Failure{Failure::Kind::kTimeout, "the first operation on chip", what, 0, late};
+    failure_ = Failure{Failure::Kind::kTimeout, "the first operation on chip", what, 0, std::move(late)};
     TORCH_CHECK_WITH(DistBackendError, false, place_.name, ": ", what);
   }
 
@@ -217,6 +218,17 @@ class Rendezvous {
 };
 
 }  // namespace
+
+int Communicator::Place::group_rank(int rank) const {
+  if (rank < 0 || rank >= size) return -1;
+  return group_ranks.empty() ? rank : group_ranks[static_cast<size_t>(rank)];
+}
+
+int Communicator::Place::rank_of(int group_rank) const {
+  if (group_ranks.empty()) return group_rank;
+  const auto found = std::find(group_ranks.begin(), group_ranks.end(), group_rank);
+  return static_cast<int>(found - group_ranks.begin());
+}
 
 Communicator::Communicator(isthmus_comm handle, Place place) : handle_(handle), place_(std::move(place)) {
   set_stream_waited(stream_was_awaited);
@@ -241,7 +253,14 @@ CommunicatorFailure Communicator::driver_failure() const {
   if (found.status == ISTHMUS_OK || !ISTHMUS_HAS(table, comm_failure) ||
       table.comm_failure(handle_, &details) != ISTHMUS_OK)
     return found;
-  return {found.status, details.rank, details.process, details.operation};
+  return {found.status, place_.group_rank(details.rank), details.rank, details.process, details.operation};
+}
+
+const Communicator* Communicator::first_failed(
+    const std::vector<std::shared_ptr<Communicator>>& communicators) {
+  const auto has_failed = [](const auto& communicator) { return !communicator->failure().empty(); };
+  const auto found = std::find_if(communicators.begin(), communicators.end(), has_failed);
+  return found == communicators.end() ? nullptr : found->get();
 }
 
 void Communicator::fail(const std::string& message) noexcept {

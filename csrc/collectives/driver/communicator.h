@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 #include "collectives/diagnostics/failure.h"
 #include "core/runtime.h"
@@ -19,7 +20,8 @@ namespace isthmus {
 // Why work of a communicator failed, as far as the driver tells.
 struct CommunicatorFailure {
   isthmus_status status = ISTHMUS_OK;
-  int rank = -1;           // of the communicator, that is lost; -1 if unknown
+  int rank = -1;           // of the group, that is lost; -1 if unknown
+  int driver_rank = -1;    // the number by which the driver's message names it
   int64_t process = 0;     // of that rank; 0 if unknown
   uint64_t operation = 0;  // number of the collective that failed, from 1; 0 if unknown
 };
@@ -29,7 +31,13 @@ class Communicator {
   struct Place {
     int rank, size;
     c10::DeviceIndex device;
-    std::string name;  // for messages
+    std::string name;                   // for messages
+    std::vector<int> group_ranks = {};  // its ranks as ranks of the group; empty if they are the same
+
+    // The rank of the group for a rank of the communicator; -1 if it has no such rank.
+    int group_rank(int rank) const;
+    // The rank of the communicator for a rank of the group, which is a member.
+    int rank_of(int group_rank) const;
   };
 
   Communicator(isthmus_comm handle, Place place);
@@ -48,6 +56,8 @@ class Communicator {
   // The message with which outstanding work failed, or that of fail(); empty if nothing failed.
   std::string failure() const;
   CommunicatorFailure driver_failure() const;
+  // The first of these communicators that has failed, or null.
+  static const Communicator* first_failed(const std::vector<std::shared_ptr<Communicator>>& communicators);
   // Ends outstanding work, here and on the peers; the first message is kept.
   void fail(const std::string& message) noexcept;
 

@@ -153,15 +153,18 @@ void Launch::enqueue(std::vector<Launch>& launches, Group& group,
     for (size_t i = 0; i < launches.size(); ++i) launches[i].enqueue_(communicators[i]->handle(), stream);
     together.end();
   } catch (const c10::Error& error) {
-    const std::string found = communicators[0]->failure();
-    if (!found.empty()) watchdog::look();  // most likely an earlier operation has failed
-    // Operations of a group that were enqueued would wait for those that were not.
-    if (group.failure().empty() && (!found.empty() || is_group)) {
-      const CommunicatorFailure cause = communicators[0]->driver_failure();
-      group.fail(watchdog::failure(launches[0].description_.name, cause,
-                                   found.empty() ? error.what_without_backtrace() : found));
+    const Communicator* const failed = Communicator::first_failed(communicators);
+    CommunicatorFailure cause;
+    std::string message = error.what_without_backtrace();
+    if (failed != nullptr) {
+      cause = failed->driver_failure();
+      message = failed->failure();
+      watchdog::look();  // most likely an earlier operation has failed
     }
-    if (!found.empty()) group.require_alive();
+    // Operations of a group that were enqueued would wait for those that were not.
+    if (group.failure().empty() && (failed != nullptr || is_group))
+      group.fail(watchdog::failure(launches[0].description_.name, cause, message));
+    if (failed != nullptr) group.require_alive();
     throw;
   }
 }

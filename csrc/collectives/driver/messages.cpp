@@ -120,7 +120,7 @@ Launch DriverTransport::message(OpType type, const at::Tensor& tensor, int peer)
   const bool sends = type == OpType::SEND;
   const std::string ranks = std::to_string(rank()) + (sends ? "->" : "<-") + std::to_string(peer);
   Launch launch(type, sends ? "send" : "recv", (sends ? "send " : "recv ") + ranks);
-  launch.description().peer = peer;
+  launch.description().peers = {peer};
   const at::Tensor plain = sends ? launch.read(tensor) : launch.write(tensor);
   launch.enqueue([plain, peer, sends, group = group_](isthmus_comm comm, isthmus_stream stream) {
     const int number = group->rank_in(comm, peer);
@@ -180,7 +180,12 @@ Transport::WorkPtr DriverTransport::end_coalescing(std::vector<Launch>* left) {
   Description description = launches[0].description();
   if (launches.size() > 1) {
     description.title = "nccl:coalesced";
-    description.peer = -1;
+    description.peers.clear();
+    if (!has_collective) {
+      std::set<int> peers;
+      for (const Launch& launch : launches) peers.insert(launch.peer());
+      description.peers.assign(peers.begin(), peers.end());
+    }
     for (size_t i = 1; i < launches.size(); ++i) {
       const Description& other = launches[i].description();
       description.inputs.insert(description.inputs.end(), other.inputs.begin(), other.inputs.end());

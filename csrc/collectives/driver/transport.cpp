@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "collectives/driver/checks.h"
-#include "options/read.h"
+#include "collectives/settings.h"
 
 namespace isthmus {
 
@@ -11,9 +11,8 @@ using c10d::OpType;
 using namespace collective_checks;
 
 bool DriverTransport::is_available() {
-  static const bool is_wanted = options::read(options::kCollectives) == "driver";
   const isthmus_driver* table = driver_table();
-  return is_wanted && table != nullptr && ISTHMUS_HAS(*table, comm_unique_id);
+  return settings().uses_driver && table != nullptr && ISTHMUS_HAS(*table, comm_unique_id);
 }
 
 bool DriverTransport::serves(const at::Tensor& tensor) {

@@ -8,19 +8,11 @@
 
 #include "collectives/diagnostics/flight_recorder.h"
 #include "collectives/diagnostics/watchdog.h"
+#include "collectives/settings.h"
 #include "core/event.h"
 #include "core/stream.h"
-#include "options/read.h"
 
 namespace isthmus {
-namespace {
-
-bool always_blocks() {
-  static const bool blocks = options::read(options::kBlockingWait);
-  return blocks;
-}
-
-}  // namespace
 
 Event::~Event() { destroy_event(event_); }
 
@@ -34,8 +26,9 @@ std::string Description::text() const {
   std::ostringstream text;
   text << name;
   if (collective != 0) text << " #" << collective;
-  if (peer >= 0)
-    text << " #" << message << (std::strcmp(name, "send") == 0 ? " to rank " : " from rank ") << peer;
+  if (peer() >= 0)
+    text << " #" << message << (std::strcmp(name, "send") == 0 ? " to rank " : " from rank ") << peer();
+  if (peers.size() > 1) text << " #" << message << " with ranks " << c10::ArrayRef<int>(peers);
   const auto& tensors = inputs.empty() ? outputs : inputs;
   if (!tensors.empty()) text << " of " << tensors[0].scalar_type() << " " << tensors[0].sizes();
   if (tensors.size() > 1) text << " and " << tensors.size() - 1 << " more";
@@ -61,22 +54,13 @@ void DriverWork::require_launched() const {
 }
 
 std::string DriverWork::failure() const {
-  for (const auto& communicator : launched_->communicators)
-    if (std::string message = communicator->failure(); !message.empty()) return message;
-  return {};
+  const Communicator* const failed = Communicator::first_failed(launched_->communicators);
+  return failed == nullptr ? std::string() : failed->failure();
 }
 
 CommunicatorFailure DriverWork::driver_failure() const {
-  for (const auto& communicator : launched_->communicators) {
-    CommunicatorFailure found = communicator->driver_failure();
-    if (found.status == ISTHMUS_OK) continue;
-    const Communicator::Place& place = communicator->place();
-    // A communicator of two ranks numbers them itself.
-    if (found.rank >= 0 && place.size != group_->identity().size)
-      found.rank = found.rank == place.rank ? group_->identity().rank : description_.peer;
-    return found;
-  }
-  return {};
+  const Communicator* const failed = Communicator::first_failed(launched_->communicators);
+  return failed == nullptr ? CommunicatorFailure{} : failed->driver_failure();
 }
 
 bool DriverWork::poll() noexcept {
@@ -138,7 +122,7 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
   const profiler::Call call("chipCollectiveSynchronize");
   require_launched();
   deliver();
-  if (timeout != kNoTimeout || launched_->blocks || always_blocks()) block(timeout);
+  if (timeout != kNoTimeout || launched_->blocks || settings().blocks) block(timeout);
   if (poll()) {
     if (const auto error = exception()) {
       watchdog::look();  // reports more than the driver's message

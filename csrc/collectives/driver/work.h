@@ -33,13 +33,14 @@ class Event {
 
 // Describes an operation in messages and in the flight recorder.
 struct Description {
-  const char* name;   // "all_reduce"
-  std::string title;  // its name in PyTorch's tools: "nccl:all_reduce", "nccl:send 0->1"
-  int peer = -1;      // of a message
+  const char* name;             // "all_reduce"
+  std::string title;            // its name in PyTorch's tools: "nccl:all_reduce", "nccl:send 0->1"
+  std::vector<int> peers = {};  // of messages; empty for collectives
   std::vector<at::Tensor> inputs, outputs;
   uint64_t collective = 0, message = 0, operation = 0;  // numbers in the group
   uint64_t in_driver = 0;                               // the driver's number of a collective; 0 if unknown
 
+  int peer() const { return peers.size() == 1 ? peers[0] : -1; }
   // "all_reduce #7 of Float [4, 3]" or "recv #1 from rank 2 of Float [8]".
   std::string text() const;
 };
@@ -82,7 +83,7 @@ class DriverWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
   void abort() override;
-  int sourceRank() const override { return description_.peer; }
+  int sourceRank() const override { return description_.peer(); }
   std::vector<at::Tensor> result() override { return description_.outputs; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return description_.collective; }
