@@ -108,11 +108,7 @@ def end(error: BaseException | None) -> int:
         frames = error.__traceback__
         while frames and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
-        sys.last_type, sys.last_value, sys.last_traceback = (
-            type(error),
-            error,
-            frames,
-        )  # as the interpreter does
+        sys.last_value = error  # as the interpreter does
         sys.excepthook(type(error), error.with_traceback(frames), frames)
     threading._shutdown()
     atexit._run_exitfuncs()
