@@ -58,115 +58,89 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         return torch.device(self.device_name(device_index))
 
     def set_device(self, device_index: int) -> None:
-        """Make a device current."""
         torch.accelerator.set_device_index(device_index)
 
     def current_device(self) -> int:
-        """Index of the current device."""
         return torch.accelerator.current_device_index()
 
     def current_device_name(self) -> str:
-        """Name of the current device with its index."""
         return self.device_name(self.current_device())
 
     def device_count(self) -> int:
-        """Number of devices."""
         return torch.accelerator.device_count()
 
     def synchronize(self, device_index: int | None = None) -> None:
-        """Wait for all work of a device."""
         torch.accelerator.synchronize(device_index)
 
     def is_available(self) -> bool:
-        """Whether a device is available."""
         return torch.accelerator.is_available()
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor is on a device of this type."""
         return tensor.device.type == self._name
 
     # ---- random numbers ----
 
     def random(self) -> Any:
-        """``torch.random``."""
         return torch.random
 
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        """Set the state of a device's generator."""
         self._module.set_rng_state(new_state, self.device(device_index))
 
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        """State of a device's generator, uint8."""
         return self._module.get_rng_state(self.device(device_index))
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the current device's generator."""
         self._module.manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
-        """Seed every device's generator."""
         self._module.manual_seed_all(seed)
 
     def initial_seed(self) -> int:
-        """Seed of the current device's generator."""
         return self._module.initial_seed()
 
     def default_generator(self, device_index: int) -> torch.Generator:
-        """Generator of a device."""
         return self._module.default_generators[device_index]
 
     # ---- streams and events ----
 
     @property
     def Stream(self) -> Any:
-        """Stream class."""
         return self._module.Stream
 
     def stream(self, stream: Any) -> Any:
-        """Context manager that makes the stream current."""
         return self._module.stream(stream)
 
     def current_stream(self, device_index: int | None = None) -> Any:
-        """Current stream of a device."""
         return self._module.current_stream(device_index)
 
     def default_stream(self, device_index: int | None = None) -> Any:
-        """Default stream of a device."""
         return self._module.default_stream(device_index)
 
     @property
     def Event(self) -> Any:
-        """Event class."""
         return self._module.Event
 
     # ---- memory, in bytes ----
 
     def empty_cache(self) -> None:
-        """Release cached memory."""
         torch.accelerator.empty_cache()
 
     def memory_allocated(self, device_index: int | None = None) -> int:
-        """Bytes allocated by tensors."""
         return torch.accelerator.memory_allocated(device_index)
 
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        """Peak bytes allocated by tensors."""
         return torch.accelerator.max_memory_allocated(device_index)
 
     def memory_reserved(self, device_index: int | None = None) -> int:
-        """Bytes reserved by the allocator."""
         return torch.accelerator.memory_reserved(device_index)
 
     def max_memory_reserved(self, device_index: int | None = None) -> int:
-        """Peak bytes reserved by the allocator."""
         return torch.accelerator.max_memory_reserved(device_index)
 
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        """Statistics of the allocator."""
         return dict(torch.accelerator.memory_stats(device_index))
 
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        """Reset the peaks."""
         torch.accelerator.reset_peak_memory_stats(device_index)
 
     # Deprecated names of CUDA.
@@ -176,7 +150,6 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
     reset_max_memory_cached = reset_peak_memory_stats
 
     def total_memory(self, device_index: int | None = None) -> int:
-        """Total bytes of a device."""
         return torch.accelerator.get_memory_info(device_index)[1]
 
     def available_memory(self, device_index: int | None = None) -> int:
@@ -186,16 +159,13 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
     # ---- dtypes ----
 
     def is_bf16_supported(self) -> bool:
-        """Whether the device supports bfloat16."""
         asked: Callable[[], bool] | None = getattr(self._module, "is_bf16_supported", None)
         return True if asked is None else asked()
 
     def is_fp16_supported(self) -> bool:
-        """True."""
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
-        """Dtypes supported for training."""
         return [torch.float32, torch.float16, *([torch.bfloat16] if self.is_bf16_supported() else [])]
 
     BFloat16Tensor = _tensor_type(torch.bfloat16)
@@ -215,7 +185,6 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         """No-op."""
 
     def lazy_call(self, callback: Callable[[], None]) -> None:
-        """Call the callback immediately."""
         callback()
 
     def is_triton_supported(self) -> bool:
@@ -241,7 +210,6 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         self.create_graph()
 
     def get_compile_backend(self) -> str:
-        """Backend of ``torch.compile``."""
         return str(self._compile_backend)
 
     def set_compile_backend(self, backend: str) -> None:
@@ -262,17 +230,14 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         return "deepspeed.ops.op_builder.cpu"
 
     def create_op_builder(self, class_name: str) -> Any:
-        """Create a builder by class name."""
         return self.get_op_builder(class_name)()
 
     def get_op_builder(self, class_name: str) -> Any:
-        """Builder class by name."""
         from isthmus.deepspeed import builders
 
         return builders.find(class_name, self._name)
 
     def build_extension(self) -> Any:
-        """PyTorch's command class for building extensions."""
         from torch.utils.cpp_extension import BuildExtension
 
         return BuildExtension

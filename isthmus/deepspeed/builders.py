@@ -57,15 +57,12 @@ class FusedAdamBuilder(OpBuilder):  # type: ignore[misc]
         super().__init__(name=self.NAME)
 
     def absolute_name(self) -> str:
-        """Name of the module."""
         return f"deepspeed.ops.adam.{self.NAME}_op"
 
     def sources(self) -> list[str]:
-        """No sources."""
         return []
 
     def load(self, verbose: bool = True) -> type[FusedAdam]:
-        """The operators."""
         return FusedAdam
 
 
@@ -81,15 +78,12 @@ class MissingBuilder(OpBuilder):  # type: ignore[misc]
         super().__init__(name=name or self.NAME)
 
     def absolute_name(self) -> str:
-        """Name of the module."""
         return f"deepspeed.ops.{self.NAME}_op"
 
     def sources(self) -> list[str]:
-        """No sources."""
         return []
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """False."""
         return False
 
     def load(self, verbose: bool = True) -> NoReturn:

@@ -37,21 +37,8 @@ def _rotary(
 
 
 @operator("rotary_")
-def _rotary_(
-    query: torch.Tensor,
-    key: torch.Tensor | None,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    positions: torch.Tensor | None,
-    seq_dim: int,
-    dim: int,
-    heads: int,
-    interleaved: bool,
-    conjugate: bool,
-) -> None:
-    rotated, other = _rotary.composite(
-        query, key, cos, sin, positions, seq_dim, dim, heads, interleaved, conjugate
-    )
+def _rotary_(query: torch.Tensor, key: torch.Tensor | None, *others: Any) -> None:
+    rotated, other = _rotary.composite(query, key, *others)
     query.copy_(rotated)
     if key is not None:
         key.copy_(other)

@@ -46,25 +46,10 @@ class _Place(NamedTuple):
 
 
 @operator("unpad_strided_batch_matmul")
-def _matmul(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    trans_a: bool,
-    trans_b: bool,
-    m: Sequence[int],
-    k: Sequence[int],
-    n: Sequence[int],
-    lda: Sequence[int],
-    ldb: Sequence[int],
-    ldc: Sequence[int],
-    stride_a: Sequence[int],
-    stride_b: Sequence[int],
-    stride_c: Sequence[int],
-    heads: int,
-) -> torch.Tensor:
-    place_a, place_b, place_c = _places(
-        trans_a, trans_b, (m, k, n, lda, ldb, ldc, stride_a, stride_b, stride_c)
-    )
+def _matmul(a: torch.Tensor, b: torch.Tensor, trans_a: bool, trans_b: bool, *others: Any) -> torch.Tensor:
+    *sizes, heads = others
+    m, _, n = sizes[:3]
+    place_a, place_b, place_c = _places(trans_a, trans_b, tuple(sizes))
     out = a.new_empty(heads * sum(x * y for x, y in zip(m, n, strict=True)))
     operands = (
         place_a.views(a.contiguous(), heads),
