@@ -97,11 +97,7 @@ class Peer:
     def __init__(self, device: str, way: str, environment: dict[str, str]) -> None:
         command = [sys.executable, __file__, "--worker", device, "--way", way]
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment
         )
         self.losses: list[float] = []
         self.peak_bytes = self.device_bytes = 0

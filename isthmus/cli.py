@@ -24,7 +24,7 @@ COMMANDS = {
         "run": (
             "isthmus.launch.cli",
             "Run a CUDA script, a module or a launcher on the available accelerator.",
-        ),
+        )
     },
     "Move a project": {
         "migrate": (

@@ -129,11 +129,7 @@ class Scope:
         _active.append(patch)
 
     def replace(
-        self,
-        target: str,
-        make: Callable[[Any], Any],
-        reason: str,
-        expects: tuple[str, ...] = (),
+        self, target: str, make: Callable[[Any], Any], reason: str, expects: tuple[str, ...] = ()
     ) -> None:
         """Replace an attribute of a module or a class by ``make(original)``.
 

@@ -8,25 +8,8 @@ from types import ModuleType
 
 import torch
 
-from isthmus.chip import (
-    _utils,
-    amp,
-    comm,
-    memory,
-    nvtx,
-    profiler,
-    random,
-    sharing,
-    streams,
-    types,
-)
-from isthmus.chip._lazy import (
-    _is_in_bad_fork,
-    _lazy_call,
-    _lazy_init,
-    init,
-    is_initialized,
-)
+from isthmus.chip import _utils, amp, comm, memory, nvtx, profiler, random, sharing, streams, types
+from isthmus.chip._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
 from isthmus.chip.amp import get_amp_supported_dtype
 from isthmus.chip.device import (
     _exchange_device,
@@ -124,14 +107,7 @@ from isthmus.chip.streams import (
     stream_priority_range,
 )
 from isthmus.chip.sync_debug import get_sync_debug_mode, set_sync_debug_mode
-from isthmus.chip.telemetry import (
-    clock_rate,
-    memory_usage,
-    power_draw,
-    telemetry,
-    temperature,
-    utilization,
-)
+from isthmus.chip.telemetry import clock_rate, memory_usage, power_draw, telemetry, temperature, utilization
 from isthmus.chip.types import (
     BFloat16Storage,
     BFloat16Tensor,

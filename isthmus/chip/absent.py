@@ -43,14 +43,10 @@ MODULES = {
 }
 
 # Names missing from submodules that exist.
-IN_MODULES = {
-    "amp.amp_definitely_not_available": "autocast is always available on the chip",
-}
+IN_MODULES = {"amp.amp_definitely_not_available": "autocast is always available on the chip"}
 
 # Names of torch.accelerator that the chip does not support.
-ACCELERATOR = {
-    "Graph": _GRAPHS,
-}
+ACCELERATOR = {"Graph": _GRAPHS}
 
 
 def reason(name: str) -> str:

@@ -71,11 +71,7 @@ def equal(self: Tensor, other: Tensor) -> bool:
 
 
 def index_put_impl(
-    self: Tensor,
-    indices: list[Tensor | None],
-    values: Tensor,
-    accumulate: bool = False,
-    unsafe: bool = False,
+    self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Tensor:
     """``self``, in place, with values written or added at the indices."""
     return self.copy_(torch.ops.aten.index_put.default(self, indices, values, accumulate))

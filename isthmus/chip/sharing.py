@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.multiprocessing.reductions import (
-    StorageWeakRef,
-    reduce_tensor,
-    shared_cache,
-    storage_from_cache,
-)
+from torch.multiprocessing.reductions import StorageWeakRef, reduce_tensor, shared_cache, storage_from_cache
 from torch.utils.hooks import warn_if_has_hooks
 
 from isthmus import _C

@@ -171,11 +171,7 @@ def _check_status(result: Any_, explained: list[str]) -> None:
 
 
 def make_context(
-    device: int,
-    stream: int,
-    seed: int,
-    workspace: Callable[[int], int],
-    explained: list[str],
+    device: int, stream: int, seed: int, workspace: Callable[[int], int], explained: list[str]
 ) -> tuple[Context, list[Any]]:
     """Make a context; also return the objects that must outlive it.
 

@@ -29,8 +29,7 @@ Library = Annotated[
 Patterns = Annotated[
     list[str] | None,
     typer.Option(
-        "--operators",
-        help="Only matching operators, such as 'aten::*softmax*' or 'add,mul'; repeatable.",
+        "--operators", help="Only matching operators, such as 'aten::*softmax*' or 'add,mul'; repeatable."
     ),
 ]
 Golden = Annotated[

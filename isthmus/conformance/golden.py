@@ -89,12 +89,7 @@ class Writer:
         self, name: str, schema: str, family: str, tiers: Iterable[str] = (), random: bool = False
     ) -> None:
         """Add an operator; required before its cases."""
-        self._operators[name] = {
-            "schema": schema,
-            "family": family,
-            "tiers": sorted(tiers),
-            "random": random,
-        }
+        self._operators[name] = {"schema": schema, "family": family, "tiers": sorted(tiers), "random": random}
 
     def family(self, name: str, cases: Iterable[Case]) -> int:
         """Write the cases of one family and return their number.

@@ -53,14 +53,7 @@ class Slot:
         storage = np.ascontiguousarray(tensor.storage)
         dtype = dt.name_of(storage.dtype)
         return cls(
-            label,
-            dtype,
-            tensor.shape,
-            tensor.strides,
-            tensor.offset,
-            storage,
-            writable,
-            storage.nbytes,
+            label, dtype, tensor.shape, tensor.strides, tensor.offset, storage, writable, storage.nbytes
         )
 
     @classmethod

@@ -187,11 +187,7 @@ class Runner:
             for job in _jobs(golden, family, selected & claimed):
                 jobs.put(job)
         serve_all(
-            jobs,
-            self._options.jobs,
-            worker,
-            lambda: self._worker(self._through, golden),
-            self._done(run),
+            jobs, self._options.jobs, worker, lambda: self._worker(self._through, golden), self._done(run)
         )
         self._refuse_unjudged(run, golden, selected)
 

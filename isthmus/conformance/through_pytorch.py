@@ -45,12 +45,7 @@ class PyTorchTarget:
             "description": f"PyTorch {torch.__version__}, every route",
             "operators": {},
         }
-        return {
-            "driver": isthmus.status().driver,
-            "description": name,
-            "device": name,
-            "libraries": [routes],
-        }
+        return {"driver": isthmus.status().driver, "description": name, "device": name, "libraries": [routes]}
 
     def calls(self, schema: Schema, case: Case) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         """Yield a function that runs a case on the default stream and on another."""

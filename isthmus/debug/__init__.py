@@ -17,17 +17,7 @@ from isthmus.debug.errors import DebugError
 if TYPE_CHECKING:
     from isthmus.debug.sessions import Session
 
-__all__ = [
-    "DebugError",
-    "capture",
-    "compare",
-    "fallback",
-    "overflow",
-    "listen",
-    "status",
-    "stop_all",
-    "time",
-]
+__all__ = ["DebugError", "capture", "compare", "fallback", "overflow", "listen", "status", "stop_all", "time"]
 
 
 def compare(pattern: str = "*", shown: int = 10) -> Session:

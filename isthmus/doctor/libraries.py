@@ -58,8 +58,7 @@ def examine() -> Iterator[Finding]:
     yield from findings
     if not findings:
         yield ok(
-            _SUBJECT,
-            f"{len({name_of(found) for found in _installed()})} packages, complete, no duplicates",
+            _SUBJECT, f"{len({name_of(found) for found in _installed()})} packages, complete, no duplicates"
         )
 
 

@@ -29,11 +29,7 @@ def add_to(app: typer.Typer) -> None:
 def run(
     program: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar=PROGRAM,
-            help="The program and its own arguments.",
-            show_default=False,
-        ),
+        typer.Argument(metavar=PROGRAM, help="The program and its own arguments.", show_default=False),
     ] = None,
     device: Annotated[
         str, typer.Option(help="Device that 'cuda' stands for, such as 1, chip:1, or cpu.")
@@ -46,8 +42,7 @@ def run(
         ),
     ] = "",
     provide: Annotated[
-        str,
-        typer.Option(help="Modules to provide if the real ones are absent, by comma: flash_attn, apex."),
+        str, typer.Option(help="Modules to provide if the real ones are absent, by comma: flash_attn, apex.")
     ] = "",
     megatron: Annotated[
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")

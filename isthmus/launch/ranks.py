@@ -115,12 +115,7 @@ class Ranks:
                 f"--master-port={29500 if self.master_port is None else self.master_port}",
             ]
         # As --standalone does.
-        return [
-            *options,
-            "--rdzv-backend=c10d",
-            "--rdzv-endpoint=localhost:0",
-            f"--rdzv-id={uuid.uuid4()}",
-        ]
+        return [*options, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--rdzv-id={uuid.uuid4()}"]
 
     def make_folder(self, name: str) -> Path:
         """Create a folder for the logs of a job of that name: ``<log_dir>/<time>-<name>``, mode 0750.

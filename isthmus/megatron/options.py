@@ -52,10 +52,7 @@ def _none(names: str, remedy: str, takes: type | None = None) -> tuple[Option, .
 
 
 OPTIONS = (
-    *_all(
-        "use-flash-attn use-fusion-attn-v2 use-fused-rmsnorm use-fused-rotary-pos-emb",
-        _ALWAYS,
-    ),
+    *_all("use-flash-attn use-fusion-attn-v2 use-fused-rmsnorm use-fused-rotary-pos-emb", _ALWAYS),
     *_all("use-rotary-position-embeddings use-mcore-models gemm-gradient-accumulation-fusion", _ALWAYS),
     *_all("use-cp-send-recv-overlap use-fused-ring-attention-update disable-gloo-group", _ALWAYS),
     *_all("use-fused-swiglu", "Megatron fuses SwiGLU itself; --no-bias-swiglu-fusion disables it"),

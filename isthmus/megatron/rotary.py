@@ -13,10 +13,7 @@ def fused(_: Any) -> Callable[..., torch.Tensor]:
     """Replacement for ``fused_apply_rotary_pos_emb``, which needs Transformer Engine."""
 
     def fused_apply_rotary_pos_emb(
-        t: torch.Tensor,
-        freqs: torch.Tensor,
-        transpose_output_memory: bool = False,
-        interleaved: bool = False,
+        t: torch.Tensor, freqs: torch.Tensor, transpose_output_memory: bool = False, interleaved: bool = False
     ) -> torch.Tensor:
         """Rotate the first elements of each head.
 

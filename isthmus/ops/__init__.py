@@ -53,13 +53,7 @@ from isthmus.ops.rotary_embedding import (
     apply_rotary_pos_emb,
 )
 from isthmus.ops.softmax import ScaledMaskedSoftmax, scaled_masked_softmax
-from isthmus.ops.unpad import (
-    pad_seqlen,
-    unpad_gen_attention_mask,
-    unpad_rope,
-    unpad_seqlen,
-    unpad_softmax,
-)
+from isthmus.ops.unpad import pad_seqlen, unpad_gen_attention_mask, unpad_rope, unpad_seqlen, unpad_softmax
 from isthmus.ops.unpad_matmul import unpad_strided_batch_matmul
 
 _triton.register()

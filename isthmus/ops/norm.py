@@ -84,11 +84,7 @@ class _AddRMSNorm(torch.autograd.Function):
 
 
 def rms_norm(
-    input: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    eps: float = 1e-6,
-    *,
-    unit_offset: bool = False,
+    input: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6, *, unit_offset: bool = False
 ) -> torch.Tensor:
     """``input * rsqrt(mean(input ** 2) + eps) * weight`` over the last dimensions, computed in float32 or wider.
 

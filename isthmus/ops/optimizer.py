@@ -226,12 +226,7 @@ class AdamW(torch.optim.AdamW):
                 loss = closure()
         scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         parts = [
-            (
-                group,
-                device,
-                used,
-                [_gradient(each) for each in used],
-            )  # all are checked before any update
+            (group, device, used, [_gradient(each) for each in used])  # all are checked before any update
             for group in self.param_groups
             for device, used in _by_device(group["params"]).items()
         ]

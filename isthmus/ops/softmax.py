@@ -62,10 +62,7 @@ class _ScaledMaskedSoftmax(torch.autograd.Function):
 
 
 def scaled_masked_softmax(
-    input: torch.Tensor,
-    mask: torch.Tensor | None = None,
-    scale: float = 1.0,
-    causal: bool = False,
+    input: torch.Tensor, mask: torch.Tensor | None = None, scale: float = 1.0, causal: bool = False
 ) -> torch.Tensor:
     """``softmax(scale * input)`` over the visible keys, computed in float32 or wider.
 

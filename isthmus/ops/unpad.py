@@ -190,11 +190,7 @@ def unpad_softmax(x: torch.Tensor, seq_len: Sequence[int], heads: int) -> torch.
 
 
 def unpad_rope(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    seq_len: Sequence[int],
+    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, seq_len: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotary embedding (NeoX style); the first token of each sequence has position 0.
 

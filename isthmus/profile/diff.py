@@ -65,10 +65,7 @@ def _summary(before: Hot, after: Hot) -> Section:
     figures = {
         "time covered": (before.span, after.span),
         "device busy": (sum(before.busy.values()), sum(after.busy.values())),
-        "device idle": (
-            sum(gap.duration for gap in before.gaps),
-            sum(gap.duration for gap in after.gaps),
-        ),
+        "device idle": (sum(gap.duration for gap in before.gaps), sum(gap.duration for gap in after.gaps)),
     }
     for name, (first, second) in figures.items():
         ratio = f"{second / first:.3f}" if first > 0 else "-"

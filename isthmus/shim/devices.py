@@ -168,9 +168,7 @@ def _fill_caches_of_pytorch(scope: Scope) -> None:
     _device._device_constructors()
     torch.get_device_module.cache_clear()
     scope.record(
-        "torch.get_device_module: cache",
-        "caches the module of 'cuda'",
-        torch.get_device_module.cache_clear,
+        "torch.get_device_module: cache", "caches the module of 'cuda'", torch.get_device_module.cache_clear
     )
 
 

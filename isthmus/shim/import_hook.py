@@ -83,9 +83,7 @@ def install(scope: Scope) -> None:
     place = sys.meta_path.index(importlib.machinery.PathFinder)  # keeps the order of other finders
     sys.meta_path.insert(place, finder)
     scope.record(
-        "sys.meta_path: user modules",
-        "rewrites the user's modules",
-        lambda: sys.meta_path.remove(finder),
+        "sys.meta_path: user modules", "rewrites the user's modules", lambda: sys.meta_path.remove(finder)
     )
     scope.replace(
         "runpy._get_code_from_file",

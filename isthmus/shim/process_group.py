@@ -12,16 +12,8 @@ from isthmus.shim.accelerator import Accelerator
 def install(scope: Scope, accelerator: Accelerator) -> None:
     """Add the class to the modules from which scripts import it."""
     made = _make(accelerator.collective_backend())
-    for module in (
-        "torch.distributed",
-        "torch.distributed.distributed_c10d",
-        "torch._C._distributed_c10d",
-    ):
-        scope.replace(
-            f"{module}.ProcessGroupNCCL",
-            lambda _: made,
-            "scripts use its Options and isinstance",
-        )
+    for module in ("torch.distributed", "torch.distributed.distributed_c10d", "torch._C._distributed_c10d"):
+        scope.replace(f"{module}.ProcessGroupNCCL", lambda _: made, "scripts use its Options and isinstance")
 
 
 def _make(backend: str) -> type:

@@ -122,10 +122,7 @@ for job, arguments in (
 def test_threads_are_ranks_too(driver: Driver) -> None:
     assert run_threads(
         driver, "check_reductions", 2, {"nbytes": 112, "functions": REDUCTIONS, "in_place": False}
-    ) == [
-        [],
-        [],
-    ]
+    ) == [[], []]
     assert run_threads(driver, "check_movement", 4, {"nbytes": DIRECT, "in_place": True}) == [[]] * 4
     assert all(run_threads(driver, "mixed_group", 4, {"count": SMALL}))
 

@@ -105,10 +105,7 @@ def test_the_function_of_a_shared_library_can_be_called(tmp_path: Path) -> None:
         ("operators[1].name = 0;", "has no name for operator 1"),
         ("operators[1].call = 0;", "operator aten::tanh: the function (call) is null"),
         ("operators[1].dtypes = 0;", "operator aten::tanh: the set of dtypes is empty"),
-        (
-            "operators[1].dtypes = 1ull << 40;",
-            "operator aten::tanh: the set of dtypes has an unknown bit",
-        ),
+        ("operators[1].dtypes = 1ull << 40;", "operator aten::tanh: the set of dtypes has an unknown bit"),
         ("operators[1].flags = 1u << 20;", "operator aten::tanh: unknown flag; use ISTHMUS_OPERATOR_*"),
         ('operators[1].name = "aten::relu";', "has the operator aten::relu twice"),
         ('operators[1].name = "aten::tahn";', "no operator 'aten::tahn' in the opset; similar: aten::tan"),

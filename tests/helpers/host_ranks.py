@@ -22,11 +22,7 @@ class Worker:
 
     def __init__(self, environment: dict[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}
-        clean |= {
-            "PYTHONPATH": str(ROOT),
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
+        clean |= {"PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OPENBLAS_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.helpers.host_rank_jobs"],
             env=clean | environment,

@@ -138,12 +138,7 @@ def new_groups(device: torch.device) -> Iterator[tuple[str, Callable[[], None]]]
     """Cases by name."""
     if dist.get_world_size() == 1:
         return
-    functions = [
-        ring_of_messages,
-        message_around_a_collective,
-        tagged_messages,
-        messages_on_another_device,
-    ]
+    functions = [ring_of_messages, message_around_a_collective, tagged_messages, messages_on_another_device]
     if dist.get_world_size() > 2:
         functions.append(messages_before_a_collective_on_another_device)
     for function in functions:

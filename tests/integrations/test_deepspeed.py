@@ -95,12 +95,7 @@ def test_what_deepspeed_is_told():
         print(start.elapsed_time(end) >= 0, here.is_pinned(here.pin_memory(torch.ones(4))))
     """
     lines = output(code, ISTHMUS_HOST_DEVICES="2", ISTHMUS_HOST_MEMORY="64MiB").splitlines()
-    assert lines == [
-        "chip:1 chip:1 torch.float16 True False",
-        f"{1 << 20} True 64",
-        "7 True",
-        "True True",
-    ]
+    assert lines == ["chip:1 chip:1 torch.float16 True False", f"{1 << 20} True 64", "7 True", "True True"]
 
 
 def test_fused_adam_is_the_formula():

@@ -355,7 +355,7 @@ def test_a_driver_that_is_not_there_is_said_before_the_ranks_start(tmp_path):
 def test_options_of_torchrun():
     assert "--rdzv-endpoint=localhost:0" in Ranks("2").torchrun()
     assert Ranks("2", "2", 1, "node0").torchrun() == [
-        *("--nnodes=2", "--max-restarts=0", "--node-rank=1", "--master-addr=node0", "--master-port=29500"),
+        *("--nnodes=2", "--max-restarts=0", "--node-rank=1", "--master-addr=node0", "--master-port=29500")
     ]
     assert Ranks("2", "1:4", rdzv_endpoint="node0:29500", max_restarts=3).torchrun() == [
         *("--nnodes=1:4", "--max-restarts=3"),

@@ -26,10 +26,7 @@ def found(detect: Detector, text: str) -> list[tuple[str, str, int]]:
         ("nvidia-cublas-cu12==12.1", [("IM311", "nvidia-cublas-cu12", 2)]),
         ("  - cudatoolkit=11.8", [("IM311", "cudatoolkit", 2)]),
         ("torch==2.3.0+cu121", [("IM312", "torch==2.3.0+cu121", 2)]),
-        (
-            "--extra-index-url https://example.org/whl/cu121",
-            [("IM312", "https://example.org/whl/cu121", 2)],
-        ),
+        ("--extra-index-url https://example.org/whl/cu121", [("IM312", "https://example.org/whl/cu121", 2)]),
         (
             'dependencies = ["xformers", "numpy", "deepspeed>=0.14"]',
             [("IM301", "xformers", 2), ("IM303", "deepspeed", 2)],

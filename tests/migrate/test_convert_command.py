@@ -247,10 +247,7 @@ def test_a_link_in_a_circle_is_one_line(tmp_path: Path) -> None:
     loop = tmp_path / "loop.py"
     loop.symlink_to(loop)
     result = _run(loop, "-o", tmp_path / "patch")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        f"isthmus: {loop}: no such file or folder\n",
-    )
+    assert (result.exit_code, result.stderr) == (2, f"isthmus: {loop}: no such file or folder\n")
 
 
 def test_read_only_files_are_refused_before_one_is_changed(tree: Path) -> None:

@@ -167,10 +167,7 @@ def test_what_is_wrong_is_said(implementation):
         ops.permute(torch.ones(3, 4), torch.ones(3, 4), drop_and_pad=True)
     with pytest.raises(ValueError, match="need the routing_map"):
         ops.unpermute(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64), (3, 4), probs=torch.ones(3, 2))
-    with (
-        using(implementation),
-        pytest.raises((IndexError, RuntimeError), match=r"out of bounds|is not in"),
-    ):
+    with using(implementation), pytest.raises((IndexError, RuntimeError), match=r"out of bounds|is not in"):
         ops.unpermute(torch.ones(3, 4), torch.tensor([0, 1, 3]), (3, 4))
 
 

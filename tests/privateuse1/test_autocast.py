@@ -28,10 +28,7 @@ def test_a_dtype_that_is_no_target_warns_and_disables():
 @covers("autocast", "test_autocast_operator_not_supported")
 def test_binary_cross_entropy_is_refused():
     x = torch.rand(2, 3, device="chip")
-    with (
-        torch.autocast("chip", dtype=torch.float16),
-        pytest.raises(RuntimeError, match="unsafe to autocast"),
-    ):
+    with torch.autocast("chip", dtype=torch.float16), pytest.raises(RuntimeError, match="unsafe to autocast"):
         torch.nn.functional.binary_cross_entropy(x, x)
 
 

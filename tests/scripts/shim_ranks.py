@@ -80,10 +80,7 @@ mesh = init_device_mesh("cuda", (2,), mesh_dim_names=("dp",))
 meshes = [mesh, DeviceMesh("cuda", [0, 1]), DeviceMesh.from_group(dist.group.WORLD, "cuda")]
 found["meshes"] = [each.device_type for each in meshes]
 on_cpu, on_gpu = linear(), linear().cuda()
-found["fully_shard"] = [
-    trained(fully_shard(on_gpu, mesh=mesh)),
-    trained(fully_shard(on_cpu)),
-]
+found["fully_shard"] = [trained(fully_shard(on_gpu, mesh=mesh)), trained(fully_shard(on_cpu))]
 tensor = distribute_tensor(torch.arange(4.0, device="cuda"), mesh, [Shard(0)])
 found["tensor"] = [tensor.is_cuda, tensor.device.type, tensor.full_tensor().tolist()]
 

@@ -104,12 +104,7 @@ def test_variables_are_read_in_one_place():
     ("read", "name", "value", "message"),
     [
         (options.switch, "strict", "yes", "ISTHMUS_STRICT=yes: not a switch; set it to 0 or 1"),
-        (
-            options.integer,
-            "host_devices",
-            "65",
-            "ISTHMUS_HOST_DEVICES=65: not a whole number from 0 to 64",
-        ),
+        (options.integer, "host_devices", "65", "ISTHMUS_HOST_DEVICES=65: not a whole number from 0 to 64"),
         (
             options.text,
             "host_memory",
@@ -117,12 +112,7 @@ def test_variables_are_read_in_one_place():
             "ISTHMUS_HOST_MEMORY=1KiB: not a size; set it to bytes or a number with KiB, MiB, GiB or TiB, "
             "from 2MiB to 64TiB, for example 8GiB",
         ),
-        (
-            options.text,
-            "stream_check",
-            "2",
-            "ISTHMUS_STREAM_CHECK=2: unknown value; expected 0, 1 or warn",
-        ),
+        (options.text, "stream_check", "2", "ISTHMUS_STREAM_CHECK=2: unknown value; expected 0, 1 or warn"),
     ],
 )
 def test_a_wrong_value_is_refused_in_one_line(read, name, value, message):

@@ -54,14 +54,7 @@ def tables(*names: str) -> list[str]:
 
 
 def test_off_the_dispatcher_is_what_it_was() -> None:
-    names = (
-        "mm",
-        "silu",
-        "silu_backward",
-        "add_.Tensor",
-        "add.out",
-        "convolution_overrideable",
-    )
+    names = ("mm", "silu", "silu_backward", "add_.Tensor", "add.out", "convolution_overrideable")
     before = tables(*names)
     for tool in (debug.compare, debug.overflow, debug.time):
         with tool("*"):

@@ -82,13 +82,7 @@ PYTHON = [block for block in RUNNABLE if block.language == "python"]
 def run(command: list[str]) -> str:
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     result = subprocess.run(
-        command,
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 0, f"{command}: {result.stderr[-2000:]}"
     return result.stdout

@@ -296,11 +296,7 @@ def test_variables_without_contradiction() -> None:
             "fail",
             "LOCAL_RANK=2 is not below LOCAL_WORLD_SIZE=2",
         ),
-        (
-            {"PYTORCH_ALLOC_CONF": "garbage"},
-            "fail",
-            "'garbage' is not an allocator option",
-        ),
+        ({"PYTORCH_ALLOC_CONF": "garbage"}, "fail", "'garbage' is not an allocator option"),
         ({"PYTORCH_CUDA_ALLOC_CONF": "a:1,b:"}, "fail", "'b:' is not an allocator option"),
         ({"TMPDIR": "/no/such"}, "fail", "TMPDIR=/no/such: no such folder"),
         ({"LD_PRELOAD": "/no/such.so libm.so.6"}, "warning", "LD_PRELOAD: /no/such.so: no such file"),

@@ -26,12 +26,7 @@ from isthmus.chip.memory.history import (
 )
 from isthmus.chip.memory.leaks import Leak, leaks, report_leaks
 from isthmus.chip.memory.metrics import prometheus
-from isthmus.chip.memory.pools import (
-    MemPool,
-    caching_allocator_alloc,
-    caching_allocator_delete,
-    use_mem_pool,
-)
+from isthmus.chip.memory.pools import MemPool, caching_allocator_alloc, caching_allocator_delete, use_mem_pool
 from isthmus.chip.memory.statistics import (
     host_memory_stats,
     host_memory_stats_as_nested_dict,

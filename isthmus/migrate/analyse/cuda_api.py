@@ -164,10 +164,7 @@ def _known(module: Module, node: ast.expr, name: str) -> Iterator[Finding]:
             return
         part = part.rpartition(".")[0]
     if name == "torch.cuda" or name.startswith("torch.cuda."):
-        said, advice = (
-            "belongs to CUDA and has no rule",
-            "write it with torch.get_device_module(DEVICE)",
-        )
+        said, advice = ("belongs to CUDA and has no rule", "write it with torch.get_device_module(DEVICE)")
         yield module.finding("IM199", Severity.REVIEW, node, name, said, advice)
 
 

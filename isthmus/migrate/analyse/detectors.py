@@ -51,8 +51,4 @@ TEXT: Mapping[Kind, tuple[Callable[[Source], Iterator[Finding]], ...]] = {
 }
 
 # Detectors of the project, in order: later ones use earlier findings.
-PROJECT: tuple[ProjectDetector, ...] = (
-    operator_calls.DETECTOR,
-    operators.DETECTOR,
-    call_graph.DETECTOR,
-)
+PROJECT: tuple[ProjectDetector, ...] = (operator_calls.DETECTOR, operators.DETECTOR, call_graph.DETECTOR)

@@ -97,10 +97,7 @@ def table() -> Reached:
     """
     path = cache()
     if not path.is_file():
-        print(
-            "isthmus: probing PyTorch's operators (once per version, a minute or two)",
-            file=sys.stderr,
-        )
+        print("isthmus: probing PyTorch's operators (once per version, a minute or two)", file=sys.stderr)
         _make(path)
     reached: Reached = json.loads(path.read_text())
     return reached

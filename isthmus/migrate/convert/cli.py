@@ -185,9 +185,7 @@ def _said(finding: Finding) -> str:
     return f"{verb} {finding.subject}: {finding.message}; {finding.advice}"
 
 
-def rules(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the conversion rules: code, name, severity and effect."""
     from isthmus.migrate.convert.registry import RegistryError, all_rules
 

@@ -11,10 +11,7 @@ from isthmus.migrate.convert.rule import Rule
 from isthmus.migrate.source import cuda_names
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 
-_TESTS = {
-    Guard.ACCELERATOR: "torch.accelerator.is_available()",
-    Guard.CUDA: "{type} == {quote}cuda{quote}",
-}
+_TESTS = {Guard.ACCELERATOR: "torch.accelerator.is_available()", Guard.CUDA: "{type} == {quote}cuda{quote}"}
 # Tests that imply an accelerator, or CUDA.
 _AVAILABLE = {"torch.cuda.is_available", "torch.accelerator.is_available"}
 

@@ -73,8 +73,7 @@ def _in_cells(result: Result, source: str) -> Result:
         return each._replace(path=path, line=each.line - start, end_line=each.end_line - start)
 
     return result._replace(
-        changes=[placed(each) for each in result.changes],
-        findings=[placed(each) for each in result.findings],
+        changes=[placed(each) for each in result.changes], findings=[placed(each) for each in result.findings]
     )
 
 

@@ -7,12 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeGuard
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node, parse_template_expression
-from libcst.metadata import (
-    ExpressionContextProvider,
-    ParentNodeProvider,
-    PositionProvider,
-    ScopeProvider,
-)
+from libcst.metadata import ExpressionContextProvider, ParentNodeProvider, PositionProvider, ScopeProvider
 
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.own_methods import own_cuda

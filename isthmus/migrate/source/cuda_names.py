@@ -67,9 +67,7 @@ def _own_rule(code: str, advice: str, names: str, severity: Severity = _AUTOMATI
 
 _AVAILABILITY = {
     **_everywhere(
-        "IM110",
-        is_available="torch.accelerator.is_available",
-        device_count="torch.accelerator.device_count",
+        "IM110", is_available="torch.accelerator.is_available", device_count="torch.accelerator.device_count"
     ),
     "torch.cuda.init": _guarded("IM110", "{module}.init", "None"),
     "torch.cuda.is_initialized": _guarded("IM110", "{module}.is_initialized", "False"),
@@ -185,36 +183,23 @@ _AMP = {
     **_own_rule("IM118", "becomes torch.amp.autocast(DEVICE.type)", "torch.cuda.amp.autocast"),
     **_own_rule("IM118", "becomes torch.amp.GradScaler(DEVICE.type)", "torch.cuda.amp.GradScaler"),
     **_own_rule(
-        "IM118",
-        "takes device_type=DEVICE.type",
-        "torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd",
+        "IM118", "takes device_type=DEVICE.type", "torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd"
     ),
     **_own_rule(
-        "IM118",
-        "becomes torch.get_autocast_dtype, with DEVICE.type",
-        "torch.get_autocast_gpu_dtype",
+        "IM118", "becomes torch.get_autocast_dtype, with DEVICE.type", "torch.get_autocast_gpu_dtype"
     ),
     "torch.set_autocast_gpu_dtype": CudaName(
-        "IM118",
-        _AUTOMATIC,
-        "becomes torch.set_autocast_dtype, with DEVICE.type",
-        guard=Guard.ACCELERATOR,
+        "IM118", _AUTOMATIC, "becomes torch.set_autocast_dtype, with DEVICE.type", guard=Guard.ACCELERATOR
     ),
 }
 
 _TYPES = _own_rule(
-    "IM120",
-    "becomes a dtype and a device",
-    " ".join(f"torch.cuda.{name}" for name in TENSOR_TYPES),
-    _REVIEW,
+    "IM120", "becomes a dtype and a device", " ".join(f"torch.cuda.{name}" for name in TENSOR_TYPES), _REVIEW
 )
 
 _NVTX = {
     "torch.cuda.nvtx.range": CudaName(
-        "IM121",
-        _AUTOMATIC,
-        "becomes torch.profiler.record_function",
-        "torch.profiler.record_function",
+        "IM121", _AUTOMATIC, "becomes torch.profiler.record_function", "torch.profiler.record_function"
     ),
     **_cuda_only("IM121", "nvtx.range_push nvtx.range_pop nvtx.range_start nvtx.range_end nvtx.mark"),
     **_cuda_only("IM121", "profiler.start profiler.stop"),

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 # Cell magics whose cell is Python.
 _PYTHON = re.compile(r"\s*(%%(?:time|timeit|capture|prun|memit|mprun)\b)")
 # `%magic`, `!command` (a backslash continues it), `name?`.
-_MAGIC = re.compile(
-    r"^([ \t]*)(?:[!%?](?:[^\n]*\\\n)*[^\n]*|[\w.]+[ \t]*\?{1,2}[ \t]*)$",
-    re.MULTILINE,
-)
+_MAGIC = re.compile(r"^([ \t]*)(?:[!%?](?:[^\n]*\\\n)*[^\n]*|[\w.]+[ \t]*\?{1,2}[ \t]*)$", re.MULTILINE)
 _ASSIGNED = re.compile(r"^([ \t]*[\w, ]+=)[ \t]*[!%](?:[^\n]*\\\n)*[^\n]*$", re.MULTILINE)
 _MARK = "# isthmus: magic "
 _HIDDEN = re.compile(rf"^.*?{_MARK}(.*)$", re.MULTILINE)

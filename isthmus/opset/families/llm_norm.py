@@ -45,10 +45,7 @@ def _gradients(m: Maker) -> Iterator[Case]:
 
     for kind, tensor, weighted in _rows(m):
         wide = tensor.view.astype(np.float64)
-        rstd = m.values(
-            1 / np.sqrt((wide**2).mean(-1, keepdims=True) + _EPS),
-            m.compute_dtype,
-        )
+        rstd = m.values(1 / np.sqrt((wide**2).mean(-1, keepdims=True) + _EPS), m.compute_dtype)
         added = m.tensor(*tensor.shape) if weighted else None
         yield m.case(kind, m.tensor(*tensor.shape), added, tensor, _weight(m, tensor, weighted), rstd)
 

@@ -93,10 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     torch.chip.set_device(rank.device)
     dist.init_process_group(
-        init_method=f"file://{store}",
-        rank=rank.number,
-        world_size=rank.size,
-        timeout=TIMEOUT,
+        init_method=f"file://{store}", rank=rank.number, world_size=rank.size, timeout=TIMEOUT
     )
     found = checks(vars(importlib.import_module(f"tests.parallel.test_{subject}")))
     if not all(run(found[name], rank) for name in names or found):

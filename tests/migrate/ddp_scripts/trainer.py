@@ -41,12 +41,7 @@ class Trainer:
 
     def save(self, path, epoch):
         torch.save(
-            {
-                "epoch": epoch,
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-            },
-            path,
+            {"epoch": epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, path
         )
 
     def fit(self, path):

@@ -54,9 +54,7 @@ class DeviceString(DeviceStrings):
         if known or not any(map(is_cuda, elements)) or not self._is_choices(self.parent(original_node)):
             return updated_node
         self.note(original_node, f"the type of `{self.context.device}` is a choice too")
-        return updated_node.with_changes(
-            elements=[*updated_node.elements, cst.Element(self.device_type())],
-        )
+        return updated_node.with_changes(elements=[*updated_node.elements, cst.Element(self.device_type())])
 
     def leave_Subscript(
         self, original_node: cst.Subscript, updated_node: cst.Subscript

@@ -6,12 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .base import (
-    TransformerEngineBaseModule,
-    mark_split,
-    place,
-    refuse_options,
-)
+from .base import TransformerEngineBaseModule, mark_split, place, refuse_options
 
 
 class Linear(TransformerEngineBaseModule):
