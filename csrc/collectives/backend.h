@@ -18,7 +18,7 @@ namespace isthmus {
 // Throws ValueError for several, or for none.
 template <typename Element>
 const Element& only(const std::vector<Element>& elements, const char* operation, const char* what) {
-  TORCH_CHECK_VALUE(elements.size() == 1, operation, " on chip takes one ", what, ", not ", elements.size(),
+  TORCH_CHECK_VALUE(elements.size() == 1, operation, " takes one ", what, ", not ", elements.size(),
                     "; call it once for each.");
   return elements[0];
 }

@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import AllgatherOptions
 
 from tests.helpers.rank_checks import check, equal, numbers, raises
 
@@ -65,6 +66,32 @@ def refusals(rank: int, device: torch.device) -> None:
         "not 2 times",
         lambda: dist.reduce_scatter_tensor(torch.zeros(2, device=device), short_input),
     )
+
+
+@check
+def lists_of_several_tensors(rank: int, device: torch.device) -> None:
+    """An operation takes one tensor, or list, of each rank; a second one would be dropped."""
+    group = dist.group.WORLD
+    assert group is not None
+    backend = group._get_backend(device)
+    two = [torch.zeros(2, device=device) for _ in range(2)]
+    calls = {
+        "broadcast takes one tensor, not 2": lambda: backend.broadcast(two, dist.BroadcastOptions()),
+        "all_reduce takes one tensor, not 2": lambda: backend.allreduce(two, dist.AllreduceOptions()),
+        "reduce takes one tensor, not 2": lambda: backend.reduce(two, dist.ReduceOptions()),
+        "all_gather takes one input, not 2": lambda: backend.allgather([two, two], two, AllgatherOptions()),
+        "all_gather takes one list of outputs, not 2": lambda: backend.allgather(
+            [two, two], two[:1], AllgatherOptions()
+        ),
+        "gather takes one list of tensors, not 2": lambda: backend.gather(
+            [two, two], two[:1], dist.GatherOptions()
+        ),
+        "scatter takes one output, not 2": lambda: backend.scatter(two, [two], dist.ScatterOptions()),
+        "send takes one tensor, not 2": lambda: backend.send(two, 1 - rank, 0),
+        "recv takes one tensor, not 0": lambda: backend.recv([], 1 - rank, 0),
+    }
+    for message, call in calls.items():
+        raises(ValueError, message, call)
 
 
 @check
