@@ -1,10 +1,10 @@
 """Output of the debugging tools: lines on standard error, a JSON Lines file, a summary, the exit status."""
 
 import atexit
+import contextlib
 import json
 import os
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
@@ -60,7 +60,6 @@ class Findings:
         self.skipped: dict[str, str] = {}
         self.rows: list[dict[str, Any]] = []
         self._file: TextIO | None = None
-        self._lock = threading.Lock()  # a tool is switched off while other threads are in their calls
 
     def skip(self, operator: str, reason: str) -> None:
         """Record that an operator's calls are not judged, and why."""
@@ -85,25 +84,36 @@ class Findings:
         process_failed(self.tool)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append a line to the tool's file; one that comes after `close` opens it again."""
+        """Append a line to the tool's file; a line that follows `close` opens it again."""
         text = json.dumps(row, default=str) + "\n"
-        with self._lock:
-            if self._file is None:
-                path = folder() / f"{self.tool}-{process_name()}.jsonl"
-                self._file = path.open("a")
-                os.fchmod(self._file.fileno(), 0o640)
-            self._file.write(text)
+        while True:
+            file = self._opened()
+            try:
+                file.write(text)
+            except (
+                ValueError
+            ):  # closed meanwhile, by another thread or by the signal that switches the tool off
+                continue
             if row.get("verdict") == "fail":
-                self._file.flush()
+                with contextlib.suppress(ValueError):
+                    file.flush()
+            return
+
+    def _opened(self) -> TextIO:
+        file = self._file
+        if file is None:
+            path = folder() / f"{self.tool}-{process_name()}.jsonl"
+            file = self._file = path.open("a")
+            os.fchmod(file.fileno(), 0o640)
+        return file
 
     def close(self) -> str:
         """Close the file and return a summary in one line."""
         where = ""
-        with self._lock:
-            if self._file is not None:
-                where = f"; {self._file.name}"
-                self._file.close()
-                self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            where = f"; {file.name}"
+            file.close()
         total = sum(self.failed.values())
         text = f"{self.tool}: {self.calls} calls of {len(self.seen)} operators judged, {total} failed"
         if total:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -432,19 +433,20 @@ def test_a_wrong_list_of_tools_starts_nothing(text: str) -> None:
     assert debug.status() == [] and intercept.watched() == []
 
 
-def test_a_tool_may_be_closed_while_other_threads_write(tmp_path: Path) -> None:
+def test_a_tool_may_be_closed_while_a_thread_writes() -> None:
+    """By another thread, and by a signal in the same thread, as `isthmus debug` does."""
     findings = record.Findings("compare")
-
-    def write() -> None:
-        for number in range(2000):
-            findings.write({"number": number})
-
-    with ThreadPoolExecutor(2) as pool:
-        writers = [pool.submit(write) for _ in range(2)]
-        while not all(writer.done() for writer in writers):
-            findings.close()
-        for writer in writers:
-            writer.result()
+    before = signal.signal(signal.SIGALRM, lambda *_: findings.close() and None)
+    signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            closing = pool.submit(lambda: [findings.close() for _ in range(2000)])
+            for number in range(4000):
+                findings.write({"number": number})
+            closing.result()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     findings.close()
-    (file,) = (tmp_path / "debug").iterdir()
-    assert len(file.read_text().splitlines()) == 4000
+    (file,) = record.folder_path().iterdir()
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == list(range(4000))
