@@ -10,7 +10,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from isthmus._support import ctype
@@ -110,9 +110,7 @@ class Scope:
     def __enter__(self) -> Scope:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
     def undo(self) -> None:

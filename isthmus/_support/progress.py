@@ -1,7 +1,6 @@
 """Progress of long commands on standard error."""
 
 import sys
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -52,7 +51,5 @@ class Bar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()

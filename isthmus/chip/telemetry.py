@@ -23,47 +23,30 @@ def telemetry(device: DeviceLike = None) -> dict[str, float | None]:
 
 
 def utilization(device: DeviceLike = None) -> int:
-    """Compute utilization in percent of the last sampling period.
-
-    Raises:
-        NotImplementedError: the driver does not measure it.
-    """
+    """Compute utilization in percent of the last sampling period. Raises NotImplementedError if not measured."""
     return round(100 * _sampled("compute_utilization", device))
 
 
 def memory_usage(device: DeviceLike = None) -> int:
-    """Memory utilization in percent of the last sampling period; on the host chip, the percentage of memory in use.
+    """Memory utilization in percent of the last sampling period; on the host chip, memory in use.
 
-    Raises:
-        NotImplementedError: the driver does not measure it.
+    Raises NotImplementedError if not measured.
     """
     return round(100 * _sampled("memory_utilization", device))
 
 
 def temperature(device: DeviceLike = None) -> int:
-    """Temperature in degrees Celsius.
-
-    Raises:
-        NotImplementedError: the driver does not measure it.
-    """
+    """Temperature in degrees Celsius. Raises NotImplementedError if not measured."""
     return round(_measured("temperature_c", device))
 
 
 def power_draw(device: DeviceLike = None) -> int:
-    """Power draw in milliwatts.
-
-    Raises:
-        NotImplementedError: the driver does not measure it.
-    """
+    """Power draw in milliwatts. Raises NotImplementedError if not measured."""
     return round(1000 * _measured("power_w", device))
 
 
 def clock_rate(device: DeviceLike = None) -> int:
-    """Clock of the compute units in MHz.
-
-    Raises:
-        NotImplementedError: the driver does not measure it.
-    """
+    """Clock of the compute units in MHz. Raises NotImplementedError if not measured."""
     return round(_measured("clock_mhz", device))
 
 

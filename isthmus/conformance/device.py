@@ -1,7 +1,6 @@
 """A device without PyTorch: memory, copies and streams for the conformance suite."""
 
 import ctypes
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -131,7 +130,5 @@ class Device:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -10,7 +10,6 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from isthmus.launch import stacks
@@ -122,7 +121,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: TracebackType | type[BaseException] | BaseException | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,6 +1,6 @@
 """Query and force the implementation that a call takes."""
 
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any, Self
 
 import torch
@@ -83,8 +83,6 @@ class use:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for each, forced in self._before:
             each.force(forced)

@@ -10,7 +10,6 @@ patched.undo()
 import importlib
 import importlib.util
 from collections.abc import Collection
-from types import TracebackType
 from typing import Self
 
 from isthmus._support.patches import Patch
@@ -44,9 +43,7 @@ class Patched:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
     def __str__(self) -> str:

@@ -205,13 +205,15 @@ class FusedLayerNorm(_Norm):
         memory_efficient: save the output instead of the input for the backward.
     """
 
+    _function = staticmethod(fused_layer_norm_affine)
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.bias: Any = nn.Parameter(torch.zeros_like(self.weight)) if self.elementwise_affine else None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalize the input."""
-        return fused_layer_norm_affine(
+        return self._function(
             input, self.weight, self.bias, self.normalized_shape, self.eps, self.memory_efficient
         )
 
@@ -219,28 +221,20 @@ class FusedLayerNorm(_Norm):
 class FusedRMSNorm(_Norm):
     """RMSNorm with the arguments of :class:`FusedLayerNorm`."""
 
+    _function = staticmethod(fused_rms_norm_affine)
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalize the input."""
-        return fused_rms_norm_affine(
-            input, self.weight, self.normalized_shape, self.eps, self.memory_efficient
-        )
+        return self._function(input, self.weight, self.normalized_shape, self.eps, self.memory_efficient)
 
 
 class MixedFusedLayerNorm(FusedLayerNorm):
     """LayerNorm whose result has the weight's dtype."""
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalize the input; the result has the weight's dtype."""
-        return mixed_dtype_fused_layer_norm_affine(
-            input, self.weight, self.bias, self.normalized_shape, self.eps, self.memory_efficient
-        )
+    _function = staticmethod(mixed_dtype_fused_layer_norm_affine)
 
 
 class MixedFusedRMSNorm(FusedRMSNorm):
     """RMSNorm whose result has the weight's dtype."""
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalize the input; the result has the weight's dtype."""
-        return mixed_dtype_fused_rms_norm_affine(
-            input, self.weight, self.normalized_shape, self.eps, self.memory_efficient
-        )
+    _function = staticmethod(mixed_dtype_fused_rms_norm_affine)
