@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from isthmus import drivers, options
+from isthmus.options import InvalidOption
 
 _TOOLS = ("ISTHMUS_DEBUG", "ISTHMUS_DEBUG_CALLS", "ISTHMUS_STREAM_CHECK")
 
@@ -42,10 +43,6 @@ class Refused(Exception):
     def __init__(self, reason: str, searched: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.searched = searched
-
-
-class InvalidOption(SystemExit):
-    """An option has an invalid value. Ends the process; the message is one line."""
 
 
 # PyTorch registers a backend once per process, so this is per process too.

@@ -26,6 +26,10 @@ _ALLOCATOR_OPTIONS = (
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
+class InvalidOption(SystemExit):
+    """An option has an invalid value. Ends the process; the message is one line."""
+
+
 class Option(NamedTuple):
     """One option.
 

@@ -12,8 +12,8 @@ from typing import Any
 import isthmus
 from isthmus import options
 from isthmus._support import children
-from isthmus.autoload import InvalidOption
 from isthmus.doctor.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely
+from isthmus.options import InvalidOption
 
 _GIB = 1 << 30
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"

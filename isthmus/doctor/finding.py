@@ -48,7 +48,7 @@ def fail(subject: str, text: str, remedy: str) -> Finding:
 
 
 def invalid_option(subject: str, message: str) -> Finding:
-    """The finding for an import of PyTorch that raised isthmus.autoload.InvalidOption with that message."""
+    """The finding for an import of PyTorch that raised isthmus.options.InvalidOption with that message."""
     text, _, remedy = message.removeprefix("isthmus: ").partition("; ")
     return fail(
         subject, f"`import torch` ends the process: {text}", remedy or "`isthmus env` says what it takes"
