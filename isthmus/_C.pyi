@@ -129,11 +129,11 @@ def exchange_memory_pool(pool: int) -> int:
 def export_storage(tensor: torch.Tensor) -> tuple[bytes, int] | None:
     """Handle and offset of the tensor's storage for another process; None where it cannot be exported."""
 
-def add_tickets(table: torch.Tensor) -> int:
-    """Add a table of tickets for sent storages, int64 [n, 2] in shared memory; return its number."""
+def add_leases(table: torch.Tensor) -> int:
+    """Add a table of leases for sent storages, int64 [n, 2] in shared memory; return its number."""
 
 def send_storage(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Keep the storage until its ticket (a table and a row) is released; None if all tickets are in use."""
+    """Keep the storage until its lease (a table and a row) is released; None if all leases are in use."""
 
 def take_back(table: int, row: int) -> torch.Tensor:
     """The bytes of a storage that this process sent to itself. RuntimeError if it was received."""
@@ -147,7 +147,7 @@ def receive_storage(
 ) -> torch.Tensor:
     """The bytes of another process's storage. RuntimeError if it was received."""
 
-def return_ticket(table: torch.Tensor, row: int) -> None: ...
+def release_lease(table: torch.Tensor, row: int) -> None: ...
 def raw_allocate(size: int, stream_id: int, device: int) -> int:
     """Allocate memory that raw_delete() frees; return its address."""
 

@@ -21,16 +21,21 @@ namespace {
 
 py::dict dispatch_statistics() {
   const DispatchStats stats = dispatch_stats();
-  py::dict operators, calls;
+  py::dict operators, calls, refused;
   std::map<std::string, int64_t> by_route;
   for (const auto& [name, entry] : stats.operators) {
-    Route most = entry.begin()->first;
-    int64_t total = 0;
+    Route most = Route::kNone;
+    int64_t total = 0, largest = 0;
     for (const auto& [route, count] : entry) {
+      if (route == Route::kNone) {
+        refused[name.c_str()] = count;
+        continue;
+      }
       by_route[route_name(route)] += count;
       total += count;
-      if (count > entry.at(most)) most = route;
+      if (count > largest) most = route, largest = count;
     }
+    if (total == 0) continue;
     py::dict row;
     row["route"] = route_name(most);
     row["calls"] = total;
@@ -40,6 +45,7 @@ py::dict dispatch_statistics() {
   py::dict result;
   result["operators"] = operators;
   result["calls"] = calls;
+  result["refused"] = refused;
   result["fallback_bytes"] = stats.fallback_bytes;
   result["adopted_copy_bytes"] = stats.adopted_copy_bytes;
   result["kernel_copy_bytes"] = stats.kernel_copy_bytes;

@@ -27,9 +27,9 @@ py::object export_storage(const at::Tensor& tensor) {
 }
 
 std::optional<std::pair<int64_t, int64_t>> send_storage(const at::Tensor& tensor) {
-  const auto ticket = memory::send_storage(tensor.storage());
-  if (!ticket) return {};
-  return std::make_pair(ticket->table, ticket->row);
+  const auto lease = memory::send_storage(tensor.storage());
+  if (!lease) return {};
+  return std::make_pair(lease->table, lease->row);
 }
 
 at::Tensor receive_storage(int device, const std::string& handle, size_t offset, size_t bytes,
@@ -43,7 +43,7 @@ at::Tensor receive_storage(int device, const std::string& handle, size_t offset,
 void bind_memory_sharing(py::module_& m) {
   using Release = py::call_guard<py::gil_scoped_release>;
   m.def("export_storage", &export_storage);
-  m.def("add_tickets", &memory::add_tickets);
+  m.def("add_leases", &memory::add_leases);
   m.def("send_storage", &send_storage, Release());
   m.def(
       "take_back", [](int64_t table, int64_t row) { return bytes_of(memory::take_back({table, row})); },
@@ -56,7 +56,7 @@ void bind_memory_sharing(py::module_& m) {
     const py::gil_scoped_release released;
     return receive_storage(device, copied, offset, bytes, table, row, known_process);
   });
-  m.def("return_ticket", &memory::return_ticket);
+  m.def("release_lease", &memory::release_lease);
 }
 
 }  // namespace isthmus

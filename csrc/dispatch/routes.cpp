@@ -71,7 +71,7 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
   }
 }
 
-// A decomposition that leads back to its own overload would never end.
+// A decomposition that calls its own overload would recurse infinitely.
 bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static thread_local std::vector<const Overload*> inside;
   if (std::find(inside.begin(), inside.end(), this) != inside.end()) return false;
@@ -109,7 +109,8 @@ bool Overload::force(std::optional<Route> route) {
   return true;
 }
 
-void Overload::refuse(std::optional<Route> forced) const {
+void Overload::refuse(std::optional<Route> forced) {
+  count(Route::kNone);
   TORCH_CHECK_NOT_IMPLEMENTED(!forced, name_, ": the forced route ", route_name(*forced),
                               " does not serve these arguments.");
   TORCH_CHECK_NOT_IMPLEMENTED(

@@ -50,7 +50,7 @@ class Overload final : public c10::OperatorKernel {
   bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void count(Route route);
   void note(Route route, const std::string& reason) const;
-  [[noreturn]] void refuse(std::optional<Route> forced) const;
+  [[noreturn]] void refuse(std::optional<Route> forced);
 
   static constexpr size_t kRoutes = static_cast<size_t>(Route::kNone) + 1;
 

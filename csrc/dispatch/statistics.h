@@ -1,4 +1,4 @@
-// Routes by name, and the calls that each overload made by each of them.
+// Routes by name, and the calls of each overload by route; kNone counts calls that no route served.
 #pragma once
 
 #include <algorithm>

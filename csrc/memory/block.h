@@ -7,8 +7,9 @@
 
 namespace isthmus::memory {
 
-constexpr size_t kGranule = 512;                   // every block starts and ends on a multiple of it
-constexpr size_t kRequestLimit = size_t{1} << 56;  // no device has more; above it rounding could overflow
+constexpr size_t kGranule = 512;  // every block starts and ends on a multiple of it
+constexpr size_t kRequestLimit = size_t{1}
+                                 << 56;  // more than any device has; above it rounding could overflow
 
 class DeviceMemory;
 class Policy;
@@ -19,7 +20,7 @@ enum class BlockState : uint8_t {
   kCooling,   // freed by a communication stream: reused after everything else
   kKept,      // free, kept whole for requests of its size
   kFree,      // free; neighbours of this state are merged
-  kUnmapped,  // addresses without memory, between or behind mapped ones
+  kUnmapped,  // addresses without memory, between or after mapped ones
 };
 
 // Data shared by the blocks of one stream. Policies derive their free lists from it.
@@ -41,7 +42,7 @@ struct alignas(64) Block {
   BlockState state = BlockState::kUsed;
   bool small = false;                  // counted as of the small pool
   std::atomic<bool> host_view{false};  // held by a CPU DataPtr; written by the holder without the lock
-  std::atomic<bool> recorded{false};   // other streams than its own use it; DeviceMemory has the list
+  std::atomic<bool> recorded{false};   // used by streams other than its own; DeviceMemory has the list
   uint32_t tag = 0;                    // the policy's
 
   bool whole_segment() const { return previous == nullptr && next == nullptr; }

@@ -31,7 +31,7 @@ Choices& choices() {
   return *instance;
 }
 
-// The device of an entry's "chip:0" or "0"; kAll where it names none.
+// The device of an entry's "chip:0" or "0"; kAll if it names none.
 int device_of(const std::string& which) {
   const std::string digits = which.rfind("chip:", 0) == 0 ? which.substr(5) : which;
   TORCH_CHECK_VALUE(

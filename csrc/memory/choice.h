@@ -1,4 +1,4 @@
-// Which policy a device's memory has, and with which options.
+// Choice of a device's allocator policy and its options.
 #pragma once
 
 #include <c10/core/Device.h>

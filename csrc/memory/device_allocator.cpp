@@ -23,8 +23,8 @@ StatArray to_stats(const Tally& tally) {
   return {to_stat(tally.all), to_stat(tally.small), to_stat(tally.large)};  // in the order of StatType
 }
 
-// The context of a DataPtr is its Block, not its address: a driver need not let us find one from the other.
-// So raw_deleter() stays null, by which callers see that raw_allocate() is not supported.
+// The context of a DataPtr is its Block, not its address: not every driver can map one to the other.
+// So raw_deleter() stays null, which tells callers that raw_allocate() is not supported.
 class ChipAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -35,7 +35,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
     return data.get_context() == nullptr || data.get_deleter() == &release_block;
   }
 
-  // Both lie on one device. Ordered after the current stream's work; done on return.
+  // Both are on one device. Ordered after the current stream's work; done on return.
   void copy_data(void* to, const void* from, size_t bytes) const override {
     if (bytes == 0) return;
     isthmus_pointer_attributes attributes{};
@@ -61,7 +61,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    // Memory that came from elsewhere (another process, another library) is its owner's to keep alive.
+    // Memory from elsewhere (another process, another library) is kept alive by its owner.
     if (data.get_context() == nullptr || data.get_deleter() != &release_block) return;
     auto* const block = static_cast<Block*>(data.get_context());
     block->home->memory->record(block, stream);

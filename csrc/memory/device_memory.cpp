@@ -21,7 +21,7 @@ DeviceMemory::DeviceMemory(c10::DeviceIndex device, const Window* window)
       keeps_(policy_->keeps()),
       total_(free_and_total(device).second) {}
 
-// The cheapest means first: finished work, merged blocks, the driver, then everything that is cached.
+// Cheapest first: finished work, merged blocks, the driver, then all cached memory.
 Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
   if (bytes > kRequestLimit) throw_out_of_memory(bytes);
   collect_finished(/*wait=*/false);
@@ -65,7 +65,7 @@ Block* DeviceMemory::take_again(int64_t stream, size_t bytes, bool all) {
   return policy().take(stream, bytes);
 }
 
-// Grows by memory of the driver, or returns null; *asked is the number of bytes that would have been enough.
+// Grows by memory from the driver, or returns null; *asked is the number of bytes that would suffice.
 Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
   collect_garbage(bytes);
   history::Stack stack;
@@ -85,7 +85,7 @@ Block* DeviceMemory::grow(int64_t stream, size_t bytes, size_t* asked) {
     if (one_at_a_time.owns_lock()) one_at_a_time.unlock();
     release_ranges(growth.release);
   }
-  // A segment made for this block alone may still fit where a shared one does not.
+  // A segment for this block alone may still fit where a shared one does not.
   bool has_grown = false;
   for (const size_t size : {growth.bytes, growth.minimum}) {
     void* const pointer = size > 0 ? from_driver(*policy, growth, size) : nullptr;
@@ -119,7 +119,7 @@ void* DeviceMemory::from_driver(Policy& policy, const Growth& growth, size_t byt
   return pointer;
 }
 
-// Whether the process may reserve that many more bytes.
+// Whether the process may reserve this many more bytes.
 bool DeviceMemory::allowed(size_t bytes) {
   std::lock_guard<SpinLock> guard(lock_);
   if (fraction_ >= 1) return true;
@@ -127,7 +127,7 @@ bool DeviceMemory::allowed(size_t bytes) {
   return statistics_.reserved_bytes.all.current + static_cast<int64_t>(bytes) <= limit;
 }
 
-// With garbage_collection_threshold: before reserving beyond that share of the limit, unused segments go.
+// With garbage_collection_threshold: frees unused segments before reserving beyond that share of the limit.
 void DeviceMemory::collect_garbage(size_t bytes) {
   const double threshold = context_.options.collection_threshold;
   if (threshold <= 0) return;
@@ -186,7 +186,7 @@ void DeviceMemory::release_unkept() noexcept {
   try {
     if (!in_bad_fork()) release_ranges(0);
   } catch (const std::exception&) {
-    // The device has failed, and its next user gets the error.
+    // The device has failed; its next user gets the error.
   }
 }
 
@@ -240,7 +240,7 @@ void DeviceMemory::release_ranges(size_t need, Pools pools) {
     calls_.synchronized += ranges.empty() ? 0 : 1;
   }
   if (ranges.empty()) return;
-  // A block is returned while its own stream may still work on it; the driver must not take it before.
+  // A block may be freed while its stream still works on it; the driver must not take it before that ends.
   synchronize_device(device_.index());
   for (const auto& [policy, range] : ranges) {
     if (history::is_on())
@@ -374,8 +374,8 @@ void unlock(bool is_child) {
 
 void after_fork_in_parent() { unlock(/*is_child=*/false); }
 
-// The child may return blocks it inherited, but must not hand any out: parent and child would share them.
-// With no memory in the table, the next allocation goes to the driver, which refuses it in a child.
+// The child may free inherited blocks but must not allocate them: parent and child would share them.
+// With an empty table, the next allocation goes to the driver, which fails in a child.
 void after_fork_in_child() {
   unlock(/*is_child=*/true);
   for (auto& slot : detail::device_memories) slot.store(nullptr);

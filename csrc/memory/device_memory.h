@@ -26,11 +26,11 @@ struct DriverCalls {
   int64_t retries = 0, out_of_memory = 0, allocated = 0, freed = 0, synchronized = 0;
 };
 
-// Blocks of a MemPool: requests of threads that use the pool are served from a policy of their own.
+// Blocks of a MemPool: a separate policy serves requests of threads that use the pool.
 struct PrivatePool {
   std::unique_ptr<Policy> policy;
-  bool is_open = true;          // its MemPool lives
-  bool is_last_resort = false;  // before an out-of-memory error it serves requests from outside of it
+  bool is_open = true;          // its MemPool exists
+  bool is_last_resort = false;  // serves requests from outside before an out-of-memory error
 };
 
 namespace detail {
@@ -38,8 +38,9 @@ namespace detail {
 extern __thread int64_t pool_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
 }  // namespace detail
 
-// Thread-safe. lock_ is never held while the driver is called; reclaim_ is, and only by threads that are out
-// of memory or look for finished work, so that one's segments in transit are not another's shortage.
+// Thread-safe. lock_ is never held during driver calls; reclaim_ is, only by threads that are out of memory
+// or search for finished work, so that segments in transit of one thread do not look like a shortage to
+// another.
 class DeviceMemory {
  public:
   DeviceMemory(c10::DeviceIndex device, const Window* window);
@@ -69,7 +70,7 @@ class DeviceMemory {
 
   // Records that stream uses the block, so that it is reused only after that work.
   void record(Block* block, c10::Stream stream);
-  // Marks a stream as carrying communication: blocks that it has used are reused after all others.
+  // Marks a communication stream: blocks that it has used are reused after all others.
   void mark_communication(int64_t stream);
   void empty_cache();
   // The boundary between two training steps.
@@ -79,7 +80,7 @@ class DeviceMemory {
   void set_fraction(double fraction);
   double fraction();
 
-  // This device's part of the MemPool of that number. Returns its id on this device, which is never 0.
+  // This device's part of the MemPool with this number. Returns its id on this device, never 0.
   int64_t open_pool(int64_t number, bool is_last_resort);
   // Frees the pool's unused memory now, and the rest when its last block is freed.
   void close_pool(int64_t id);
@@ -111,7 +112,7 @@ class DeviceMemory {
   bool has_window() const { return has_window_; }
   void* to_host(const Block* block) const { return static_cast<char*>(block->pointer) + host_offset_; }
 
-  // Held across fork(), so that the child finds whole lists.
+  // Held across fork(), so that the child has consistent lists.
   void fork_lock() { lock_.lock(); }
   void fork_unlock() { lock_.unlock(); }
 
@@ -192,7 +193,7 @@ extern std::atomic<DeviceMemory*> device_memories[];
 }
 DeviceMemory& open_device_memory(c10::DeviceIndex device);
 
-// Initialises the driver on first use; throws where the driver cannot be used.
+// Initialises the driver on first use; throws if the driver cannot be used.
 inline DeviceMemory& device_memory(c10::DeviceIndex device) {
   if (C10_LIKELY(static_cast<unsigned>(device) < unsigned{kMaxDevices})) {
     DeviceMemory* memory = detail::device_memories[device].load(std::memory_order_acquire);

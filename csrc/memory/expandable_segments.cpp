@@ -6,7 +6,8 @@
 namespace isthmus::memory {
 namespace {
 
-// Maps one unit of memory at pointer; false if the device is out of memory. Its handle ends with the mapping.
+// Maps a unit of memory at pointer; false if the device is out of memory. Its handle is freed with the
+// mapping.
 bool map_unit(char* pointer, size_t unit) {
   isthmus_memory_handle handle = nullptr;
   const isthmus_status status = driver().virtual_create(unit, &handle);

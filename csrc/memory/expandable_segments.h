@@ -1,4 +1,4 @@
-// Virtual memory of expandable segments: ranges of addresses that are mapped as they grow.
+// Virtual memory of expandable segments: address ranges that are mapped as they grow.
 #pragma once
 
 #include <c10/core/Device.h>

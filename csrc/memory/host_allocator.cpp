@@ -1,4 +1,4 @@
-// Pinned host memory: kept and used again once the streams that read or write it have passed.
+// Pinned host memory: cached, and reused once the streams that use it have passed.
 #include <ATen/core/CachingHostAllocator.h>
 
 #include <chrono>
@@ -37,7 +37,7 @@ int64_t microseconds_since(Clock::time_point start) {
 struct HostBlock {
   char* pointer = nullptr;
   size_t size = 0;
-  std::vector<c10::Stream> streams;  // that used it since it was handed out
+  std::vector<c10::Stream> streams;  // that used it since its allocation
 };
 
 struct WaitingBlock {
@@ -51,7 +51,7 @@ void release_pinned(void* pointer) noexcept;
 class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    driver();  // initialises it: pinning may be a script's first use of the chip
+    driver();  // initialises the driver: pinning may be the first use of the chip
     if (bytes == 0) return {nullptr, nullptr, &release_pinned, c10::kCPU};
     TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t{1} << 62), "cannot pin ", bytes,
                      " bytes of host memory");
@@ -69,7 +69,7 @@ class PinnedAllocator final : public at::HostAllocator {
   }
 
   void release(void* pointer) {
-    // The driver must not be called in a child process, and the child's copy of the lists is of no use.
+    // The driver must not be called in a child process, so the child's copy of the lists is useless.
     if (in_bad_fork()) return;
     std::vector<c10::Stream> streams;
     HostBlock* block;
@@ -236,7 +236,7 @@ class PinnedAllocator final : public at::HostAllocator {
   }
 
   std::shared_mutex mutex_;
-  std::map<char*, HostBlock> blocks_;  // by address; all that the driver gave
+  std::map<char*, HostBlock> blocks_;  // by address; all blocks from the driver
   std::unordered_map<size_t, std::vector<HostBlock*>> free_;
   std::deque<WaitingBlock> waiting_;
   at::HostStats stats_;

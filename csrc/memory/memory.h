@@ -1,5 +1,5 @@
-// Memory of the chip as PyTorch sees it: a caching allocator per device, pinned host memory, and the router
-// that serves CPU kernels of the delegate route from the chip's memory.
+// PyTorch's interface to the chip's memory: a caching allocator per device, pinned host memory, and the
+// router that serves CPU kernels of the delegate route from the chip's memory.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -11,7 +11,7 @@
 
 namespace isthmus::memory {
 
-// Makes the two allocators PyTorch's for the chip; once, when the driver is opened.
+// Registers both allocators with PyTorch; once, when the driver is opened.
 void register_allocators();
 
 // ---- device memory (device_allocator.cpp)
@@ -20,7 +20,7 @@ void register_allocators();
 c10::DeviceAllocator& device_allocator();
 
 // Memory of stream's device for use on stream. bytes == 0 gives a null pointer with the right device.
-// Throws c10::OutOfMemoryError after releasing the cache and trying again.
+// Throws c10::OutOfMemoryError if releasing the cache and retrying fails.
 c10::DataPtr allocate(size_t bytes, c10::Stream stream);
 
 // ---- host windows (window.cpp): only with a driver that has host_window
@@ -30,7 +30,7 @@ extern std::atomic<bool> windows_translate;  // some window has different device
 void* translate(const void* device_pointer) noexcept;
 }  // namespace detail
 
-// Address at which the CPU reaches the device address. Any pointer outside every window is returned as it is.
+// Host address of a device address. Pointers outside every window are returned unchanged.
 inline void* host_address(const void* device_pointer) noexcept {
   if (C10_LIKELY(!detail::windows_translate.load(std::memory_order_relaxed))) {
     return const_cast<void*>(device_pointer);
@@ -61,7 +61,7 @@ struct Scope {
 extern __thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidden")));
 }  // namespace detail
 
-// While it lives, CPU allocations of this thread come from the pool of stream's device. Nests.
+// During its lifetime, CPU allocations of this thread come from the pool of stream's device. Nests.
 class PoolScope {
  public:
   explicit PoolScope(c10::Stream stream) noexcept : outer_(detail::scope) {
@@ -76,7 +76,7 @@ class PoolScope {
 };
 
 // If the CPU storage's bytes came from a chip's pool, makes it a storage of that chip, in place, and returns
-// true: same bytes, chip device, chip allocator. Decided by address. A storage without bytes is left alone.
+// true: same bytes, chip device, chip allocator. Decided by address. Empty storages are not changed.
 bool adopt(c10::StorageImpl& storage);
 
 // Number of pool blocks held by CPU storages: 0 whenever no chip kernel runs. Walks all blocks; for tests.

@@ -6,7 +6,7 @@
 namespace isthmus::memory {
 namespace {
 
-// In the largest unit that leaves a one before the point: small sizes never read as none.
+// In the largest unit with a value of at least 1, so that small sizes are not shown as 0.
 std::string with_unit(uint64_t bytes) {
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return std::to_string(bytes) + " bytes";
@@ -18,7 +18,7 @@ std::string with_unit(uint64_t bytes) {
   return text;
 }
 
-// The remedy for a lack of memory, of which the process may have a limited share.
+// The remedy, which depends on whether the process has a limited share of memory.
 std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, double share) {
   std::string text;
   if (share < 1)

@@ -17,7 +17,7 @@
 
 namespace isthmus::memory {
 
-// A range of device addresses that the driver gave, or that goes back to it.
+// A range of device addresses allocated from, or to be freed to, the driver.
 struct Range {
   void* pointer = nullptr;
   size_t bytes = 0;
@@ -38,12 +38,12 @@ struct Growth {
 // In the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
 struct PolicyOptions {
   size_t max_split = ~size_t{0};             // larger blocks are never split
-  size_t max_rounding = size_t{20} << 20;    // what such a block may be larger than its request
+  size_t max_rounding = size_t{20} << 20;    // how much larger than its request such a block may be
   std::array<size_t, 16> divisions{};        // steps of sizes in [2^20+i, 2^21+i); 0: none
   bool expandable = false;                   // the owner has virtual memory and the user wants it
   size_t mapping_granule = size_t{2} << 20;  // of that memory
   size_t expandable_bytes = 0;               // addresses that the owner reserves for an expandable segment
-  double collection_threshold = 0;           // share of the limit above which unused segments go back
+  double collection_threshold = 0;           // share of the limit above which unused segments are freed
 };
 
 // Of "key:value,key:[value,...]". Keys of other devices are ignored unless is_ours.
@@ -75,7 +75,7 @@ class Policy {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
-  // A block of at least requested > 0 bytes for work on stream; null when the driver must be asked: growth().
+  // A block of at least requested > 0 bytes for work on stream; null if memory must grow: growth().
   Block* take(int64_t stream, size_t requested) {
     Block* block = find(stream, requested);
     if (C10_UNLIKELY(block == nullptr)) {
@@ -88,7 +88,7 @@ class Policy {
     return block;
   }
 
-  // Returns a used block.
+  // Frees a used block.
   void give(Block* block) {
     count_return(block);
     count_inactive(block);
@@ -102,9 +102,9 @@ class Policy {
   // is_last: reused only when no other free memory serves.
   void wait_done(Block* block, bool is_last);
 
-  // What to request from the driver where take() could not serve a request.
+  // The request to the driver after take() has failed.
   virtual Growth growth(int64_t stream, size_t requested) = 0;
-  // Adds what the driver gave for growth, bytes at pointer, and takes a block from it. Null if another
+  // Adds the driver's memory for growth, bytes at pointer, and takes a block from it. Null if another
   // request has taken free memory that growth() counted on: call growth() again.
   Block* add(int64_t stream, const Growth& growth, void* pointer, size_t bytes, size_t requested) {
     Block* block = place(stream, {pointer, bytes, growth.expandable}, requested);
@@ -112,9 +112,9 @@ class Policy {
     return block;
   }
 
-  // Merges what is kept apart for speed. `all`: whatever it costs; else only when much is kept.
+  // Merges blocks kept separate for speed. `all`: at any cost; else only if many are kept.
   virtual void compact(int64_t /*stream*/, bool /*all*/) {}
-  // The last resort before out of memory: a block that keeps more than the request needs.
+  // The last resort before out of memory: a block much larger than the request.
   Block* take_any(int64_t stream, size_t requested) {
     Block* block = find_any(stream, requested);
     if (block != nullptr) count_use(block, requested);
@@ -123,7 +123,7 @@ class Policy {
   // Removes free ranges to return to the driver, at least `need` bytes if available; 0: all.
   // Compact first.
   virtual std::vector<Range> remove_free(size_t need) = 0;
-  // Whether free memory stays with the policy; if not, remove_free() follows every return.
+  // Whether the policy caches free memory; if not, remove_free() follows every free.
   virtual bool keeps() const { return true; }
 
   // The boundary between two training steps, from which a policy may learn. Returns whether all free ranges
@@ -133,7 +133,7 @@ class Policy {
   virtual size_t largest_free() const = 0;
   int64_t pool() const { return pool_; }
 
-  // Every block, used or free: what a snapshot shows.
+  // Every block, used or free, for snapshots.
   template <typename Function>
   void for_each_block(Function function) const {
     for (const auto& slab : slabs_)
@@ -147,7 +147,7 @@ class Policy {
   virtual Block* find_any(int64_t /*stream*/, size_t /*requested*/) { return nullptr; }
   // Takes a block back into the lists.
   virtual void put(Block* block) = 0;
-  // Its last use is over, but put() comes when other free memory is short.
+  // Its last use is over, but put() is delayed until other free memory is short.
   virtual void cool(Block* /*block*/) {}
   // Fresh memory: returns the block to use; the rest is free.
   virtual Block* place(int64_t stream, Range range, size_t requested) = 0;
@@ -160,10 +160,10 @@ class Policy {
   void count_segment(bool small, size_t bytes);
   void count_segment_gone(bool small, size_t bytes);
   void count_reserved(bool small, int64_t bytes);  // of a segment that grows (or shrinks: negative)
-  // A free block more (sign 1) or less (-1) in a segment that is partly in use; whole segments do not count.
+  // Counts a free block more (sign 1) or less (-1) in a partly used segment; whole segments do not count.
   void count_inactive_split(const Block* block, int sign);
 
-  // The entry of stream, made at its first use.
+  // The entry of stream, created at its first use.
   template <typename Pool>
   Pool& pool_of(std::unordered_map<int64_t, std::unique_ptr<Pool>>& pools, int64_t stream) {
     std::unique_ptr<Pool>& pool = pools[stream];

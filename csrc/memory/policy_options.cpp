@@ -87,8 +87,8 @@ size_t division_index(const std::string& item, const std::string& megabytes) {
   return index;
 }
 
-// One number for all sizes, or [256:1,512:2,>:4]: divisions by lower limit of the size in MiB; > stands for
-// all larger sizes.
+// One number for all sizes, or [256:1,512:2,>:4]: divisions by lower limit of the size in MiB; > means all
+// larger sizes.
 void parse_divisions(const std::string& item, const std::string& value, PolicyOptions& options) {
   if (value.empty() || value.front() != '[') {
     options.divisions.fill(divisions(item, value));

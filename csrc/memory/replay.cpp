@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uintptr_t kBase = uintptr_t{1} << 40;  // no device's addresses, and none that are ever touched
+constexpr uintptr_t kBase = uintptr_t{1} << 40;  // never dereferenced, and not addresses of any device
 constexpr size_t kAlign = size_t{2} << 20;
 
 // A driver's addresses, allocated first fit and freed.
@@ -203,7 +203,7 @@ class Replay {
       policy_->compact(0, /*all=*/true);
       remove_free(0);
     }
-    // The new step's peaks start from what is held now.
+    // The new step's peaks start from the bytes held now.
     peak_live_ = live_;
     statistics_.for_each_counter([](Counter& counter) { counter.reset_peak(); });
   }

@@ -18,7 +18,7 @@ namespace {
 c10::Allocator* plain = nullptr;
 c10::DeleterFnPtr plain_deleter = nullptr;
 
-// Frees what either allocator gave: oneDNN returns memory through raw_deallocate(), not knowing whose it is.
+// Frees memory of either allocator: oneDNN frees through raw_deallocate() without knowing the owner.
 void release_host_view(void* pointer) noexcept {
   if (Block* block = block_at_host(pointer)) {
     block->host_view.store(false, std::memory_order_relaxed);

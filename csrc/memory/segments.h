@@ -1,4 +1,4 @@
-// The device memory that the driver has given, range by range.
+// Ranges of device memory allocated from the driver.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ struct Segment {
 
 class Segments {
  public:
-  // Joins what follows on a range of the same expandable segment.
+  // Merges with an adjacent range of the same expandable segment.
   void add(const Segment& segment);
-  // Cuts the range out of the segments that have it.
+  // Removes the range from the segments that contain it.
   void remove(const void* pointer, size_t bytes);
 
   const std::map<uintptr_t, Segment>& by_address() const { return by_address_; }

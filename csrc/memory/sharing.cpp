@@ -8,8 +8,8 @@
 
 #include "core/stream.h"
 #include "memory/device_memory.h"
+#include "memory/lease.h"
 #include "memory/memory.h"
-#include "memory/tickets.h"
 
 namespace isthmus::memory {
 namespace {
@@ -18,30 +18,29 @@ bool can_share(const isthmus_driver& d) {
   return ISTHMUS_HAS(d, memory_export) && ISTHMUS_HAS(d, memory_import) && ISTHMUS_HAS(d, memory_close);
 }
 
-TicketRow row_of(const c10::Storage& table, int64_t row) {
+LeaseState row_of(const c10::Storage& table, int64_t row) {
   TORCH_CHECK_VALUE(table.device().is_cpu() && row >= 0 &&
                         static_cast<size_t>(row + 1) * 2 * sizeof(int64_t) <= table.nbytes(),
-                    "ticket ", row, " is outside a table of ", table.nbytes(), " bytes.");
-  return TicketRow(static_cast<int64_t*>(table.mutable_data()) + 2 * row);
+                    "lease ", row, " is outside a table of ", table.nbytes(), " bytes.");
+  return LeaseState(static_cast<int64_t*>(table.mutable_data()) + 2 * row);
 }
 
 [[noreturn]] void throw_received() {
   TORCH_CHECK(
-      false,
-      "this tensor was received already; a chip tensor can be received once for each send. Send it again.");
+      false, "this tensor was already received; a chip tensor can be received once per send. Send it again.");
 }
 
 // ---- the sender
 
 struct Sent {
-  Ticket ticket;
+  Lease lease;
   c10::Storage storage;
 };
 
 struct Sender {
   std::mutex mutex;
   std::vector<c10::Storage> tables;
-  std::vector<Ticket> free;
+  std::vector<Lease> free;
   std::vector<Sent> sent;
 };
 
@@ -62,7 +61,7 @@ struct Mapping {
   }
 };
 
-// The allocations of other processes that are open here: a runtime may refuse to open one twice.
+// Open allocations of other processes: a runtime may not open one twice.
 struct Receiver {
   std::mutex mutex;
   std::map<std::pair<c10::DeviceIndex, std::string>, std::weak_ptr<Mapping>> open;
@@ -100,7 +99,7 @@ void release_received(void* context) noexcept {
   const std::unique_ptr<Received> received(static_cast<Received*>(context));
   if (in_bad_fork()) return;
   try {
-    synchronize_device(received->device);  // the sender may write there as soon as the ticket is released
+    synchronize_device(received->device);  // the sender may write there as soon as the lease is released
   } catch (const std::exception& error) {
     TORCH_WARN("memory of another process is released without waiting for the device: ", error.what());
   }
@@ -111,7 +110,7 @@ void release_received(void* context) noexcept {
     for (auto it = open.begin(); it != open.end();)
       it = it->second.expired() ? open.erase(it) : std::next(it);
   }
-  row_of(received->table, received->row).give_back();
+  row_of(received->table, received->row).release();
 }
 
 }  // namespace
@@ -129,10 +128,10 @@ std::optional<Exported> export_storage(const c10::Storage& storage) {
                   reinterpret_cast<uintptr_t>(data.get()) - segment->address};
 }
 
-int64_t add_tickets(const at::Tensor& table) {
+int64_t add_leases(const at::Tensor& table) {
   TORCH_CHECK_VALUE(table.is_cpu() && table.scalar_type() == at::kLong && table.is_contiguous() &&
                         table.dim() == 2 && table.size(1) == 2 && table.storage_offset() == 0,
-                    "a table of tickets must be an int64 CPU tensor with two columns.");
+                    "a table of leases must be an int64 CPU tensor with two columns.");
   Sender& s = sender();
   const std::lock_guard<std::mutex> lock(s.mutex);
   const auto number = static_cast<int64_t>(s.tables.size());
@@ -141,41 +140,41 @@ int64_t add_tickets(const at::Tensor& table) {
   return number;
 }
 
-std::optional<Ticket> send_storage(const c10::Storage& storage) {
+std::optional<Lease> send_storage(const c10::Storage& storage) {
   Sender& s = sender();
   const std::lock_guard<std::mutex> lock(s.mutex);
   if (s.free.empty()) return {};
-  const Ticket ticket = s.free.back();
+  const Lease lease = s.free.back();
   s.free.pop_back();
-  row_of(s.tables[ticket.table], ticket.row).hand_out();
-  storage.unsafeGetStorageImpl()->set_resizable(false);  // growing would leave the memory that was sent
-  s.sent.push_back({ticket, storage});
-  return ticket;
+  row_of(s.tables[lease.table], lease.row).offer();
+  storage.unsafeGetStorageImpl()->set_resizable(false);  // growing would move it out of the sent memory
+  s.sent.push_back({lease, storage});
+  return lease;
 }
 
-c10::Storage take_back(Ticket ticket) {
+c10::Storage take_back(Lease lease) {
   Sender& s = sender();
   const std::lock_guard<std::mutex> lock(s.mutex);
-  const auto found = std::find_if(s.sent.begin(), s.sent.end(), [ticket](const Sent& each) {
-    return each.ticket.table == ticket.table && each.ticket.row == ticket.row;
+  const auto found = std::find_if(s.sent.begin(), s.sent.end(), [lease](const Sent& each) {
+    return each.lease.table == lease.table && each.lease.row == lease.row;
   });
-  if (found == s.sent.end() || !row_of(s.tables[ticket.table], ticket.row).take(true)) throw_received();
+  if (found == s.sent.end() || !row_of(s.tables[lease.table], lease.row).take(true)) throw_received();
   c10::Storage storage = std::move(found->storage);
   s.sent.erase(found);
-  row_of(s.tables[ticket.table], ticket.row).give_back();
-  s.free.push_back(ticket);
+  row_of(s.tables[lease.table], lease.row).release();
+  s.free.push_back(lease);
   return storage;
 }
 
 int64_t collect_sent() {
-  std::vector<Sent> over;  // freed after the lock: that may take others
+  std::vector<Sent> over;  // freed after the lock: freeing may take other locks
   Sender& s = sender();
   const std::lock_guard<std::mutex> lock(s.mutex);
   const auto first = std::partition(s.sent.begin(), s.sent.end(), [&s](const Sent& each) {
-    return !row_of(s.tables[each.ticket.table], each.ticket.row).is_over();
+    return !row_of(s.tables[each.lease.table], each.lease.row).is_over();
   });
   for (auto it = first; it != s.sent.end(); ++it) {
-    s.free.push_back(it->ticket);
+    s.free.push_back(it->lease);
     over.push_back(std::move(*it));
   }
   s.sent.erase(first, s.sent.end());
@@ -192,20 +191,20 @@ c10::Storage receive_storage(c10::DeviceIndex device, const Exported& exported, 
   check_device(device);
   TORCH_CHECK_NOT_IMPLEMENTED(can_share(driver()), "driver ", driver().name,
                               " cannot open memory of another process: it has no memory_import.");
-  TicketRow ticket = row_of(table.storage(), row);
+  LeaseState lease = row_of(table.storage(), row);
   auto received = std::make_unique<Received>(
       Received{device, open_mapping(device, exported.handle), table.storage(), row});
-  if (!ticket.take(known_process)) throw_received();
+  if (!lease.take(known_process)) throw_received();
   void* const pointer = static_cast<char*>(received->mapping->pointer) + exported.offset;
   c10::DataPtr data(pointer, received.release(), &release_received, c10::Device(kChip, device));
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data),
                                                /*allocator=*/nullptr, /*resizable=*/false);
 }
 
-void return_ticket(const at::Tensor& table, int64_t row) {
-  TicketRow ticket = row_of(table.storage(), row);
-  if (!ticket.take(true)) throw_received();
-  ticket.give_back();
+void release_lease(const at::Tensor& table, int64_t row) {
+  LeaseState lease = row_of(table.storage(), row);
+  if (!lease.take(true)) throw_received();
+  lease.release();
 }
 
 }  // namespace isthmus::memory

@@ -1,8 +1,8 @@
-// Storages of the chip that other processes read and write, through the driver's export and import.
+// Storages of the chip shared with other processes, through the driver's export and import.
 //
-// For each storage that is sent there is a ticket in host memory that both processes map. Each ticket has one
-// receiver, so its two words have one writer at a time: the sender hands it out, the receiver takes it and in
-// the end returns it. Until then, or until the receiver is dead, the sender keeps the storage.
+// Each sent storage has a lease in host memory that both processes map. A lease has one receiver, so its two
+// words have one writer at a time: the sender offers it, the receiver takes and finally releases it. The
+// sender keeps the storage until then, or until the receiver is dead.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,38 +13,37 @@
 
 namespace isthmus::memory {
 
-// Where the bytes of a storage lie: in an allocation of the driver, at an offset.
+// Location of a storage's bytes: a driver allocation and an offset.
 struct Exported {
   std::string handle;
   size_t offset;
 };
 
-// Waits for the device's work. Nothing where the driver cannot export the memory: it lacks the functions, the
-// memory is a mapping (expandable_segments) or is itself another process's.
+// Waits for the device's work. Empty if the driver cannot export the memory: it lacks the functions, or the
+// memory is a mapping (expandable_segments) or belongs to another process.
 std::optional<Exported> export_storage(const c10::Storage& storage);
 
-// One ticket: a row of a table, which is an int64 tensor [n, 2] in shared memory.
-struct Ticket {
+// A lease: a row of a table, an int64 tensor [n, 2] in shared memory.
+struct Lease {
   int64_t table;
   int64_t row;
 };
 
-// Adds a table of this process's tickets and returns its number.
-int64_t add_tickets(const at::Tensor& table);
-// Keeps the storage, which can be resized no more, until the ticket is returned. Nothing if all are in use.
-std::optional<Ticket> send_storage(const c10::Storage& storage);
-// What this process sent with the ticket; it comes back to the one who sent it. Throws if it has been
-// received.
-c10::Storage take_back(Ticket ticket);
-// Frees what receivers have returned or died with; how many storages that were.
+// Adds a table of this process's leases and returns its number.
+int64_t add_leases(const at::Tensor& table);
+// Keeps the storage, now not resizable, until its lease is released. Empty if all leases are in use.
+std::optional<Lease> send_storage(const c10::Storage& storage);
+// Returns the storage of a lease to its own sender. Throws if it was received.
+c10::Storage take_back(Lease lease);
+// Frees the storages whose receivers have released them or died; returns their number.
 int64_t collect_sent();
 int64_t count_sent();
 
-// The storage that another process has sent. known_process: whether that process knows this one by its id;
-// otherwise it cannot see it die. Throws if it was received before.
+// The storage sent by another process. known_process: whether this process's id is valid in that process;
+// otherwise it cannot detect this one's death. Throws if it was received before.
 c10::Storage receive_storage(c10::DeviceIndex device, const Exported& exported, size_t bytes,
                              const at::Tensor& table, int64_t row, bool known_process);
-// Of a storage that is here already.
-void return_ticket(const at::Tensor& table, int64_t row);
+// Releases the lease of a storage that is already mapped in this process.
+void release_lease(const at::Tensor& table, int64_t row);
 
 }  // namespace isthmus::memory

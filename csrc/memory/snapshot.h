@@ -15,7 +15,7 @@ struct BlockView {
   BlockState state = BlockState::kFree;  // kUsed, kWaiting or kFree
 };
 
-// Its blocks fill it, in order of their addresses. Free neighbours are one block, whatever lists they are in.
+// Its blocks fill it, in address order. Adjacent free blocks are merged, whatever lists they are in.
 struct SegmentView {
   Segment segment;
   bool is_small = false;

@@ -1,4 +1,4 @@
-// Knowing when work that uses a block on other streams is done: events, recorded when the block is returned.
+// Tracks work of other streams that uses a block, by events recorded when the block is freed.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -11,8 +11,8 @@ struct StreamUse {
   void* event;  // of core/event.h
 };
 
-// Records an event on each stream that has work outstanding. Empty when all are idle, or when the driver can
-// no longer be asked: after a fork, or when the device has failed.
+// Records an event on each stream with outstanding work. Empty if all are idle, or if the driver can no
+// longer be called: after a fork, or when the device has failed.
 std::vector<StreamUse> record_uses(const std::vector<c10::Stream>& streams) noexcept;
 
 // Drops the uses whose work is done, or waits for all. Returns true when no use remains.

@@ -32,7 +32,7 @@ const Window* open_window(c10::DeviceIndex device) {
   isthmus_host_window described{};
   check(table.host_window(device, &described), "host_window");
 
-  // One entry per granule of address space; the kernel supplies a page of it when its first block is made.
+  // One entry per granule of address space; the kernel allocates its pages on first use.
   const size_t table_bytes = (described.bytes / kGranule + 1) * sizeof(Block*);
   void* entries =
       mmap(nullptr, table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,4 +1,4 @@
-// Host windows: where the CPU reaches a device's memory, and which block lies at an address.
+// Host windows: the CPU's mapping of device memory, and the block at an address.
 #pragma once
 
 #include <c10/core/Device.h>

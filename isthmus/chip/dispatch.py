@@ -10,7 +10,8 @@ def dispatch_stats() -> dict[str, Any]:
 
     Returns:
         ``operators``: overload name -> {"route", "calls"}, for called overloads;
-        ``calls``: route -> number of calls; ``fallback_bytes``: bytes copied by the fallback route;
+        ``calls``: route -> number of calls; ``refused``: overload name -> number of calls that no route served;
+        ``fallback_bytes``: bytes copied by the fallback route;
         ``kernel_copy_bytes``: bytes made contiguous, cast or copied from the CPU for kernels;
         ``set_device``: calls of the driver's device_set.
     """

@@ -23,7 +23,7 @@ from torch.utils.hooks import warn_if_has_hooks
 from isthmus import _C
 from isthmus._support.patches import Scope
 
-_TICKETS = 1024  # in one table, which is one file
+_LEASES = 1024  # in one table, which is one file
 
 _scope = Scope("chip")
 _token = uuid.uuid4().hex
@@ -50,7 +50,7 @@ class Process(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A storage sent to another process, and the ticket that the receiver returns when it frees it."""
+    """A storage sent to another process, and the lease that the receiver releases when it frees the storage."""
 
     process: Process
     device: int
@@ -119,17 +119,17 @@ def _send(tensor: torch.Tensor) -> Sent | None:
     if exported is None:
         return None
     _C.collect_sent()
-    number, row = _ticket(tensor)
+    number, row = _lease(tensor)
     size = tensor.untyped_storage().nbytes()
     return Sent(Process.this(), tensor.device.index, *exported, size, _tables[number], number, row)
 
 
-def _ticket(tensor: torch.Tensor) -> tuple[int, int]:
+def _lease(tensor: torch.Tensor) -> tuple[int, int]:
     with _taking:
-        while (ticket := _C.send_storage(tensor)) is None:
-            table = torch.zeros(_TICKETS, 2, dtype=torch.int64).share_memory_()
-            _tables[_C.add_tickets(table)] = table
-    return ticket
+        while (lease := _C.send_storage(tensor)) is None:
+            table = torch.zeros(_LEASES, 2, dtype=torch.int64).share_memory_()
+            _tables[_C.add_leases(table)] = table
+    return lease
 
 
 def _rebuild(sent: Sent, geometry: Geometry) -> torch.Tensor:
@@ -146,7 +146,7 @@ def _receive(sent: Sent) -> torch.UntypedStorage:
     key = (sent.process, sent.handle, sent.offset)
     known: torch.UntypedStorage | None = storage_from_cache(torch.UntypedStorage, key)
     if known is not None:
-        _C.return_ticket(sent.table, sent.row)
+        _C.release_lease(sent.table, sent.row)
         return known
     same_ids = this.namespace == sent.process.namespace != 0
     received = _C.receive_storage(

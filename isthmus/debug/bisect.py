@@ -5,7 +5,6 @@ good; with none forced it is bad. To test a set of operators, it stays on its ow
 A bad set is halved.
 """
 
-import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +25,19 @@ SMALLEST = 1e-5
 # A program whose repeated run differs by more is not seeded.
 LARGEST_NOISE = 1e-3
 
-_REFUSED = re.compile(r"(aten::\w+)\S*: the forced route \w+ does not serve")
-
 Tell = Callable[[str], None]
+
+
+class RunError(DebugError):
+    """A run failed.
+
+    Attributes:
+        refused: operators with a call that their forced route did not serve.
+    """
+
+    def __init__(self, message: str, refused: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 @dataclass(frozen=True)
@@ -116,19 +125,19 @@ class Bisect:
             self.tell(f"never forced, because they have no route {self.route}: {', '.join(names)}")
 
     def _reference(self, operators: tuple[str, ...]) -> tuple[Result, tuple[str, ...]]:
-        """Run with all operators forced, but for those whose reference route refuses their arguments."""
+        """Run with all operators forced except those whose reference route does not serve their arguments."""
         while True:
             try:
                 return self._run(
                     operators, f"all {len(operators)} operators on the route {self.route}"
                 ), operators
-            except DebugError as error:
-                refused = _REFUSED.search(str(error))
-                rest = tuple(name for name in operators if not refused or name != refused[1])
+            except RunError as error:
+                rest = tuple(name for name in operators if name not in error.refused)
                 if not rest or len(rest) == len(operators):
                     raise
+                names = ", ".join(error.refused)
                 self.tell(
-                    f"run {self.runs}: never forced, because route {self.route} refuses it: {refused and refused[1]}"
+                    f"run {self.runs}: never forced, because route {self.route} does not serve them: {names}"
                 )
                 operators = rest
 
@@ -197,14 +206,16 @@ class Bisect:
                 changes["ISTHMUS_ROUTE"] = f"@{routes}"  # the last entry for an operator holds
             environment = {**self.environment, **changes}
             done = subprocess.run(self.command, env=environment, capture_output=True, text=True, check=False)
-            result = Result(self._readings(done), called.read(calls, self.route))
+            found = called.read(calls, self.route)
+            result = Result(self._readings(done, found.refused), found)
         verdict = "" if good is None else (": good" if self._agree(result, good) else ": wrong")
         self.tell(f"run {self.runs}: {title}: {_shown(result.readings)}{verdict}")
         return result
 
-    def _readings(self, done: subprocess.CompletedProcess[str]) -> Readings:
+    def _readings(self, done: subprocess.CompletedProcess[str], refused: tuple[str, ...]) -> Readings:
         if done.returncode != 0:
-            raise DebugError(f"run {self.runs} exited with status {done.returncode}: {_cause(done.stderr)}")
+            cause = _cause(done.stderr)
+            raise RunError(f"run {self.runs} exited with status {done.returncode}: {cause}", refused)
         return readings.read(done.stdout, self.metric)
 
     def _agree(self, a: Result, b: Result) -> bool:

@@ -20,11 +20,13 @@ class Called:
         operators: those that can be forced to the reference route.
         random: those that draw random numbers; another route would draw others.
         routeless: those without the reference route.
+        refused: those with a call that no route served.
     """
 
     operators: tuple[str, ...] = ()
     random: tuple[str, ...] = ()
     routeless: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def read(folder: Path, route: str) -> Called:
@@ -37,14 +39,18 @@ def read(folder: Path, route: str) -> Called:
     own: set[str] = set()
     random: set[str] = set()
     able: set[str] = set()
+    refused: set[str] = set()
     for path in folder.glob("*.json"):
         for name, entry in json.loads(path.read_text()).items():
+            packet = name.partition(".")[0]
+            if entry.get("refused"):
+                refused.add(packet)
             if entry["route"] in OWN_ROUTES:
-                packet = name.partition(".")[0]
                 own.add(packet)
                 random |= {packet} if entry.get("random") else set()
                 able |= {packet} if route in entry.get("routes", (route,)) else set()
-    return Called(*(tuple(sorted(names)) for names in ((own & able) - random, random, own - able - random)))
+    groups = ((own & able) - random, random, own - able - random, refused)
+    return Called(*(tuple(sorted(names)) for names in groups))
 
 
 def write(folder: Path) -> None:
@@ -52,7 +58,10 @@ def write(folder: Path) -> None:
     import torch
 
     chip = getattr(torch, "chip")  # noqa: B009 - this package puts it there
-    called = chip.dispatch_stats()["operators"]
+    stats = chip.dispatch_stats()
+    called = stats["operators"]
+    for name, count in stats["refused"].items():
+        called.setdefault(name, {"route": "none", "calls": 0})["refused"] = count
     # The reference routes end on the CPU: an operator without a CPU kernel is never forced.
     found = {n: e for n, e in called.items() if torch._C._dispatch_has_kernel_for_dispatch_key(n, "CPU")}
     for name, entry in found.items():

@@ -204,8 +204,8 @@ def test_what_was_received_goes_on_by_copy(other: Other) -> None:
     assert back.tolist() == [0, 1, 2]
 
 
-def test_more_tensors_than_a_table_has_tickets(other: Other) -> None:
-    tensors = [torch.full((1,), float(i), device="chip:1") for i in range(sharing._TICKETS + 3)]
+def test_more_tensors_than_a_table_has_leases(other: Other) -> None:
+    tensors = [torch.full((1,), float(i), device="chip:1") for i in range(sharing._LEASES + 3)]
     assert other("hold", tensors) == len(tensors)
     assert _C.count_sent() == len(tensors)
     assert other("read", len(tensors) - 1) == [len(tensors) - 1]

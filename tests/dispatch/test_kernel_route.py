@@ -142,6 +142,7 @@ try:
     torch.nn.functional.layer_norm(x.to("chip"), (8,))
 except NotImplementedError as error:
     assert "forced route kernel" in str(error)
+    assert torch.chip.dispatch_stats()["refused"] == {"aten::native_layer_norm": 1}
 else:
     raise AssertionError("a forced route that does not serve the call")
 """,

@@ -1,4 +1,4 @@
-// Activity records: the work of streams with its times, while recording is on. Otherwise a span costs one
+// Activity records: work of streams with its times, while recording is on. When off, a span costs one
 // relaxed load.
 #pragma once
 
@@ -23,7 +23,7 @@ inline bool recording() noexcept { return detail::recording.load(std::memory_ord
 // Correlation last set by activity_push_correlation() on this thread.
 uint64_t correlation() noexcept;
 
-// The time from its construction to its end becomes a record. name must be a literal.
+// Records the time from its construction to its end. name must be a literal.
 class Span {
  public:
   Span(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes,
@@ -36,7 +36,7 @@ class Span {
   isthmus_activity record_{};
 };
 
-// The work with a span around it, for a stream that runs it later. Made on the thread that enqueues it.
+// Wraps work in a span, for a stream that runs it later. Call it on the thread that enqueues the work.
 template <typename Work>
 auto recorded(isthmus_activity_kind kind, const char* name, const Stream& stream, uint64_t bytes, Work work) {
   return [=, &stream, correlation = correlation()] {

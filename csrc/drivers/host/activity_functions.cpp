@@ -32,7 +32,7 @@ uint64_t now_ns() noexcept {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
-// Gathers records, and hands them over in batches on a thread of its own.
+// Collects records and delivers them in batches on a separate thread.
 class Recorder {
  public:
   void start(isthmus_activity_callback callback, void* user_data) {
@@ -111,7 +111,7 @@ Span::Span(isthmus_activity_kind kind, const char* name, const Stream& stream, u
   record_.kind = kind;
   record_.device = stream.device();
   Device& device = device_at(stream.device());
-  // The default stream is known as null.
+  // The default stream's handle is null.
   record_.stream = &stream == &device.default_stream() ? nullptr : handle_of(const_cast<Stream&>(stream));
   record_.correlation = correlation;
   record_.bytes = bytes;

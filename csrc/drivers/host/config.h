@@ -5,7 +5,7 @@
 
 namespace isthmus::host {
 
-// Algorithm of an all-reduce.
+// Algorithm of all_reduce.
 enum class Algorithm : uint32_t { kAuto, kMesh, kRing, kHalvingDoubling };
 
 struct Config {
@@ -18,7 +18,7 @@ struct Config {
 // Throws Failure naming the variable, its value and the values allowed.
 Config read_config();
 
-// ISTHMUS_HOST_DELEGATE. Any value except "0" means on here; read_config() refuses wrong ones.
+// ISTHMUS_HOST_DELEGATE. Any value except "0" means on here; read_config() rejects invalid ones.
 bool delegate_enabled() noexcept;
 
 }  // namespace isthmus::host

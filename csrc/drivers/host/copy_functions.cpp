@@ -9,7 +9,7 @@
 namespace isthmus::host {
 namespace {
 
-// Below this an idle stream copies in the calling thread: handing over to a worker costs more than the copy.
+// Below this an idle stream copies in the calling thread: passing the copy to a worker costs more.
 constexpr size_t kInlineBytes = size_t{256} << 10;
 
 // One end of a copy.
@@ -62,7 +62,7 @@ Copy make_copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
   return copy;
 }
 
-// Where the host reaches the place, which may have been freed since the call was made.
+// The host address of the place; it may have been freed since the call.
 char* host_address(const Place& place, size_t bytes) {
   if (place.device == nullptr) return place.address;
   DeviceMemory& memory = place.device->memory();
@@ -79,7 +79,7 @@ void perform(const Copy& copy) {
   std::memmove(host_address(copy.to, copy.bytes), host_address(copy.from, copy.bytes), copy.bytes);
 }
 
-// As profiles of CUDA name it.
+// Named as in CUDA profiles.
 const char* name_of(const Copy& copy) {
   if (copy.from.device == nullptr) return "Memcpy HtoD";
   if (copy.to.device == nullptr) return "Memcpy DtoH";
@@ -100,12 +100,12 @@ void require_device_of(const Stream& stream, int32_t device, const char* functio
   }
 }
 
-// Small work on an idle stream is done at once, except in strict mode, where all work is late.
+// Small work on an idle stream runs immediately, except in strict mode, which delays all work.
 template <typename Work>
 void enqueue(Stream& stream, size_t bytes, bool wait, Work work) {
   if (bytes <= kInlineBytes && !runtime().config.strict && stream.run_if_idle(work)) return;
-  const uint64_t ticket = stream.submit(work);
-  if (wait) stream.wait(ticket);
+  const uint64_t number = stream.submit(work);
+  if (wait) stream.wait(number);
 }
 
 isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
@@ -127,7 +127,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
     const Place& device_side = copy.to.device != nullptr ? copy.to : copy.from;
     const Place& other_side = copy.to.device != nullptr ? copy.from : copy.to;
     require_device_of(stream, device_side.device->index(), "copy_async");
-    // Pageable memory may be gone as soon as the caller goes on.
+    // Pageable memory may be freed when the call returns.
     const bool pageable = other_side.device == nullptr && !runtime().pinned.covers(other_side.address, bytes);
     enqueue(stream, bytes, pageable, work_of(copy, stream));
     return ISTHMUS_OK;

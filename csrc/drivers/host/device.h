@@ -31,7 +31,7 @@ class Device {
   Stream& create_stream();
   void destroy_stream(Stream& stream);
   bool owns(const Stream* stream);
-  // Those that were destroyed but still have work included.
+  // Includes destroyed streams that still have work.
   std::vector<std::shared_ptr<Stream>> streams();
 
  private:

@@ -1,4 +1,4 @@
-// Life of the driver, and its devices.
+// Initialisation and finalisation of the driver, and its devices.
 #include <pthread.h>
 #include <sched.h>
 
@@ -65,7 +65,7 @@ isthmus_status finalize() {
   });
 }
 
-// Stable over reboots and distinct between machines, without giving the machine's id away.
+// Stable over reboots and distinct between machines, without revealing the machine's id.
 void write_uuid(int32_t device, char (&uuid)[64]) {
   std::string id;
   std::ifstream("/etc/machine-id") >> id;
@@ -149,7 +149,7 @@ isthmus_status device_synchronize() {
     for (const auto& stream : current_device().streams()) {
       try {
         stream->synchronize();
-      } catch (const Failure& failure) {  // the others are waited for all the same
+      } catch (const Failure& failure) {  // still wait for the other streams
         if (status == ISTHMUS_OK) status = set_last_error(failure.status, failure.message.c_str());
       }
     }

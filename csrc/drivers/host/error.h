@@ -13,8 +13,8 @@ namespace isthmus::host {
 
 struct Failure {
   isthmus_status status;
-  std::string message;  // what, the value, the remedy
-  // Of a communicator's failure, as in isthmus_comm_failure.
+  std::string message;  // cause, value, remedy
+  // Fields of isthmus_comm_failure.
   int32_t rank = -1;
   int64_t process = 0;
   uint64_t operation = 0;
@@ -29,14 +29,14 @@ std::string format_bytes(uint64_t bytes);
 const char* last_error() noexcept;
 isthmus_status set_last_error(isthmus_status status, const char* message) noexcept;
 
-// Life of the driver in this process.
+// State of the driver in this process.
 enum class State { kNew, kReady, kForked, kFinalized };
 extern std::atomic<State> driver_state;
 
-// Sets last_error() to why the driver cannot be called in its present state.
+// Sets last_error() to why the driver cannot be called in its current state.
 isthmus_status refuse_call() noexcept;
 
-// Runs the body of a driver function with no exception leaving it.
+// Runs the body of a driver function and converts exceptions to a status.
 template <typename Body>
 isthmus_status guarded(Body&& body) noexcept {
   try {
@@ -51,7 +51,7 @@ isthmus_status guarded(Body&& body) noexcept {
   }
 }
 
-// Runs the body of a driver function if the driver is usable.
+// As above, if the driver is usable.
 template <typename Body>
 isthmus_status call(Body&& body) noexcept {
   if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();

@@ -21,15 +21,15 @@ int64_t now_ns() noexcept {
 // The last record of a shared event, by any process.
 class SharedRecord final : public Awaited {
  public:
-  SharedRecord(std::shared_ptr<SharedEvent> event, uint64_t ticket)
-      : event_(std::move(event)), ticket_(ticket) {}
+  SharedRecord(std::shared_ptr<SharedEvent> event, uint64_t number)
+      : event_(std::move(event)), number_(number) {}
 
   const Stream* stream() const override { return nullptr; }
-  void wait() override { event_->wait(ticket_); }
+  void wait() override { event_->wait(number_); }
 
  private:
   const std::shared_ptr<SharedEvent> event_;
-  const uint64_t ticket_;
+  const uint64_t number_;
 };
 
 }  // namespace
@@ -67,18 +67,18 @@ void Event::record(Stream& stream) {
 }
 
 void Event::record_shared(Stream& stream) {
-  const uint64_t ticket = shared_->start();
+  const uint64_t number = shared_->start();
   if (stream.idle()) {
-    shared_->finish(ticket);
+    shared_->finish(number);
   } else {
-    stream.submit([shared = shared_, ticket] { shared->finish(ticket); });
+    stream.submit([shared = shared_, number] { shared->finish(number); });
   }
 }
 
 std::shared_ptr<Awaited> Event::pending() {
   if (shared_ != nullptr) {
-    const uint64_t ticket = shared_->pending();
-    return ticket != 0 ? std::make_shared<SharedRecord>(shared_, ticket) : nullptr;
+    const uint64_t number = shared_->pending();
+    return number != 0 ? std::make_shared<SharedRecord>(shared_, number) : nullptr;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   return record_ != nullptr && !record_->done() ? record_ : nullptr;

@@ -1,4 +1,4 @@
-// Events: moments of a stream that others can wait for.
+// Events: points in a stream that others can wait for.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,16 @@ namespace isthmus::host {
 class SharedEvent;
 class Stream;
 
-// Work captured by an event that was not done yet.
+// Unfinished work captured by an event.
 class Awaited {
  public:
   virtual ~Awaited() = default;
-  // The stream that it is on; null where another process recorded it.
+  // The stream of the work; null if another process recorded it.
   virtual const Stream* stream() const = 0;
   virtual void wait() = 0;
 };
 
-// One recording of an event. Streams that wait for it keep it, so the event may be recorded anew or
+// One recording of an event. Waiting streams hold a reference, so the event may be recorded again or
 // destroyed.
 class Record final : public Awaited {
  public:
@@ -48,10 +48,10 @@ class Event {
   void record(Stream& stream);
   // The work captured by the last record(); null if it is done or nothing was recorded.
   std::shared_ptr<Awaited> pending();
-  // Null unless it was made to be shared.
+  // Null unless the event is shared.
   SharedEvent* shared() const { return shared_.get(); }
   void require_timing(const char* argument) const;
-  // When the captured work was done. Throws Failure if it is not, or if there was no record().
+  // Completion time of the captured work. Throws Failure if it is not done or nothing was recorded.
   int64_t time_ns(const char* argument);
 
  private:
@@ -61,7 +61,7 @@ class Event {
   const std::shared_ptr<SharedEvent> shared_;
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Record> record_;
-  int64_t time_ns_ = 0;  // of a record that was done at once, and so needs no Record
+  int64_t time_ns_ = 0;  // of a record that completed immediately and needs no Record
 };
 
 }  // namespace isthmus::host

@@ -24,8 +24,8 @@ isthmus_status event_create(uint32_t flags, isthmus_event* event) {
     }
     if (flags == (ISTHMUS_EVENT_TIMING | ISTHMUS_EVENT_SHARED)) {
       fail(ISTHMUS_UNSUPPORTED,
-           "event_create: an event that processes share has no timing; leave ISTHMUS_EVENT_TIMING or "
-           "ISTHMUS_EVENT_SHARED out");
+           "event_create: a shared event has no timing; pass ISTHMUS_EVENT_TIMING or ISTHMUS_EVENT_SHARED, "
+           "not both");
     }
     *event = reinterpret_cast<isthmus_event>(new Event(flags));
     return ISTHMUS_OK;

@@ -1,4 +1,4 @@
-// The half of DeviceMemory that is shared with other processes.
+// The half of DeviceMemory for memory shared with other processes.
 #include <sys/stat.h>
 #include <unistd.h>
 

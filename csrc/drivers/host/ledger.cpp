@@ -16,7 +16,7 @@ namespace isthmus::host {
 namespace {
 
 constexpr int kSlots = 1024;
-// Bytes of the file that serve as locks; they lie behind its contents.
+// Bytes after the file's contents that serve as locks.
 constexpr off_t kFileLock = 1 << 20;
 constexpr off_t kFirstSlotLock = kFileLock + 1;
 
@@ -74,7 +74,7 @@ std::string user_folder() {
   if (!prepare_folder(folder)) {
     fail(ISTHMUS_INTERNAL,
          "cannot keep the device accounts in %s: it must be a folder that you own with mode 0700; "
-         "set XDG_RUNTIME_DIR or TMPDIR to a folder that you can write",
+         "set XDG_RUNTIME_DIR or TMPDIR to a writable folder",
          folder.c_str());
   }
   return folder;
@@ -84,7 +84,7 @@ std::string user_folder() {
 
 struct Ledger::Slot {
   std::atomic<uint64_t> bytes;
-  std::atomic<int64_t> pid;  // for people who read the file
+  std::atomic<int64_t> pid;  // for human readers of the file
 };
 
 // All zero, like a new file, means that no memory is held.
@@ -146,9 +146,8 @@ void Ledger::join() {
     own_ = slot;
     return;
   }
-  fail(ISTHMUS_INTERNAL,
-       "%d processes already use the device of account %s, the most allowed; end some of them", kSlots,
-       path_.c_str());
+  fail(ISTHMUS_INTERNAL, "%d processes already use the device of account %s, the maximum; stop some of them",
+       kSlots, path_.c_str());
 }
 
 bool Ledger::is_alive(int slot) const {
@@ -157,7 +156,7 @@ bool Ledger::is_alive(int slot) const {
   return lock.l_type != F_UNLCK;
 }
 
-// The file is locked, so no process takes a dead one's slot meanwhile.
+// The file is locked, so no process takes a dead process's slot.
 Ledger::Usage Ledger::count() {
   Usage usage{};
   for (int slot = 0; slot < kSlots; ++slot) {

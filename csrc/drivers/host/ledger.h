@@ -1,8 +1,8 @@
 // Memory of a device held by each process of this user.
 //
-// One small file per device in a folder of the user's own. Each process that allocates owns a slot of it: a
-// byte count, and a lock on one byte of the file. The kernel drops the lock when the process ends, however it
-// ends, so a slot without a lock is a dead process and its bytes count no more.
+// One small file per device in a private folder of the user. Each allocating process owns a slot: a byte
+// count, and a lock on one byte of the file. The kernel releases the lock when the process exits for any
+// reason, so a slot without a lock belongs to a dead process and its bytes no longer count.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // Adds bytes to this process's share if all shares together then fit the capacity. before is what was held.
+  // Adds bytes to this process's share if all shares then fit the capacity. before: bytes held until now.
   bool try_reserve(uint64_t bytes, Usage* before);
   void release(uint64_t bytes);
   Usage usage();
-  // Gives the slot up.
+  // Frees the slot.
   void leave();
 
  private:

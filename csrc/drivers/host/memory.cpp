@@ -82,7 +82,7 @@ bool DeviceMemory::mapped_without_gap(uint64_t offset, uint64_t bytes) const {
 }
 
 void* DeviceMemory::allocate(size_t bytes) {
-  // Beyond the capacity it fails anyway, and rounding up must not overflow.
+  // Requests beyond the capacity fail anyway; rounding up must not overflow.
   const uint64_t reserved = bytes > capacity_ ? bytes : round_up(bytes, unit_of(bytes));
   uint64_t offset;
   {

@@ -14,11 +14,11 @@
 #include "sharing.h"
 #include "window.h"
 
-// Physical memory made by virtual_create().
+// Physical memory created by virtual_create().
 struct isthmus_memory_handle_t {
   uint64_t file_offset;
   uint64_t bytes;
-  int mappings;  // the memory lives until it is destroyed and the last mapping is gone
+  int mappings;  // the memory exists until it is destroyed and its last mapping is removed
   bool destroyed;
 };
 
@@ -32,12 +32,12 @@ class DeviceMemory {
 
   const Window& window() const { return window_; }
   Ledger::Usage usage();
-  // Whether [pointer, pointer + bytes) lies in one allocation, or in addresses mapped without a gap.
+  // Whether [pointer, pointer + bytes) is in one allocation, or in addresses mapped without a gap.
   bool covers(const void* pointer, size_t bytes);
-  // The parts of the device's file that show at [pointer, pointer + bytes), in order; empty if it is not
-  // covered or is another process's memory.
+  // The parts of the device's file mapped at [pointer, pointer + bytes), in order; empty if not fully mapped
+  // or another process's memory.
   std::vector<Range> file_ranges(const void* pointer, size_t bytes);
-  // Where the host reaches a device address.
+  // The host address of a device address.
   char* host_address(const void* pointer) const { return window_.host_address(window_.offset_of(pointer)); }
 
   void* allocate(size_t bytes);
@@ -51,13 +51,13 @@ class DeviceMemory {
   void map(void* pointer, size_t bytes, isthmus_memory_handle handle);
   void unmap(void* pointer, size_t bytes);
 
-  // The part of the device's file that an allocation is.
+  // The part of the device's file that holds an allocation.
   SharedPart shared_part(const void* pointer);
-  // Shows a part of another process's file, which counts against that process's share of the capacity.
+  // Maps a part of another process's file, which counts against that process's share of the capacity.
   void* import(int descriptor, uint64_t file_offset, uint64_t bytes);
   void close_import(void* pointer);
 
-  // Gives up this process's share of the capacity.
+  // Releases this process's share of the capacity.
   void leave();
 
  private:

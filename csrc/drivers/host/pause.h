@@ -1,4 +1,4 @@
-// For loops that wait for another processor.
+// Processor hint for spin loops.
 #pragma once
 
 namespace isthmus::host {

@@ -1,4 +1,4 @@
-// Host memory that asynchronous copies may use. On the host chip it is ordinary memory, kept apart by
+// Host memory for asynchronous copies. On the host chip it is ordinary memory, registered by
 // address.
 #pragma once
 

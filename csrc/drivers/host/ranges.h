@@ -18,9 +18,9 @@ class RangeAllocator {
  public:
   explicit RangeAllocator(Range all);
 
-  // The begin of a free range of size, a multiple of alignment (a power of two), now taken.
+  // Takes a free range of size, aligned to a power of two; returns its begin.
   std::optional<uint64_t> take(uint64_t size, uint64_t alignment);
-  // Gives a taken range back; returns the free range that it is now part of.
+  // Frees a taken range; returns the free range that now contains it.
   Range give(Range range);
   uint64_t largest() const;
 

@@ -15,9 +15,10 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kOutstanding = 64;          // records of one event that may be unfinished
-constexpr long kLookNanoseconds = 50'000'000;  // how often a waiting thread looks whether the recorder lives
-constexpr int kPidBits = 22;                   // as the kernel's largest pid
+constexpr uint64_t kOutstanding = 64;  // records of one event that may be unfinished
+constexpr long kLookNanoseconds =
+    50'000'000;               // interval at which a waiting thread checks that the recorder is alive
+constexpr int kPidBits = 22;  // as the kernel's largest pid
 
 int new_file() {
   const int descriptor = memfd_create("isthmus-event", MFD_CLOEXEC);
@@ -38,8 +39,8 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
-// All zero, as a new file is, means that nothing was recorded. A record's place is its number modulo the
-// places; it is taken only when the record that had it before is done.
+// All zero, as in a new file, means that nothing was recorded. A record's place is its number modulo the
+// places; it is reused only when its previous record is done.
 struct SharedEvent::Page {
   struct Place {
     std::atomic<uint64_t> recorder;  // number << kPidBits | pid
@@ -50,7 +51,7 @@ struct SharedEvent::Page {
   std::atomic<uint32_t> changes;
   Place places[kOutstanding];
 
-  Place& place(uint64_t ticket) { return places[ticket % kOutstanding]; }
+  Place& place(uint64_t number) { return places[number % kOutstanding]; }
 };
 
 SharedEvent::SharedEvent() : file_(new_file()) {
@@ -77,14 +78,14 @@ void SharedEvent::write_handle(isthmus_ipc_handle* handle) const {
 }
 
 uint64_t SharedEvent::start() {
-  const uint64_t ticket = page_->recorded.fetch_add(1) + 1;
-  if (ticket > kOutstanding) wait(ticket - kOutstanding);
-  page_->place(ticket).recorder.store(ticket << kPidBits | static_cast<uint64_t>(getpid()));
-  return ticket;
+  const uint64_t number = page_->recorded.fetch_add(1) + 1;
+  if (number > kOutstanding) wait(number - kOutstanding);
+  page_->place(number).recorder.store(number << kPidBits | static_cast<uint64_t>(getpid()));
+  return number;
 }
 
-void SharedEvent::finish(uint64_t ticket) {
-  page_->place(ticket).done.store(ticket);
+void SharedEvent::finish(uint64_t number) {
+  page_->place(number).done.store(number);
   page_->changes.fetch_add(1);
   futex_wake_all(page_->changes);
 }
@@ -94,26 +95,26 @@ uint64_t SharedEvent::pending() const {
   return last != 0 && !done(last) ? last : 0;
 }
 
-bool SharedEvent::done(uint64_t ticket) const {
-  if (page_->place(ticket).done.load() >= ticket) return true;
-  require_recorder(ticket);
-  return page_->place(ticket).done.load() >= ticket;  // it may have finished, then ended
+bool SharedEvent::done(uint64_t number) const {
+  if (page_->place(number).done.load() >= number) return true;
+  require_recorder(number);
+  return page_->place(number).done.load() >= number;  // it may have finished, then exited
 }
 
-void SharedEvent::wait(uint64_t ticket) const {
+void SharedEvent::wait(uint64_t number) const {
   for (;;) {
     const uint32_t seen = page_->changes.load();
-    if (done(ticket)) return;
+    if (done(number)) return;
     futex_wait(page_->changes, seen);
   }
 }
 
-void SharedEvent::require_recorder(uint64_t ticket) const {
-  const uint64_t recorder = page_->place(ticket).recorder.load();
-  if (recorder >> kPidBits != ticket) return;  // it is being recorded this moment
+void SharedEvent::require_recorder(uint64_t number) const {
+  const uint64_t recorder = page_->place(number).recorder.load();
+  if (recorder >> kPidBits != number) return;  // it is just being recorded
   const auto pid = static_cast<int32_t>(recorder & ((uint64_t{1} << kPidBits) - 1));
-  if (process_is_alive(pid) || page_->place(ticket).done.load() >= ticket) return;
-  fail(ISTHMUS_PEER_LOST, "process %d recorded a shared event and ended before its work was done", pid);
+  if (process_is_alive(pid) || page_->place(number).done.load() >= number) return;
+  fail(ISTHMUS_PEER_LOST, "process %d recorded a shared event and exited before its work was done", pid);
 }
 
 }  // namespace isthmus::host

@@ -1,4 +1,4 @@
-// An event that several processes record and wait for: a page of memory that they share.
+// An event that several processes record and wait for, in a shared page of memory.
 #pragma once
 
 #include <atomic>
@@ -20,20 +20,21 @@ class SharedEvent {
 
   void write_handle(isthmus_ipc_handle* handle) const;
 
-  // Numbers a record; finish() marks its work as done. Waits if very many are outstanding.
+  // Starts a record and returns its number; finish() marks its work as done. Waits if too many are
+  // outstanding.
   uint64_t start();
-  void finish(uint64_t ticket);
-  // The last record, or 0 if there was none or it is done.
+  void finish(uint64_t number);
+  // The number of the last record, or 0 if there is none or it is done.
   uint64_t pending() const;
-  // Throws Failure if the process that recorded it has ended before its work was done.
-  bool done(uint64_t ticket) const;
-  void wait(uint64_t ticket) const;
+  // Throws Failure if the recording process has exited before its work was done.
+  bool done(uint64_t number) const;
+  void wait(uint64_t number) const;
 
  private:
   struct Page;
 
   void map();
-  void require_recorder(uint64_t ticket) const;
+  void require_recorder(uint64_t number) const;
 
   const File file_;
   Page* page_ = nullptr;

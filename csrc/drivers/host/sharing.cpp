@@ -19,7 +19,7 @@ struct Contents {
   char magic[8];
   SharedPart part;
   int32_t pid;
-  uint64_t device, inode;  // of the file, so that a number used again is noticed
+  uint64_t device, inode;  // of the file, to detect a reused number
 };
 static_assert(sizeof(Contents) <= sizeof(isthmus_ipc_handle));
 
@@ -69,7 +69,7 @@ File open_handle(const isthmus_ipc_handle& handle, SharedPart::Kind kind, Shared
   if (file.descriptor() < 0 || fstat(file.descriptor(), &info) != 0 || info.st_dev != contents.device ||
       info.st_ino != contents.inode) {
     fail(ISTHMUS_PEER_LOST,
-         "the %s of process %d cannot be opened: it has ended or freed it, or is of another user or "
+         "the %s of process %d cannot be opened: it has exited or freed it, or belongs to another user or "
          "container; keep it until this process has opened the handle",
          kind_name(kind), contents.pid);
   }
@@ -85,7 +85,7 @@ bool process_is_alive(int32_t pid) noexcept {
   const ssize_t count = file.descriptor() < 0 ? -1 : read(file.descriptor(), text, sizeof(text) - 1);
   if (count <= 0) return false;
   text[count] = '\0';
-  const char* state = std::strrchr(text, ')');  // behind the name, which may hold anything
+  const char* state = std::strrchr(text, ')');  // after the name, which may contain anything
   return state != nullptr && state[1] != '\0' && state[2] != 'Z' && state[2] != 'X';
 }
 

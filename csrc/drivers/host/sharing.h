@@ -1,7 +1,7 @@
-// Handle that one process passes to another: a memory file of a process, and the part of it.
+// Handle that one process passes to another: a part of a process's memory file.
 //
-// The other opens the file through /proc, which the kernel allows to processes of the same user in the same
-// process namespace while the first one lives; as with CUDA, the maker must outlive the opening.
+// The other opens the file through /proc, which the kernel allows for processes of the same user in the same
+// process namespace while the first one runs; as with CUDA, the exporter must outlive the opening.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +30,18 @@ struct SharedPart {
   enum Kind : uint32_t { kMemory = 1, kEvent = 2, kCommunicator = 3 };
 
   Kind kind;
-  int32_t descriptor;  // in the process that made it
+  int32_t descriptor;  // in the exporting process
   uint64_t offset, bytes;
 };
 
-// The part, whose file this process has open.
+// The part; this process has its file open.
 void write_handle(const SharedPart& part, isthmus_ipc_handle* handle);
 
-// Opens the file of a handle that another process, or this one, wrote; throws Failure if it is not a handle
-// of that kind or its maker is gone.
+// Opens the file of a handle written by any process; throws Failure if it is not a handle of that kind or
+// the exporter has exited.
 File open_handle(const isthmus_ipc_handle& handle, SharedPart::Kind kind, SharedPart* part);
 
-// False for a process that has ended, waited for by its parent or not.
+// False for a process that has exited, including zombies.
 bool process_is_alive(int32_t pid) noexcept;
 
 }  // namespace isthmus::host

@@ -12,7 +12,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr int kSpins = 200;  // a few microseconds: shorter than going to sleep and being woken
+constexpr int kSpins = 200;  // a few microseconds: less than sleeping and waking up
 constexpr int kMaxDelayMicroseconds = 200;
 
 void delay_randomly() {
@@ -42,7 +42,7 @@ class SignalsBlocked {
 Stream::Stream(int32_t device, bool delays) : device_(device), delays_(delays) {}
 
 Stream::~Stream() {
-  // The worker holds the last reference of a stream that was destroyed while it had work.
+  // The worker holds the last reference to a stream destroyed while it had work.
   if (worker_.joinable()) worker_.detach();
   tag_ = 0;
 }
@@ -52,10 +52,10 @@ uint64_t Stream::submit(Task task) {
   if (closing_) fail(ISTHMUS_INVALID_ARGUMENT, "the stream %p was destroyed", static_cast<void*>(this));
   if (!worker_.joinable()) start_worker();
   queue_.push_back(std::move(task));
-  const uint64_t ticket = submitted_.load(std::memory_order_relaxed) + 1;
-  submitted_.store(ticket, std::memory_order_release);
+  const uint64_t number = submitted_.load(std::memory_order_relaxed) + 1;
+  submitted_.store(number, std::memory_order_release);
   work_.notify_one();
-  return ticket;
+  return number;
 }
 
 bool Stream::run_if_idle(const Task& task) {
@@ -65,18 +65,18 @@ bool Stream::run_if_idle(const Task& task) {
   return true;
 }
 
-void Stream::wait(uint64_t ticket) {
+void Stream::wait(uint64_t number) {
   for (int spin = 0; spin < kSpins; ++spin) {
-    if (done(ticket)) return;
+    if (done(number)) return;
     pause_processor();
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  finished_.wait(lock, [&] { return done(ticket); });
+  finished_.wait(lock, [&] { return done(number); });
 }
 
 void Stream::synchronize() {
-  const uint64_t ticket = submitted_.load(std::memory_order_acquire);
-  if (!done(ticket)) wait(ticket);
+  const uint64_t number = submitted_.load(std::memory_order_acquire);
+  if (!done(number)) wait(number);
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_) return;  // another thread took it

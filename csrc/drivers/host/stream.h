@@ -19,28 +19,28 @@ using Task = std::function<void()>;  // may throw Failure
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  // delays: wait a random moment before each task, to bring races to light.
+  // delays: wait a random time before each task, to expose races.
   Stream(int32_t device, bool delays);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   int32_t device() const { return device_; }
-  // Whether a handle is a stream; a guard against mistakes, not against a handle of freed memory.
+  // Whether a handle is a stream; catches mistakes, not handles of freed memory.
   bool is_valid() const { return tag_ == kTag; }
 
-  // Appends the task; returns the ticket to wait for.
+  // Appends the task; returns the number to wait for.
   uint64_t submit(Task task);
   // Runs the task in the calling thread if nothing is queued or running; false if something is.
   bool run_if_idle(const Task& task);
 
   bool idle() const noexcept { return done(submitted_.load(std::memory_order_acquire)); }
-  // Waits for the task of the ticket and all before it; ignores how they ended.
-  void wait(uint64_t ticket);
+  // Waits for the task with this number and all before it; ignores their failures.
+  void wait(uint64_t number);
   // Waits for all tasks submitted so far; throws the first failure since the last call.
   void synchronize();
 
-  // No task may be submitted any more; those that are queued still run.
+  // Accepts no more tasks; queued ones still run.
   void close();
   // Waits for the worker to end; after close().
   void join();
@@ -48,7 +48,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
  private:
   static constexpr uint64_t kTag = 0x6973746873747265;
 
-  bool done(uint64_t ticket) const noexcept { return completed_.load(std::memory_order_acquire) >= ticket; }
+  bool done(uint64_t number) const noexcept { return completed_.load(std::memory_order_acquire) >= number; }
   void start_worker();
   void work();
   void run(const Task& task) noexcept;

@@ -17,7 +17,7 @@ struct ProcessorTime {
   uint64_t busy, total;  // clock ticks since boot, all processors
 };
 
-// Zeros where /proc is not readable.
+// Zeros if /proc is not readable.
 ProcessorTime read_processor_time() {
   std::ifstream file("/proc/stat");
   std::string label;

@@ -1,4 +1,4 @@
-// The virtual memory half of DeviceMemory: addresses reserved, memory created, one mapped at the other.
+// The virtual memory half of DeviceMemory: reserves addresses, creates memory, maps one at the other.
 #include <algorithm>
 #include <iterator>
 #include <memory>

@@ -52,7 +52,7 @@ void Window::map_file(uint64_t offset, int descriptor, uint64_t file_offset, uin
          "chip %d: cannot map %s of memory: %s; raise vm.max_map_count or lower the use", device_,
          format_bytes(bytes).c_str(), std::strerror(errno));
   }
-  madvise(mapped, bytes, MADV_HUGEPAGE);  // a hint: refused where shared memory has no huge pages
+  madvise(mapped, bytes, MADV_HUGEPAGE);  // a hint: fails if shared memory has no huge pages
 }
 
 void Window::unmap(uint64_t offset, uint64_t bytes) {
@@ -71,7 +71,7 @@ void Window::discard(Range freed, Range unused) noexcept {
   const uint64_t begin = std::max(page_begin(freed.begin), page_end(unused.begin));
   const uint64_t end = std::min(page_end(freed.end), page_begin(unused.end));
   if (begin >= end) return;
-  // A failure costs memory, not correctness: the pages stay and are used again.
+  // A failure wastes memory but is harmless: the pages stay and are reused.
   fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
             static_cast<off_t>(end - begin));
 }

@@ -1,9 +1,9 @@
 // The address space of one device, and the memory file behind it.
 //
-// Offsets count from the start of the window. [0, file_bytes) shows the file as it is; the rest, up to bytes,
-// is address space for the virtual memory functions. The file is sparse: a page exists once it is touched,
-// until it is discarded. The window is larger than the device's capacity, so fragmentation does not make a
-// device look full; capacity is the ledger's business.
+// Offsets count from the start of the window. [0, file_bytes) maps the file; the rest, up to bytes, is
+// address space for the virtual memory functions. The file is sparse: a page exists from its first use until
+// it is discarded. The window is larger than the device's capacity, so fragmentation does not exhaust it; the
+// ledger enforces the capacity.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Window {
  public:
   static constexpr uint64_t kGranularity = uint64_t{2} << 20;
 
-  // strict: the device's addresses fault, and the host reaches the memory at other addresses.
+  // strict: device addresses fault, and the host accesses the memory at other addresses.
   Window(int32_t device, uint64_t capacity, bool strict);
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
@@ -37,15 +37,15 @@ class Window {
   char* device_address(uint64_t offset) const { return device_base_ + offset; }
   char* host_address(uint64_t offset) const { return host_base_ + offset; }
 
-  // Makes [offset, offset + bytes) show the file from file_offset on.
+  // Maps the file from file_offset on at [offset, offset + bytes).
   void map(uint64_t offset, uint64_t file_offset, uint64_t bytes) {
     map_file(offset, descriptor_, file_offset, bytes);
   }
-  // The same of any file.
+  // Maps any file.
   void map_file(uint64_t offset, int descriptor, uint64_t file_offset, uint64_t bytes);
-  // Makes it address space with nothing behind it.
+  // Unmaps the range but keeps it reserved.
   void unmap(uint64_t offset, uint64_t bytes);
-  // Returns to the system the file's pages that freed bytes lie on, except those that reach outside unused.
+  // Returns the file's pages of freed bytes to the system, except those that extend outside unused.
   void discard(Range freed, Range unused) noexcept;
 
  private:

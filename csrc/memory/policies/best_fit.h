@@ -1,6 +1,6 @@
-// "bf": best fit, as TensorFlow's BFC. The smallest free block that is large enough serves, small requests
-// and large ones from the same regions; it is split if that spares half of it or 128 MiB. Regions double each
-// time. (Bins by power of two would find the same block: the tree is ordered by size.)
+// "bf": best fit, as TensorFlow's BFC. The smallest sufficient free block serves a request, small or
+// large; it is split if that saves half of it or 128 MiB. Each region is twice as large as the last
+// one. (Bins by power of two would find the same block: the tree is ordered by size.)
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // "bs": size buckets, eight for each power of two. A block serves only its own bucket and is neither split
-// nor merged, so a request costs a few instructions and wastes at most an eighth; memory once of one size
+// nor merged, so a request costs a few instructions and wastes at most an eighth; memory of one size
 // never serves another. Blocks up to 1 MiB are cut from segments of 2 MiB.
 #pragma once
 

@@ -11,9 +11,9 @@ namespace isthmus::memory {
 class FreeBins {
  public:
   void insert(Block* block);
-  // It must be of the size it was inserted with.
+  // The block must have the size it was inserted with.
   void erase(const Block* block);
-  // The smallest block of at least so many bytes, of equal ones that of the lowest address; or null.
+  // The smallest block of at least this many bytes, at the lowest address among equals; or null.
   Block* smallest(size_t size) const;
   Block* largest() const;
 

@@ -1,10 +1,10 @@
-// "lifetime": two pools, for blocks that are held long and for the others, as seen in the last step.
+// "lifetime": two pools, for long-lived blocks and for others, as recorded in the last step.
 //
 // After AscendSpeed's memory fragmentation optimisation, without its hooks in the model. Large requests
-// (above 1 MiB) of a step are numbered by a clock; for each, its size, when it was made, and when it was
-// returned are recorded. A request is looked up in the last step: the nearest entry of its size, from its own
+// (above 1 MiB) of a step are numbered by a clock; size, time of allocation and time of freeing are
+// recorded. A request is looked up in the last step: the nearest entry of its size, from its own
 // time backwards. One that was held beyond the forward pass (after it: beyond the step) is *long*, any other
-// *short*. A size that the last step lacks is looked up in earlier steps that brought sizes of their own. In
+// *short*. A size missing in the last step is looked up in earlier steps with new sizes. In
 // the first step all of the forward pass is long and the rest short. The forward pass ends when bytes in use
 // fall to nine tenths of the step's peak.
 //

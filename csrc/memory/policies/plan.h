@@ -1,4 +1,4 @@
-// Placement of memory blocks whose lifetimes are known: the two-dimensional packing that "planned" replays.
+// Placement of memory blocks with known lifetimes: the two-dimensional packing used by "planned".
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace isthmus::memory {
 
-// A block that is held from request `begin` of a step until request `end`, which may have its memory.
+// A block live from request `begin` of a step until request `end`, which may reuse its memory.
 struct Interval {
   size_t size = 0;
   uint32_t begin = 0, end = 0;
 };
 
-// Most bytes held at a time: no placement is lower.
+// Peak of live bytes: the lower bound of any placement.
 size_t peak_of(const std::vector<Interval>& intervals);
 
 struct Placement {
@@ -21,13 +21,13 @@ struct Placement {
   size_t height = 0;
 };
 
-// Offsets such that no two blocks that are held at the same time overlap. Several greedy orders are tried,
+// Offsets such that no two blocks live at the same time overlap. Several greedy orders are tried,
 // the largest in size and life first, until one is within 0.1 % of the peak; the lowest is returned. The work
 // grows with the square of the number of intervals: 5000 take some 3 ms an order.
 Placement place_intervals(const std::vector<Interval>& intervals);
 
-// For every interval, those whose memory it takes over: the last holders of its addresses before it, where a
-// step is followed by an equal one. Freed blocks need not be examined again.
+// Predecessors of every interval: the last holders of its addresses before it, if a step is followed by an
+// equal one. Freed blocks need not be examined again.
 struct Predecessors {
   std::vector<uint32_t> first;  // of interval i: list[first[i]] up to list[first[i + 1]]
   std::vector<uint32_t> list;

@@ -1,20 +1,20 @@
-// "planned", the default: a training step makes the requests of the one before it.
+// "planned", the default: assumes that a training step repeats the requests of the one before it.
 //
-// Large requests (above 1 MiB) of a step are recorded, stream by stream, with how long each is held. At the
-// step's end they are placed by plan.h into one arena of little more than their peak, and the driver is asked
-// for it. The n-th request of a following step takes the n-th slot, a block that exists already, after a look
-// at the slots that had the addresses before: so a wrong prediction costs memory, never correctness. Steps of
+// Large requests (above 1 MiB) of a step are recorded for each stream, with their lifetimes. At the step's
+// end plan.h places them into one arena of little more than their peak, requested from the driver. The n-th
+// request of a following step takes the n-th slot, an existing block, after checking the slots that had its
+// addresses before: so a wrong prediction costs memory, never correctness. Steps of
 // one structure and different sizes are planned for the largest of each.
 //
-// Where steps differ, no plan is followed: one region of little more than a step's peak serves by best fit,
-// and empties at the step's end. A plan that is lost leaves its arena as such a region; two steps alike bring
-// plans back, more of them each time that one was lost again. Neither is asked for while what is still held
-// from before keeps other segments from going back, unless it does so step after step.
+// When steps differ, no plan is used: a region of little more than a step's peak serves by best fit, and is
+// empty at the step's end. The arena of an abandoned plan becomes such a region. Two equal steps enable plans
+// again, more of them after each abandoned plan. Arena and region are not requested while live blocks from
+// before prevent other segments from being freed, unless they do so in every step.
 //
-// What is not expected (the first step, what exceeds the region) is served by segments of its own, rounded to
-// 2 MiB and reused for the same size; idle ones go back to the driver when a new one would exceed what has
-// been in use at a time. Thus long-lived blocks never leave holes. Where too many would go back, large
-// segments are split as PyTorch splits them. Small requests are kept in bins by size.
+// Unexpected requests (the first step, excess over the region) get their own segments, rounded to 2 MiB and
+// reused for the same size; idle ones are freed to the driver when a new one would exceed the peak of bytes
+// in use. Thus long-lived blocks never leave holes. If too many would be freed, large segments are split as
+// PyTorch splits them. Small requests are kept in bins by size.
 #pragma once
 
 #include <memory>
@@ -85,7 +85,7 @@ class PlannedPolicy final : public TreePolicy {
 
   Track default_{0};
   std::unordered_map<int64_t, std::unique_ptr<Track>> others_;
-  size_t highest_ = 0;  // bytes in use at a time, ever
+  size_t highest_ = 0;  // peak of bytes in use
   int64_t releases_left_ = kReleases;
   int64_t steps_ = 0;
 

@@ -8,13 +8,13 @@ namespace {
 
 // Share of the bytes in use at a time that may be reserved, plus one shared segment.
 constexpr double kToleratedFirst = 1.002, kTolerated = 1.01, kToleratedRegion = 1.03;
-// Weights may lie in segments that will never be free. Without a plan, memory goes back and is asked for
-// again in every step, which costs more than what is kept beside them.
+// Weights may be in segments that are never free. Without a plan, memory would be freed and requested
+// again in every step, which costs more than keeping some.
 constexpr double kToleratedRefused = 1.125;
-constexpr int kRefusals = 2;          // steps in a row, in which what is free has had time to go back
-constexpr int64_t kReleaseCost = 64;  // in requests: giving memory back waits for the device
+constexpr int kRefusals = 2;          // consecutive steps, enough for free memory to be released
+constexpr int64_t kReleaseCost = 64;  // in requests: releasing memory waits for the device
 constexpr double kRoomy =
-    1.01;  // a region up to this much larger than a plan is taken for it, whatever is reserved
+    1.01;  // a region up to this factor larger than a plan is used for it, whatever is reserved
 
 }  // namespace
 
@@ -54,7 +54,7 @@ size_t PlannedPolicy::tolerated(size_t bytes, double share) {
   return static_cast<size_t>(share * static_cast<double>(bytes)) + kLargeSegment;
 }
 
-// Whether the driver is asked for the memory of the whole step before this request is served.
+// Whether to request the memory of the whole step from the driver before serving this request.
 bool PlannedPolicy::asks(const Track& track, size_t size) const {
   if (C10_LIKELY(track.wanted == 0)) return false;
   if (track.abandoned) return size <= track.wanted;
@@ -136,7 +136,7 @@ void PlannedPolicy::drop_blocks(Track& track) {
   }
 }
 
-// The arena becomes an ordinary segment: its free parts serve whatever is asked for.
+// The arena becomes an ordinary segment: its free parts serve any request.
 void PlannedPolicy::dissolve(Track& track) {
   std::vector<Block*> chain;
   for (uint32_t i = 0; i < track.areas.size(); ++i)
@@ -190,13 +190,13 @@ bool PlannedPolicy::step() {
     track.exact = false;
     if (track.is_region_free()) idle -= track.region_bytes;
   });
-  // Memory that the plan has replaced, such as the segments of gradients that were made before there was one.
+  // Memory that the plan has replaced, such as segments of gradients allocated before the plan.
   const bool is_idle = excess(0) > 0 && steps_ > 1 && idle > 0;
   if (is_idle) releases_left_ -= kReleaseCost;
   return steps_ == 1 || is_idle;
 }
 
-// At the first request after a boundary: what was returned in between belongs to the step before.
+// At the first request after a boundary: blocks freed in between belong to the previous step.
 void PlannedPolicy::open_step(Track& track) {
   track.at_boundary = false;
   const bool was_unplanned = !track.follows();
@@ -241,7 +241,7 @@ void PlannedPolicy::set_region(Track& track, Block* first, size_t bytes) {
   track.region_bytes = bytes;
 }
 
-// It is a segment as all others from now on.
+// It is an ordinary segment from now on.
 void PlannedPolicy::forget_region(Track& track) {
   Block* const block = track.region;
   if (block == nullptr) return;
@@ -251,7 +251,7 @@ void PlannedPolicy::forget_region(Track& track) {
   if (is_free) track.whole.insert(block);
 }
 
-// ---- giving back
+// ---- releasing memory
 
 void PlannedPolicy::list_free(Block* block) {
   block->small ? TreePolicy::list_free(block) : bins_of(block).insert(block);
@@ -289,7 +289,7 @@ std::vector<Range> PlannedPolicy::remove_free(size_t need) {
   return ranges;
 }
 
-// The smallest large segment that is enough, or the largest ones until it is, regions last; 0: all.
+// The smallest sufficient large segment, or the largest ones until sufficient, regions last; 0: all.
 size_t PlannedPolicy::remove_large(size_t need, std::vector<Range>& ranges) {
   size_t removed = 0;
   const auto remove = [&](Track& track, Block* block) {

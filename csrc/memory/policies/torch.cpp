@@ -51,7 +51,7 @@ int TorchPolicy::expandable_of(int64_t stream, bool small) {
   return found->second;
 }
 
-// Memory for the first hole that is large enough with its free neighbours; the last hole always is.
+// Memory for the first hole that suffices with its free neighbours; the last hole always does.
 Growth TorchPolicy::growth(int64_t stream, size_t requested) {
   if (!options_.expandable) return TreePolicy::growth(stream, requested);
   const size_t size = round_size(requested);

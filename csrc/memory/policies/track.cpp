@@ -6,7 +6,7 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr size_t kAhead = 512;  // slots that are searched for where a sequence goes on
+constexpr size_t kAhead = 512;  // slots searched for the continuation of a sequence
 constexpr double kWorthwhile =
     1.03;  // a plan for the largest of all sizes may exceed one step's peak by this factor
 
@@ -22,7 +22,7 @@ std::vector<Interval> intervals_of(const std::vector<Expected>& expected, std::v
   return intervals;
 }
 
-// Whether two steps made the same requests, perhaps with other sizes.
+// Whether two steps made the same requests, possibly with other sizes.
 bool same_structure(const std::vector<Expected>& a, const std::vector<Expected>& b) {
   if (a.size() != b.size()) return false;
   size_t different = 0;
@@ -115,7 +115,8 @@ bool Track::learn() {
   return has_news;
 }
 
-// Where steps are not as the last ones, two of them in a row are recorded and compared, more and more rarely.
+// When steps differ from the last ones, two consecutive steps are recorded and compared, at growing
+// intervals.
 void Track::start_step() {
   recording = follows() ? careful_ : rest_ == 0;
   if (follows()) return;
@@ -138,7 +139,7 @@ void Track::expect_plan() {
   is_stale_ = false;
 }
 
-// Whether there is something to plan: the first step of all, or one that did as the step before it did.
+// Whether to make a plan: in the first step, or if a step repeated the previous one.
 bool Track::merge(std::vector<Expected> now) {
   std::vector<uint32_t> numbers;
   const size_t peak = peak_of(intervals_of(now, &numbers));
@@ -165,7 +166,7 @@ bool Track::merge(std::vector<Expected> now) {
   return !is_known && agreed_ >= patience_;
 }
 
-// Plans cost more than they save where steps differ: from now on, more of them must have been alike.
+// Plans cost more than they save when steps differ: from now on, more equal steps are required.
 void Track::be_patient() { patience_ = std::min(std::max(2 * patience_, 1), kLongestRest); }
 
 void Track::plan() {
@@ -225,7 +226,7 @@ void Track::set_slots(const std::vector<Interval>& intervals, const std::vector<
   }
 }
 
-// A slot that was passed over does not show whether its memory is free: those before it do.
+// A skipped slot does not show whether its memory is free; its predecessors do.
 bool Track::is_clear(size_t index, int depth) const {
   for (uint32_t k = slots[index].first; k < slots[index + 1].first; ++k) {
     if (busy[before[k]]) return false;

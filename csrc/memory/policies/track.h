@@ -1,4 +1,4 @@
-// One stream's large requests, step by step: the record of this step, and the plan made from the last ones.
+// One stream's large requests: the record of this step, and the plan derived from previous steps.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ constexpr uint32_t kOutlives = ~uint32_t{0};      // the end of a block that is 
 constexpr uint32_t kElsewhere = ~uint32_t{0};     // the area of a block that is not in the arena
 constexpr uint32_t kAreaTag = uint32_t{1} << 31;  // Block::tag: this and an area, or 1 + number in the record
 
-// A request as the last steps made it: between least and size bytes, held until request `end`.
+// A request of previous steps: between least and size bytes, held until request `end`.
 struct Expected {
   size_t least, size;
   uint32_t end;
 };
 
-// Where a planned request goes.
+// Placement of a planned request.
 struct Slot {
   size_t least, spread;  // serves sizes from least to least + spread
   uint32_t area;         // or kElsewhere: expected, but held beyond the step
@@ -46,9 +46,9 @@ class Track {
     requests_[number].end = static_cast<uint32_t>(requests_.size());
     requests_[number].block = nullptr;
   }
-  // Records the step from here on; up to here it was as planned.
+  // Starts recording the step, which matched the plan until now.
   void start_recording();
-  // The step is over. Whether plan() shall be called.
+  // Ends the step. Returns whether to call plan().
   bool learn();
   void plan();
   // After learn() and plan(): whether this step is recorded.
@@ -57,16 +57,16 @@ class Track {
   // ---- the plan
   size_t largest_gap() const;
   bool is_planned() const { return slots.size() > 1; }
-  // Whether the last steps were such that this one is expected to be as planned.
+  // Whether this step is expected to follow the plan, judged by the last steps.
   bool follows() const { return is_planned() && failures_ < kFailures; }
   bool matches(size_t index, size_t size) const {
     return index + 1 < slots.size() && size - slots[index].least <= slots[index].spread;
   }
   // Whether no block holds memory of the slot.
   bool is_clear(size_t index) const { return is_clear(index, kDeepest); }
-  // Moves the cursor to where the last requests and this one continue the plan, if there is such a place.
+  // Moves the cursor to where the last requests and this one continue the plan, if anywhere.
   bool resume(size_t size);
-  // The slots up to there were not taken.
+  // Skips the slots up to there.
   void skip_to(size_t index);
   // For a new arena, of which no block is held.
   void clear_skips();
@@ -104,11 +104,11 @@ class Track {
   size_t overflow = 0;  // of this step, in segments beside arena and region
   size_t overflow_peak = 0;
 
-  bool exact = false;  // there is an arena, and every request of this step was in its slot
+  bool exact = false;  // an arena exists, and every request of this step was in its slot
   bool recording = true;
   bool at_boundary = false;
   bool abandoned = false;          // the plan, for this step
-  bool refused = false;            // for want of memory
+  bool refused = false;            // for lack of memory
   int refusals = 0;                // steps in a row
   bool strayed = false;            // from the plan, in this step
   size_t missed_bytes = 0;         // of requests of this step that were not served as planned

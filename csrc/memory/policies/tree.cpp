@@ -82,8 +82,8 @@ Block* TreePolicy::segment_block(TreePool& pool, Range range, bool small) {
   return new_block(pool, range.pointer, range.bytes, small);
 }
 
-// A large block keeps a remainder of up to 1 MiB, which could serve no large request; a small one none, so
-// that the blocks of a bin are of one size.
+// A large block keeps a remainder of up to 1 MiB, which could not serve a large request; a small one none,
+// so that the blocks of a bin have one size.
 bool TreePolicy::splits(const Block* block, size_t size) const {
   const size_t rest = block->size - size;
   return block->small ? rest > 0 : rest > kSmallLimit;
@@ -162,7 +162,7 @@ std::vector<Range> TreePolicy::remove_free(size_t need) {
       std::copy_if(tree->begin(), tree->end(), std::back_inserter(free),
                    [](const Block* block) { return block->whole_segment(); });
   });
-  if (need > 0) {  // the smallest one that is enough, or the largest ones until it is
+  if (need > 0) {  // the smallest sufficient one, or the largest ones until sufficient
     std::sort(free.begin(), free.end(), [](Block* a, Block* b) { return BySize()(b, a); });
     const auto enough = std::partition_point(free.begin(), free.end(),
                                              [need](const Block* block) { return block->size >= need; });

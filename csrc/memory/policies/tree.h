@@ -1,4 +1,4 @@
-// Best fit over trees of free blocks, split and merged: what "torch" and "planned" share.
+// Best fit over trees of free blocks with splitting and merging, shared by "torch" and "planned".
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace isthmus::memory {
 constexpr size_t kSmallLimit = size_t{1} << 20;  // blocks up to here come from small segments
 constexpr size_t kSmallSegment = size_t{2} << 20;
 constexpr size_t kLargeSegment = size_t{20} << 20;
-constexpr size_t kOwnSegmentLimit = size_t{10} << 20;  // requests from here on get a segment of their own
+constexpr size_t kOwnSegmentLimit = size_t{10} << 20;  // requests from here on get their own segment
 constexpr size_t kOwnSegmentRound = size_t{2} << 20;
 
 using FreeTree = std::set<Block*, BySize>;
@@ -42,7 +42,7 @@ class TreePolicy : public Policy {
 
   // How many bytes serve a request.
   virtual size_t round_size(size_t requested) const { return round_to(requested, kGranule); }
-  // Whether they come from the small trees and segments.
+  // Whether it comes from the small trees and segments.
   virtual bool is_small(size_t size) const { return size <= kSmallLimit; }
   // Whether a free block that is large enough may serve size bytes; whether the rest is split off.
   virtual bool serves(const Block* /*block*/, size_t /*size*/) const { return true; }
@@ -55,7 +55,7 @@ class TreePolicy : public Policy {
   void absorb(Block* block);              // its next neighbour, which is in no list
   void insert_free(Block* block);
   void erase_free(Block* block);
-  // Where free blocks are found by size; a policy may have a place of its own for them.
+  // Index of free blocks by size; a policy may use another.
   virtual void list_free(Block* block) { tree_of(block).insert(block); }
   virtual void unlist_free(Block* block) { tree_of(block).erase(block); }
   Block* segment_block(TreePool& pool, Range range, bool small);

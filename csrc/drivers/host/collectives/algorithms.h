@@ -1,4 +1,4 @@
-// How the ranks work on each other's memory. Every element of a result is computed by one rank, or by all of
+// Algorithms on the memory of all ranks. Every element of a result is computed by one rank, or by all of
 // them in the order of the ranks, so all ranks get the same bits.
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace isthmus::host {
 
-// Of all_reduce. Where nobody forces one, small messages are reduced by all ranks from the control file, and
-// the rest goes by mesh: on one memory it moves the fewest bytes and waits twice, whatever the size and the
+// Algorithms of all_reduce. By default every rank reduces small messages from the control file, and
+// larger ones use mesh: in shared memory it moves the fewest bytes and waits twice, for any size and
 // number of ranks. Mesh: each rank reduces its share of the elements from all ranks and writes it to all.
 Plan mesh_all_reduce(const Exchange& exchange);
-// Ring: partial results go from rank to rank, blocks of all shares at a time; then results do.
+// Ring: partial results pass from rank to rank, one block of each share at a time; then the results do.
 Plan ring_all_reduce(const Exchange& exchange);
 // Halving and doubling: pairs of ranks halve what each reduces, then double what each has.
 Plan halving_doubling_all_reduce(const Exchange& exchange);
@@ -29,13 +29,13 @@ Plan all_to_all(const Exchange& exchange);
 Plan all_to_all_v(const Exchange& exchange);
 Plan scatter(const Exchange& exchange);
 
-// Elements that are one rank's part of the work; parts begin at multiples of a cache line's elements.
+// A rank's part of the elements; parts begin at multiples of a cache line.
 Part share_of(uint64_t count, int32_t ranks, int32_t rank) noexcept;
-// The progress of a rank that has done so many steps of the exchange.
+// The progress counter of a rank that has done this many steps.
 uint64_t progress_of(const Exchange& exchange, uint64_t steps) noexcept;
-// Says that this rank has done so many steps.
+// Publishes that this rank has done this many steps.
 void post_progress(const Exchange& exchange, uint64_t steps) noexcept;
-// This rank waits until another has done so many steps.
+// Waits until another rank has done this many steps.
 Wait progress_wait(const Exchange& exchange, int32_t rank, uint64_t steps) noexcept;
 
 }  // namespace isthmus::host

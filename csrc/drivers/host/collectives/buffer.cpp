@@ -44,7 +44,7 @@ std::shared_ptr<const PeerMemory> PeerMemory::open(const Seat& seat) {
   const File file = open_handle(seat.memory, SharedPart::kMemory, &part);
   struct stat info;
   if (fstat(file.descriptor(), &info) != 0) {
-    fail(ISTHMUS_INTERNAL, "comm_create: cannot look at a peer's memory: %s", std::strerror(errno));
+    fail(ISTHMUS_INTERNAL, "comm_create: cannot inspect a peer's memory: %s", std::strerror(errno));
   }
   Mappings& known = mappings();
   const std::lock_guard<std::mutex> lock(known.mutex);
@@ -59,7 +59,7 @@ std::shared_ptr<const PeerMemory> PeerMemory::open(const Seat& seat) {
 }
 
 PeerMemory::PeerMemory(int descriptor, uint64_t bytes) : mapped_(bytes + Window::kGranularity) {
-  // Huge pages need addresses that are aligned as the owner's are.
+  // Huge pages need the same alignment as the owner's addresses.
   constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* reserved = mmap(nullptr, mapped_, PROT_NONE, kReserved, -1, 0);
   void* mapped = MAP_FAILED;
@@ -75,7 +75,7 @@ PeerMemory::PeerMemory(int descriptor, uint64_t bytes) : mapped_(bytes + Window:
     fail(ISTHMUS_OUT_OF_MEMORY, "comm_create: cannot map %s of a peer's memory: %s; raise `ulimit -v`",
          format_bytes(bytes).c_str(), std::strerror(error));
   }
-  madvise(base_, bytes, MADV_HUGEPAGE);  // a hint: refused where shared memory has no huge pages
+  madvise(base_, bytes, MADV_HUGEPAGE);  // a hint: fails if shared memory has no huge pages
 }
 
 PeerMemory::~PeerMemory() {
@@ -103,7 +103,7 @@ void copy_bytes(char* to, const char* from, uint64_t bytes, bool past_caches) no
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + offset), value);
     }
     std::memcpy(to + head + lines, from + head + lines, bytes - head - lines);
-    _mm_sfence();  // these stores are not ordered with those that tell the other ranks
+    _mm_sfence();  // these stores are not ordered with the ones that notify other ranks
     return;
   }
 #endif

@@ -1,4 +1,4 @@
-// Memory of any rank as this process reaches it.
+// Memory of any rank, mapped in this process.
 #pragma once
 
 #include <cstdint>
@@ -32,22 +32,22 @@ class PeerMemory {
   uint64_t mapped_ = 0;       // bytes of them
 };
 
-// Bytes that may lie in several pieces.
+// A range of bytes in one or more pieces.
 class Buffer {
  public:
   Buffer() = default;
   // In one piece.
   explicit Buffer(char* address) : base_(address) {}
-  // Pieces of the file at base; they are not copied.
+  // Pieces of the file at base; not copied.
   Buffer(char* base, const Piece* pieces, uint32_t count) : base_(base), pieces_(pieces), count_(count) {}
 
-  // The same from a byte on.
+  // The range from an offset on.
   Buffer from(uint64_t offset) const {
     Buffer rest = *this;
     rest.start_ += offset;
     return rest;
   }
-  // The address of a byte; *contiguous becomes at most the bytes that lie there without a gap.
+  // The address of a byte; limits *contiguous to the bytes up to the next gap.
   char* at(uint64_t offset, uint64_t* contiguous) const;
 
  private:
@@ -57,7 +57,7 @@ class Buffer {
   uint64_t start_ = 0;
 };
 
-// From here on, bytes of one operation, writing goes past the caches: they would not hold the result.
+// Size of an operation from which writes bypass the caches, which would not hold the result.
 constexpr uint64_t kStreamBytes = uint64_t{8} << 20;
 
 // past_caches: the result is too large for the caches.

@@ -112,7 +112,7 @@ uint64_t Collective::data_offset() const {
   return 2 * sizeof(Part) * static_cast<uint64_t>(communicator().world_size());
 }
 
-// The slot is free: all ranks have arrived at the last operation, so they have ended the one before it.
+// The slot is free: all ranks have arrived at the last operation, so they have completed the one before it.
 void Collective::announce() {
   Control& control = communicator().control();
   const auto ranks = static_cast<uint64_t>(communicator().world_size());

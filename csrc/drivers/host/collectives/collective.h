@@ -1,4 +1,4 @@
-// A collective: announce it, wait for all ranks, work on the memory of all ranks, wait until all have.
+// A collective: announce it, wait for all ranks, work on all ranks' memory, wait until all are done.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct Exchange {
   const Request& request;
   uint64_t sequence;
   const Kernels* kernels;  // null unless it reduces
-  bool past_caches;        // what is moved is too large for the caches
+  bool past_caches;        // the moved data is too large for the caches
   bool is_inline;          // every rank's from is a copy in the control file, and to is this rank's own only
   std::vector<Buffer> from, to;         // of each rank
   std::vector<const void*> factors;     // of each rank; null unless ISTHMUS_PREMUL_SUM
@@ -25,7 +25,7 @@ struct Exchange {
 
   int32_t rank() const { return communicator.rank(); }
   int32_t ranks() const { return communicator.world_size(); }
-  // Throws Failure if the communicator has failed: memory of other ranks may be gone.
+  // Throws Failure if the communicator has failed: other ranks' memory may be unmapped.
   void require_usable() const {
     if (!is_inline) communicator.require_healthy();
   }
@@ -45,7 +45,7 @@ class Collective final : public Operation {
  public:
   Collective(Request request, uint64_t sequence);
 
-  // Bytes of all ranks, of a kExchange that is done.
+  // Bytes of all ranks, of a completed kExchange.
   const std::vector<char>& gathered() const { return gathered_; }
 
  private:

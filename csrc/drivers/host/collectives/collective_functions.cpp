@@ -19,7 +19,7 @@ Request make_request(Kind kind, isthmus_comm comm, isthmus_stream stream, size_t
   request.communicator->require_healthy();
   const size_t bytes = element_bytes(dtype);
   if (bytes == 0) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %d is no dtype; pass an isthmus_dtype", kind_name(kind),
+    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %d is not a dtype; pass an isthmus_dtype", kind_name(kind),
          static_cast<int>(dtype));
   }
   const auto ranks = static_cast<size_t>(request.communicator->world_size());
@@ -75,7 +75,7 @@ void require_memory(const Request& request, const void* pointer, uint64_t bytes,
   }
 }
 
-// Where from may lie in to, in bytes, or to in from: what "in place" means.
+// Allowed in-place position of from in to, or of to in from, in bytes.
 int64_t in_place_offset(const Request& request) {
   const auto own = static_cast<int64_t>(request.communicator->rank()) *
                    static_cast<int64_t>(request.count * element_bytes(request.dtype));

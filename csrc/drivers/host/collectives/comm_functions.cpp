@@ -16,7 +16,7 @@
 namespace isthmus::host {
 namespace {
 
-// Those that have not been destroyed.
+// Communicators that are not destroyed.
 struct Communicators {
   std::mutex mutex;
   std::map<const Communicator*, std::shared_ptr<Communicator>> living;
@@ -81,7 +81,7 @@ struct Choice {
   int32_t color, key, rank;
 };
 
-// As many bytes of each rank, in the order of the ranks.
+// Equally many bytes of each rank, in rank order.
 std::vector<char> exchange(const std::shared_ptr<Communicator>& communicator, const void* bytes,
                            size_t count) {
   Request request{Kind::kExchange, communicator};
@@ -110,7 +110,7 @@ std::vector<Choice> members(const std::vector<char>& gathered, int32_t color) {
   return found;
 }
 
-// The id that the first rank of the color created; all zero for a rank without a part.
+// The id created by the first rank of the color; all zero for a rank without a color.
 isthmus_unique_id exchange_id(const std::shared_ptr<Communicator>& parent, const std::vector<Choice>& ranks) {
   const bool is_first = !ranks.empty() && ranks.front().rank == parent->rank();
   isthmus_unique_id id{};

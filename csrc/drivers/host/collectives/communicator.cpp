@@ -10,7 +10,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr int64_t kPatienceNanoseconds = 500'000'000;  // with peers that are to stop after a failure
+constexpr int64_t kPatienceNanoseconds = 500'000'000;  // for peers to stop after a failure
 
 void require_ranks(const Communicator::Options& options) {
   if (options.world_size < 1 || options.world_size > kMaxRanks) {
@@ -98,7 +98,7 @@ void Communicator::wait_for_all(Counter& counter, Joining joining, int64_t begin
     if (absent.empty() || options_.timeout_ms == 0) continue;
     if (now_ns() - begin_ns < options_.timeout_ms * 1'000'000) continue;
     fail(ISTHMUS_TIMEOUT,
-         "comm_create: %s: timed out after %lld ms waiting for ranks [%s] of %d; see what they do, or raise "
+         "comm_create: %s: timed out after %lld ms waiting for ranks [%s] of %d; check these ranks, or raise "
          "the "
          "timeout",
          title().c_str(), static_cast<long long>(options_.timeout_ms), absent.c_str(), world_size());

@@ -36,19 +36,19 @@ class Communicator {
     return {peers_[static_cast<size_t>(rank)]->base(), pieces, count};
   }
 
-  // Held from numbering an operation until it is on its stream, so that both orders are one.
+  // Held from numbering an operation until it is on its stream, so that both orders are equal.
   std::mutex& order() { return order_; }
   // The caller holds order().
   uint64_t next_collective() { return ++collectives_; }
   uint64_t next_message(int32_t peer, bool sends) {
     return ++(sends ? sends_ : receives_)[static_cast<size_t>(peer)];
   }
-  // Collectives that this rank has ended; they run in their order, whatever their streams.
+  // Number of collectives completed by this rank; they run in order on any streams.
   Counter& ended() { return ended_; }
   // Ends of collectives that waited for all ranks; only for the one whose turn it is.
   uint64_t next_barrier() { return ++barriers_; }
 
-  // Throws what the communicator failed with.
+  // Throws the communicator's failure, if any.
   void require_healthy() const {
     if (__builtin_expect(control_->failed(), 0)) throw control_->failure();
   }
@@ -63,7 +63,7 @@ class Communicator {
   std::string name_of(int32_t rank) const;
   // "communicator 'tp'".
   std::string title() const;
-  // Waits until no rank uses memory of others any more, after a failure; gives up on those that do not stop.
+  // Waits after a failure until no rank uses others' memory; gives up on ranks that do not stop.
   void await_peers() noexcept;
   void abort();
   void leave();
@@ -83,7 +83,7 @@ class Communicator {
   Counter ended_{0};
 };
 
-// While it lives, this rank uses memory of others.
+// Marks that this rank uses others' memory.
 class Access {
  public:
   explicit Access(Communicator& communicator) : seat_(communicator.own()) { seat_.accessing.fetch_add(1); }
@@ -97,6 +97,7 @@ class Access {
 
 // CLOCK_MONOTONIC.
 int64_t now_ns() noexcept;
-constexpr int64_t kLookNanoseconds = 20'000'000;  // how often a waiting thread looks whether its peers live
+constexpr int64_t kLookNanoseconds =
+    20'000'000;  // interval at which a waiting thread checks that its peers are alive
 
 }  // namespace isthmus::host

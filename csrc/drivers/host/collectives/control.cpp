@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint32_t kWriting = 1, kFailed = 2;
 constexpr int kMessageLooks =
-    1000;  // of a millisecond each: a rank may be ended while it writes why it failed
+    1000;  // of a millisecond each: a rank may be killed while it writes its failure
 
 uint64_t file_bytes(int32_t world_size) {
   const auto ranks = static_cast<uint64_t>(world_size);
@@ -53,7 +53,7 @@ Mappings& mappings() {
 
 }  // namespace
 
-// All zero, as a new file is, means that nobody has come yet.
+// All zero, as in a new file, means that no rank has joined.
 struct Control::Header {
   uint64_t token[2];
   std::atomic<uint32_t> world_size;
@@ -84,7 +84,7 @@ std::shared_ptr<Control> Control::open(const File& file, const uint64_t (&token)
   agree(file, token, world_size);
   struct stat info;
   if (fstat(file.descriptor(), &info) != 0) {
-    host::fail(ISTHMUS_INTERNAL, "comm_create: cannot look at a communicator: %s", std::strerror(errno));
+    host::fail(ISTHMUS_INTERNAL, "comm_create: cannot inspect a communicator: %s", std::strerror(errno));
   }
   Mappings& known = mappings();
   const std::lock_guard<std::mutex> lock(known.mutex);
@@ -99,7 +99,7 @@ std::shared_ptr<Control> Control::open(const File& file, const uint64_t (&token)
   return made;
 }
 
-// The first rank to come says how many there are, and makes the file large enough.
+// The first rank sets the world size and the size of the file.
 void Control::agree(const File& file, const uint64_t (&token)[2], int32_t world_size) {
   auto* header = static_cast<Header*>(map(file, kHeaderBytes));
   const bool same_token = std::memcmp(header->token, token, sizeof(token)) == 0;
@@ -108,16 +108,16 @@ void Control::agree(const File& file, const uint64_t (&token)[2], int32_t world_
   if (same_token && header->world_size.compare_exchange_strong(agreed, asked)) agreed = asked;
   munmap(header, kHeaderBytes);
   if (!same_token) {
-    host::fail(ISTHMUS_PEER_LOST, "its communicator is gone; get a new id by comm_unique_id()");
+    host::fail(ISTHMUS_PEER_LOST, "its communicator is destroyed; create a new id with comm_unique_id()");
   }
   if (agreed != asked) {
     host::fail(ISTHMUS_INVALID_ARGUMENT,
-               "comm_create: this rank says world size %u, another said %u; give all ranks the same", asked,
+               "comm_create: world size %u on this rank, %u on another; pass the same to all ranks", asked,
                agreed);
   }
-  // To the same size by every rank, so it does not matter who is first.
+  // Every rank sets the same size, so any may be first.
   if (ftruncate(file.descriptor(), static_cast<off_t>(file_bytes(world_size))) != 0) {
-    host::fail(ISTHMUS_OUT_OF_MEMORY, "comm_create: cannot make room for %d ranks: %s", world_size,
+    host::fail(ISTHMUS_OUT_OF_MEMORY, "comm_create: cannot allocate memory for %d ranks: %s", world_size,
                std::strerror(errno));
   }
 }
@@ -136,8 +136,8 @@ Counter& Control::mapped() { return header_->mapped; }
 Counter& Control::arrivals() { return header_->arrivals; }
 Counter& Control::finishes() { return header_->finishes; }
 
-// The counter was changed in one total order with this look at the sleepers, and a sleeper looks at the
-// counter after it has said that it sleeps.
+// The counter's change and this read of the sleepers are in one total order, and a sleeper reads the
+// counter after it has registered.
 void Control::ring(int32_t rank) noexcept {
   Seat& rung = seat(rank);
   if (rung.sleepers.load() == 0) return;
@@ -170,7 +170,7 @@ bool Control::failed() const noexcept { return header_->failure.load(std::memory
 
 Failure Control::failure() const {
   for (int look = 0; header_->failure.load() != kFailed; ++look) {
-    if (look == kMessageLooks) return {ISTHMUS_PEER_LOST, "a rank ended while it reported a failure"};
+    if (look == kMessageLooks) return {ISTHMUS_PEER_LOST, "a rank exited while it reported a failure"};
     const timespec millisecond{0, 1'000'000};
     nanosleep(&millisecond, nullptr);
   }

@@ -1,7 +1,7 @@
-// What the ranks of one communicator share: a memory file of counters, announcements and small payloads.
+// Shared state of a communicator's ranks: a memory file of counters, announcements and small payloads.
 //
-// Each rank has a seat, which it alone writes, except for the doorbell. Every counter only grows, so to wait
-// is always to wait until a counter has reached a number.
+// Each rank has a seat that only it writes, except for the doorbell. Counters only grow, so every wait is for
+// a counter to reach a number.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,13 @@
 namespace isthmus::host {
 
 constexpr int32_t kMaxRanks = 128;
-constexpr uint64_t kInlineBytes = uint64_t{16} << 10;  // what goes through the control file itself, per rank
-constexpr uint64_t kPayloadBytes = uint64_t{1} << 20;  // the same, or the places of larger buffers
-constexpr uint64_t kScratchBytes = uint64_t{256} << 10;  // partial results on their way between ranks
+constexpr uint64_t kInlineBytes = uint64_t{16} << 10;    // payload in the control file, per rank
+constexpr uint64_t kPayloadBytes = uint64_t{1} << 20;    // payload, or the places of larger buffers
+constexpr uint64_t kScratchBytes = uint64_t{256} << 10;  // partial results passed between ranks
 constexpr uint64_t kChannelBytes = uint64_t{32} << 10;
 constexpr int kSlots =
-    2;  // operations whose announcements are kept; the one before last has ended everywhere
-constexpr uint64_t kDepth = 4;  // messages of one channel that may be under way
+    2;  // operations whose announcements are kept; the one before last is complete on all ranks
+constexpr uint64_t kDepth = 4;  // messages of one channel in flight
 
 using Counter = std::atomic<uint64_t>;
 
@@ -40,7 +40,7 @@ struct Piece {
   uint64_t offset, bytes;
 };
 
-// What a rank says of its operation. The payload is [pieces of from][pieces of to], or the elements
+// A rank's announcement of its operation. The payload is [pieces of from][pieces of to], or the elements
 // themselves.
 struct Announcement {
   uint64_t sequence, count;
@@ -56,7 +56,7 @@ struct Slot {
   alignas(64) char payload[kPayloadBytes];
 };
 
-// How far a rank is in comm_create().
+// State of a rank in comm_create().
 enum Joining : uint32_t { kFree, kTaken, kJoined, kMapped };
 
 struct Seat {
@@ -94,7 +94,7 @@ struct Channel {
 
 class Control {
  public:
-  // A new file, with a token that tells it from any other.
+  // Creates a file with a unique token.
   static File create(uint64_t (&token)[2]);
   // Maps the file; the ranks of one process share the mapping. Throws Failure if another rank joined with
   // another world size, or the token differs.
@@ -114,7 +114,7 @@ class Control {
   // Wakes the sleeping threads of a rank, or of all ranks. Call it after a counter has changed.
   void ring(int32_t rank) noexcept;
   void ring_all() noexcept;
-  // Sleeps until the rank's doorbell rings, is_awake() holds, or so long.
+  // Sleeps until the rank's doorbell rings, is_awake() holds, or the time is over.
   template <typename Condition>
   void sleep(int32_t rank, int64_t nanoseconds, Condition is_awake) {
     Seat& own = seat(rank);
@@ -124,7 +124,7 @@ class Control {
     own.sleepers.fetch_sub(1);
   }
 
-  // The first failure stays; it wakes everybody.
+  // Records the first failure and wakes all ranks.
   void fail(const Failure& failure) noexcept;
   bool failed() const noexcept;
   Failure failure() const;

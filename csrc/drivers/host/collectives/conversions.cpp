@@ -56,7 +56,7 @@ __attribute__((target("avx2"))) void widen_by_avx2(float* to, const BFloat16* fr
   widen_each(to, from, count);
 }
 
-// What is left over when all lanes are filled is the caller's; returns how many are done.
+// Converts whole vectors only; returns the number of converted elements.
 __attribute__((target("avx,f16c"))) size_t widen_by_f16c(float* to, const Float16* from, size_t count) {
   size_t done = 0;
   for (; done + kLanes <= count; done += kLanes) {

@@ -1,4 +1,4 @@
-// Floats of 16 and 8 bits to float and back, many at a time, by what the processor has for it.
+// Vectorized conversions of 16- and 8-bit floats to float and back.
 #pragma once
 
 #include <cstddef>

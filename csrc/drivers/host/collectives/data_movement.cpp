@@ -1,12 +1,12 @@
-// Collectives that move elements as they are. Where several ranks get the same elements, one rank reads them
-// once and writes them to all; otherwise each rank takes what it needs from the others' memory.
+// Collectives that only move elements. Elements for several ranks are read once by one rank and written to
+// all; otherwise each rank copies what it needs from the others' memory.
 #include "drivers/host/collectives/algorithms.h"
 
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kRunBytes = uint64_t{1} << 20;  // between two looks whether the communicator has failed
-constexpr uint64_t kBlockBytes = uint64_t{128} << 10;  // what a cache holds beside other things
+constexpr uint64_t kRunBytes = uint64_t{1} << 20;      // bytes between two checks for a failed communicator
+constexpr uint64_t kBlockBytes = uint64_t{128} << 10;  // fits in a cache with other data
 
 void move(const Exchange& exchange, const Buffer& to, const Buffer& from, uint64_t bytes) {
   for (uint64_t offset = 0; offset < bytes; offset += kRunBytes) {
@@ -16,7 +16,7 @@ void move(const Exchange& exchange, const Buffer& to, const Buffer& from, uint64
   }
 }
 
-// The same to several, in blocks that stay in a cache meanwhile.
+// Copies to several ranks in blocks that stay in a cache.
 void move_to_all(const Exchange& exchange, const std::vector<Buffer>& targets, const Buffer& from,
                  uint64_t bytes) {
   for (uint64_t offset = 0; offset < bytes; offset += kBlockBytes) {
@@ -26,15 +26,15 @@ void move_to_all(const Exchange& exchange, const std::vector<Buffer>& targets, c
   }
 }
 
-// The ranks behind this one in turn, so that not all write to one at the same time; this one is the last.
+// Ranks starting after this one, so that not all write to one at the same time; this one is last.
 std::vector<int32_t> ranks_in_turn(const Exchange& exchange) {
   std::vector<int32_t> ranks;
   for (int32_t i = 1; i <= exchange.ranks(); ++i) ranks.push_back((exchange.rank() + i) % exchange.ranks());
   return ranks;
 }
 
-// Calls take(rank) for every rank, each rank beginning behind itself, so that they do not all read one's
-// memory.
+// Calls take(rank) for every rank, starting after this one, so that not all ranks read the same memory at
+// the same time.
 template <typename Take>
 Plan from_every_rank(const Exchange& exchange, Take take) {
   return {1, {}, [&exchange, take](uint64_t) {

@@ -3,7 +3,7 @@
 // The elements are cut into windows. Of each, every rank loads its own elements into accumulators in the
 // control file; then pairs of ranks at ever smaller distances add each other's accumulators, each for one
 // half of what they had; then pairs at ever larger distances take each other's results. Where the number of
-// ranks is no power of two, some ranks are folded: a neighbour adds their elements, and hands them the
+// ranks is not a power of two, some ranks are folded: a neighbour adds their elements, and hands them the
 // results.
 #include <algorithm>
 
@@ -49,13 +49,13 @@ class HalvingDoubling {
   uint64_t unfold_turn() const { return store_turn() + levels_ + 1; }
   uint64_t per_window() const { return unfold_turn() + 1; }
 
-  // Ranks 0, 2, 4 ... are folded into 1, 3, 5 ..., as many as there are too many.
+  // Ranks 0, 2, 4 ... are folded into 1, 3, 5 ... until a power of two remains.
   bool has_fold() const { return exchange_.rank() < 2 * folded_; }
   bool is_folded() const { return has_fold() && exchange_.rank() % 2 == 0; }
   int32_t place() const { return has_fold() ? exchange_.rank() / 2 : exchange_.rank() - folded_; }
   int32_t rank_at(int32_t place) const { return place < folded_ ? 2 * place + 1 : place + folded_; }
 
-  // Whose memory the step of a window reads; -1 for nobody's.
+  // The rank whose memory a step reads; -1 for none.
   int32_t partner_of(uint64_t turn) const {
     if (turn == kLoad || turn == store_turn()) return -1;
     if (turn == kFold) return has_fold() && !is_folded() ? exchange_.rank() - 1 : -1;
@@ -70,7 +70,7 @@ class HalvingDoubling {
     return {begin, std::min(window_, exchange_.request.count - begin)};
   }
 
-  // What a place works on after so many halvings; the offset is from the window's.
+  // The part of a place after some halvings; the offset is relative to the window.
   Part half_of(int32_t place, uint64_t halvings, uint64_t count) const {
     Part part{0, count};
     for (uint64_t level = 0; level < halvings; ++level) {

@@ -7,7 +7,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kBlockBytes = uint64_t{16} << 10;  // of accumulators: they stay in the first cache
+constexpr uint64_t kBlockBytes = uint64_t{16} << 10;  // of accumulators: they stay in the L1 cache
 
 struct Accumulators {
   alignas(64) char bytes[kBlockBytes];
@@ -15,7 +15,7 @@ struct Accumulators {
 
 thread_local Accumulators accumulators;
 
-// What one rank does: reduces the same run of all inputs into outputs[0], and copies it to the others.
+// Reduces a run of all inputs into outputs[0] and copies it to the other outputs.
 struct Reduction {
   const Exchange& exchange;
   std::vector<Buffer> inputs, outputs;
@@ -85,7 +85,7 @@ Part share_of(uint64_t count, int32_t ranks, int32_t rank) noexcept {
   return {begin, std::min(count, begin + share) - begin};
 }
 
-// Nobody else reads this rank's share of a buffer, so it may be written where it is read.
+// No other rank reads this rank's share of a buffer, so it may be reduced in place.
 Plan mesh_all_reduce(const Exchange& exchange) {
   const Part share = share_of(exchange.request.count, exchange.ranks(), exchange.rank());
   std::vector<int32_t> ranks;

@@ -58,7 +58,7 @@ void Operation::require_progress(int64_t now) {
   try {
     for (const int32_t rank : late()) {
       if (communicator().is_present(rank)) continue;
-      const std::vector<int32_t> still = late();  // it may have completed its part before it left
+      const std::vector<int32_t> still = late();  // it may have completed its part before it exited
       if (std::count(still.begin(), still.end(), rank) != 0)
         communicator().fail_without(rank, label(), number());
     }
@@ -75,7 +75,7 @@ void Operation::fail_late(const std::vector<int32_t>& ranks) const {
     names += (i == 0 ? "" : ", ") + communicator().name_of(ranks[i]);
   }
   fail(ISTHMUS_TIMEOUT,
-       "%s: %s timed out after %lld ms: %s%s did not %s; see what it does, or raise the timeout",
+       "%s: %s timed out after %lld ms: %s%s did not %s; check that rank, or raise the timeout",
        communicator().title().c_str(), label().c_str(),
        static_cast<long long>(communicator().options().timeout_ms), names.c_str(),
        ranks.size() > kNamedRanks ? " ..." : "", late_for().c_str());
@@ -161,7 +161,7 @@ void Batch::require_progress() {
   for (const auto& operation : operations_) operation->require_progress(now);
 }
 
-// Operations of other communicators in the batch will not be done either, and their peers should know.
+// Operations of other communicators in the batch fail too; notify their peers.
 void Batch::give_up(const Failure& failure) noexcept {
   for (const auto& operation : operations_) {
     if (operation->done()) continue;

@@ -1,5 +1,5 @@
-// Work of one rank, done in steps between waits for other ranks, so that one thread can run several
-// operations.
+// Work of one rank in steps between waits for other ranks, so that one thread can run several operations
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@ class Operation {
   bool ready() const { return awaited_.ready() || communicator().control().failed(); }
   // Does all steps that need no wait. Throws Failure after it has failed the communicator with it.
   void advance();
-  // Throws Failure if it waits for a rank that is gone, or has waited longer than the timeout.
+  // Throws Failure if it waits for a rank that has exited, or longer than the timeout.
   void require_progress(int64_t now_ns);
   // Bytes that this rank reads or writes.
   uint64_t bytes() const { return bytes_; }
 
  protected:
   // Called when awaited_ is ready: does the next step and sets awaited_; returns whether it was the last. An
-  // operation of which all ranks have done their part succeeds, even if the communicator has failed
-  // meanwhile.
+  // operation succeeds if all ranks have done their part, even if the communicator has failed in the
+  // meantime.
   virtual bool step() = 0;
-  // Ranks that it waits for, and what they did not do: "arrive".
+  // Ranks it waits for, and what they have not done: "arrive".
   virtual std::vector<int32_t> late() const = 0;
   virtual std::string late_for() const = 0;
   // "operation 7 (all_reduce of 8 float32 (sum))".
@@ -45,7 +45,7 @@ class Operation {
   // Of a collective, from 1; 0 of a message.
   virtual uint64_t number() const { return 0; }
 
-  // Begins to wait for other ranks.
+  // Starts to wait for other ranks.
   void start();
   // The parts of the device's file behind a buffer of the caller, checked again because it may have been
   // freed.

@@ -1,4 +1,4 @@
-// How ranks that work in several steps follow each other.
+// Synchronization between the steps of ranks.
 #include "drivers/host/collectives/algorithms.h"
 
 namespace isthmus::host {

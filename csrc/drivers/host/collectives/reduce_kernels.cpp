@@ -338,12 +338,12 @@ size_t element_bytes(isthmus_dtype dtype) noexcept {
 
 const char* dtype_name(isthmus_dtype dtype) noexcept {
   const Dtype* found = find_dtype(dtype);
-  return found != nullptr ? found->name : "no dtype";
+  return found != nullptr ? found->name : "unknown dtype";
 }
 
 const char* reduce_op_name(isthmus_reduce_op op) noexcept {
   const auto index = static_cast<size_t>(op);
-  return index < std::size(kReduceOps) ? kReduceOps[index] : "no reduction";
+  return index < std::size(kReduceOps) ? kReduceOps[index] : "unknown reduction";
 }
 
 const Kernels* find_kernels(isthmus_dtype dtype, isthmus_reduce_op op) noexcept {

@@ -1,4 +1,4 @@
-// Reductions of elements over ranks: every isthmus_dtype with every isthmus_reduce_op that has a meaning for
+// Reductions of elements over ranks: every isthmus_dtype with every isthmus_reduce_op that applies to
 // it.
 //
 // A partial result is held in an accumulator: float for the formats of 16 and 8 bits, which are rounded once
@@ -15,7 +15,7 @@ namespace isthmus::host {
 
 struct Kernels {
   size_t element_bytes, accumulator_bytes;
-  // accumulator = elements * factor. factor is null but for ISTHMUS_PREMUL_SUM, here as below.
+  // accumulator = elements * factor. factor is null except for ISTHMUS_PREMUL_SUM, also below.
   void (*load)(void* accumulator, const void* elements, size_t count, const void* factor);
   // accumulator = accumulator op elements * factor
   void (*accumulate)(void* accumulator, const void* elements, size_t count, const void* factor);
@@ -27,11 +27,11 @@ struct Kernels {
   void (*combine)(void* to, const void* a, const void* b, size_t count);
 };
 
-// Bytes of an element; 0 if it is no dtype.
+// Bytes of an element; 0 for an unknown dtype.
 size_t element_bytes(isthmus_dtype dtype) noexcept;
 const char* dtype_name(isthmus_dtype dtype) noexcept;
 const char* reduce_op_name(isthmus_reduce_op op) noexcept;
-// Null if the dtype has no such reduction.
+// Null if the dtype does not support the reduction.
 const Kernels* find_kernels(isthmus_dtype dtype, isthmus_reduce_op op) noexcept;
 
 }  // namespace isthmus::host

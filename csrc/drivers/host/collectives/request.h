@@ -1,4 +1,4 @@
-// What a caller asked for.
+// A caller's request.
 #pragma once
 
 #include <cstddef>
@@ -44,14 +44,14 @@ struct Request {
   size_t count = 0;  // as in driver.h
   isthmus_dtype dtype = ISTHMUS_UINT8;
   isthmus_reduce_op op = ISTHMUS_SUM;
-  int32_t root = -1;  // or the other rank of a send or receive; -1 where there is none
+  int32_t root = -1;  // or the peer of a send or receive; -1 for none
   alignas(16) char factor[16] = {};
   std::vector<Part> to_parts{}, from_parts{};  // kAllToAllV: of each rank
 
   // Bytes that this rank's buffers hold; 0 for one that it does not use.
   uint64_t to_bytes() const;
   uint64_t from_bytes() const;
-  // Bytes that the largest contribution of any rank has; the same on all ranks but for kAllToAllV.
+  // Bytes of the largest contribution of any rank; equal on all ranks except for kAllToAllV.
   uint64_t contribution() const;
 };
 

@@ -1,8 +1,9 @@
 // All-reduce on a ring: each rank works with its neighbours only.
 //
-// The elements are cut into rounds, a round into one block per rank. In the first steps of a round a block's
-// partial result goes around, and each rank adds its own elements, in accumulators in the control file; the
-// last one is the block's owner and writes the result. In the other steps the results go around.
+// The elements are split into rounds, a round into one block per rank. In the first steps of a round a
+// block's partial result passes around the ring, and each rank adds its elements, in accumulators in the
+// control file; the last rank owns the block and writes the result. In the other steps the results pass
+// around.
 #include <algorithm>
 
 #include "drivers/host/collectives/algorithms.h"
@@ -10,7 +11,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kPartials = 4;  // of a rank, that its successor has not read yet
+constexpr uint64_t kPartials = 4;  // of a rank, not yet read by its successor
 
 class Ring {
  public:
@@ -30,8 +31,8 @@ class Ring {
     return (exchange_.request.count + round - 1) / round * per_round();
   }
 
-  // The predecessor has done all steps before; the successor has read the partial result whose place is
-  // needed.
+  // Waits until the predecessor has done all previous steps and the successor has read the partial result in
+  // the slot.
   Waits waits(uint64_t step) const {
     const bool needs_place = reduces(step) && step >= kPartials;
     return {progress_wait(exchange_, before_, step),

@@ -12,8 +12,8 @@ namespace {
 
 constexpr char kMagic[8] = {'i', 's', 't', 'h', 'c', 'o', 'm', '1'};
 
-// Where memory files can be handed over: one boot of one machine, one process namespace. A network namespace
-// of its own stands for a machine of its own.
+// Scope in which memory files can be passed: one boot of one machine, one process namespace. A separate
+// network namespace counts as a separate machine.
 struct Machine {
   char boot[40];
   uint64_t processes, network;
@@ -45,7 +45,7 @@ bool is_same(const Machine& a, const Machine& b) {
          a.network == b.network;
 }
 
-// The files of the ids that this process made, by their tokens.
+// The files of ids created by this process, by token.
 struct Made {
   std::mutex mutex;
   std::map<uint64_t, File> files;
@@ -61,7 +61,7 @@ Contents contents_of(const isthmus_unique_id& id) {
   std::memcpy(&contents, id.bytes, sizeof(contents));
   if (std::memcmp(contents.magic, kMagic, sizeof(kMagic)) != 0) {
     fail(ISTHMUS_INVALID_ARGUMENT,
-         "these bytes are no id of the host chip; pass what comm_unique_id() gave on one rank");
+         "these bytes are not an id of the host chip; pass the id from comm_unique_id() of one rank");
   }
   return contents;
 }
@@ -84,7 +84,7 @@ isthmus_unique_id make_id() {
 void require_reachable(const isthmus_unique_id& id) {
   if (is_same(contents_of(id).machine, this_machine())) return;
   fail(ISTHMUS_UNSUPPORTED,
-       "the id was made on another machine or in another container, and the host chip shares memory on one "
+       "the id was created on another machine or in another container; the host chip shares memory on one "
        "machine only; use gloo between machines");
 }
 

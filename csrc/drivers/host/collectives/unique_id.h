@@ -1,4 +1,4 @@
-// What one rank makes and hands to the others, so that they find the communicator's memory file.
+// Id created by one rank and passed to the others, which locates the communicator's memory file.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,15 @@
 
 namespace isthmus::host {
 
-// Makes the file, which stays open in this process until close_id().
+// Creates the file; it stays open in this process until close_id().
 isthmus_unique_id make_id();
-// Throws Failure: ISTHMUS_INVALID_ARGUMENT if it is no id, ISTHMUS_UNSUPPORTED if it was made on another
-// machine.
+// Throws Failure: ISTHMUS_INVALID_ARGUMENT if it is not an id, ISTHMUS_UNSUPPORTED if it was created on
+// another machine.
 void require_reachable(const isthmus_unique_id& id);
-// Throws the same, and ISTHMUS_PEER_LOST if it is stale.
+// Throws these failures too, and ISTHMUS_PEER_LOST if the id is stale.
 std::shared_ptr<Control> open_id(const isthmus_unique_id& id, int32_t world_size);
-// All ranks have opened it, or never will. Does nothing in a process that did not make it.
+// Call it when all ranks have opened the file, or never will. No effect in other processes than the
+// creator's.
 void close_id(const isthmus_unique_id& id) noexcept;
 
 }  // namespace isthmus::host

@@ -48,7 +48,7 @@ bool Stream::idle() {
 
 void Stream::wait() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&, ticket = submitted_] { return done_ >= ticket; });
+  changed_.wait(lock, [&, number = submitted_] { return done_ >= number; });
 }
 
 void Stream::close() {

@@ -1,4 +1,4 @@
-#include "memory/tickets.h"
+#include "memory/lease.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -12,18 +12,18 @@ namespace isthmus::memory {
 namespace {
 
 // Other values are the holder's process id.
-constexpr int64_t kReturned = 0, kUnderWay = -1, kUnknown = -2;
+constexpr int64_t kReleased = 0, kOffered = -1, kUnknown = -2;
 
 constexpr int64_t kDead = 0, kHidden = -1;
 
-// When the process was started, in the kernel's ticks, so that its id's next owner is not taken for it. A
+// Start time of the process in kernel ticks, which tells it from a later process with the same id. A
 // zombie is dead: its memory is unmapped.
 int64_t started_at(int64_t process) {
   if (kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return kDead;
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   if (!std::getline(file, text)) return kHidden;
-  std::istringstream rest(text.substr(text.rfind(')') + 1));  // the name before it may hold anything
+  std::istringstream rest(text.substr(text.rfind(')') + 1));  // the name before it may contain anything
   std::string word;
   rest >> word;
   if (word == "Z" || word == "X") return kDead;
@@ -34,23 +34,23 @@ int64_t started_at(int64_t process) {
 
 }  // namespace
 
-void TicketRow::hand_out() { __atomic_store_n(&words_[0], kUnderWay, __ATOMIC_RELEASE); }
+void LeaseState::offer() { __atomic_store_n(&words_[0], kOffered, __ATOMIC_RELEASE); }
 
-bool TicketRow::take(bool known_process) {
+bool LeaseState::take(bool known_process) {
   const int64_t process = getpid();
   const int64_t since = known_process ? started_at(process) : kHidden;
-  if (__atomic_load_n(&words_[0], __ATOMIC_ACQUIRE) != kUnderWay) return false;
+  if (__atomic_load_n(&words_[0], __ATOMIC_ACQUIRE) != kOffered) return false;
   if (since > 0) __atomic_store_n(&words_[1], since, __ATOMIC_RELAXED);
-  int64_t expected = kUnderWay;
+  int64_t expected = kOffered;
   return __atomic_compare_exchange_n(&words_[0], &expected, since > 0 ? process : kUnknown, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-void TicketRow::give_back() { __atomic_store_n(&words_[0], kReturned, __ATOMIC_RELEASE); }
+void LeaseState::release() { __atomic_store_n(&words_[0], kReleased, __ATOMIC_RELEASE); }
 
-bool TicketRow::is_over() const {
+bool LeaseState::is_over() const {
   const int64_t holder = __atomic_load_n(&words_[0], __ATOMIC_ACQUIRE);
-  if (holder == kReturned) return true;
+  if (holder == kReleased) return true;
   if (holder < 0) return false;
   const int64_t since = started_at(holder);
   return since != kHidden && since != __atomic_load_n(&words_[1], __ATOMIC_RELAXED);
