@@ -108,7 +108,7 @@ def test_two_ranks_without_a_host_window(ranks_with_copies: Ranks, name: str) ->
         ranks_with_copies.assert_passed(name, rank)
 
 
-def test_ranks_that_the_driver_cannot_connect_take_gloo(tmp_path: Path) -> None:
+def test_ranks_that_the_driver_cannot_connect_use_gloo(tmp_path: Path) -> None:
     names = ("all_reduce", "refusals_of_gloo", "send_and_receive", "batched_point_to_point", "groups")
     ranks = Ranks(tmp_path, names, ISTHMUS_DRIVER=build(tmp_path, REFUSED_BY_ONE))
     for rank in range(2):
@@ -165,7 +165,7 @@ def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
     assert ranks.status == [0, 0], ranks.outputs
 
 
-def test_groups_that_are_made_anew(tmp_path: Path) -> None:
+def test_groups_can_be_recreated(tmp_path: Path) -> None:
     """The store still has what the groups before left under the same names."""
     script = ROOT / "tests" / "scripts" / "groups_anew.py"
     command = [

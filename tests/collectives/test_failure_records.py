@@ -100,7 +100,7 @@ def test_a_batch_that_cannot_be_enqueued_accuses_by_the_communicator_that_failed
 
 
 # ---- the file ------------------------------------------------------------------------------------------------
-def test_each_group_has_its_record_which_is_written_before_the_store_is_asked(tmp_path: Path) -> None:
+def test_each_group_writes_its_record_before_it_queries_the_store(tmp_path: Path) -> None:
     before, found = told(
         """
         class Slow(Store):
@@ -200,7 +200,7 @@ def test_a_flight_record_that_cannot_be_written_leaves_no_file_and_no_descriptor
 
 
 # ---- options -------------------------------------------------------------------------------------------------
-def test_a_wrong_option_is_an_error_of_the_constructor() -> None:
+def test_an_invalid_option_raises_in_the_constructor() -> None:
     """It was set after the import of PyTorch, which checks all options."""
     errors = told(
         """

@@ -95,7 +95,7 @@ def records(folder: Path) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def test_a_killed_rank_is_named_at_once(tmp_path: Path) -> None:
+def test_a_killed_rank_is_named_immediately(tmp_path: Path) -> None:
     told = run("killed", ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
     assert told[1] == {}
     for found in (told[0], told[2]):
@@ -123,7 +123,7 @@ def test_a_stopped_rank_is_named_within_the_timeout() -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("group", ["default", "new"])
-def test_a_rank_that_is_elsewhere_is_named(group: str, tmp_path: Path) -> None:
+def test_a_rank_outside_the_collective_is_named(group: str, tmp_path: Path) -> None:
     settings = {"FOLDER": str(tmp_path / "flight"), "STACKS": "1"}
     environment = {f"ISTHMUS_FLIGHT_RECORDER_{name}": value for name, value in settings.items()}
     folder = tmp_path / "failures"
@@ -151,7 +151,7 @@ def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
         assert set(status.values()) == {last}, status
 
 
-def test_a_rank_that_raises_has_all_write_their_records(tmp_path: Path) -> None:
+def test_all_ranks_write_their_records_after_one_raises(tmp_path: Path) -> None:
     told = run("raised", within=("env",), ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))  # Python's own exit
     for rank in (0, 2):
         assert "all_reduce #3 of Float [100000] failed" in told[rank]["error"], told
@@ -197,7 +197,7 @@ def check_flight_records(folder: Path) -> None:
         ("other_shape", ("differs between ranks", "all_reduce of 5 float32", "all_reduce of 100000 float32")),
     ],
 )
-def test_ranks_that_make_other_calls_are_named(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_ranks_with_different_calls_are_named(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
     told = run(name, ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
     assert {(record["kind"], *record["ranks"]) for (record,) in records(tmp_path).values()} == {("mismatch",)}
     for found in told:
@@ -205,13 +205,13 @@ def test_ranks_that_make_other_calls_are_named(name: str, words: tuple[str, ...]
         assert found["again"], found
 
 
-def test_a_message_that_is_not_sent() -> None:
+def test_a_message_that_is_never_sent_times_out() -> None:
     told = run("unanswered")
     assert "recv #1 from rank 1 of Float" in told[0]["error"], told
     assert "timed out after 3 s" in told[0]["error"], told
 
 
-def test_a_rank_that_does_not_come_to_the_first_operation() -> None:
+def test_a_rank_missing_from_the_first_operation_is_named() -> None:
     told = run("absent")
     for rank in (0, 2):
         assert (
@@ -220,26 +220,26 @@ def test_a_rank_that_does_not_come_to_the_first_operation() -> None:
 
 
 @pytest.mark.full
-def test_a_rank_that_does_not_come_to_the_first_barrier() -> None:
+def test_a_rank_missing_from_the_first_barrier_is_named() -> None:
     told = run("absent_from_the_first_barrier")
     for rank in (0, 2):
         assert "barrier timed out after 3 s waiting for ranks [1]: " in told[rank]["error"], told
 
 
-def test_abort_ends_what_is_outstanding() -> None:
+def test_abort_ends_outstanding_operations() -> None:
     told = run("aborted", size=2)
     assert "was aborted" in told[0]["error"], told
     assert "aborted" in told[1]["error"], told
 
 
-def test_a_full_shared_memory_does_not_matter() -> None:
+def test_full_shared_memory_is_harmless() -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a /dev/shm of one's own takes root and the program unshare (package util-linux)")
     for found in run("full_shared_memory", within=FULL_SHM):
         assert found["error"] == "", found
 
 
-def test_a_dead_job_leaves_nothing_to_the_next() -> None:
+def test_a_dead_job_leaves_nothing_behind() -> None:
     """No segment, no id in the store, none of the devices' memory, of which it held more than half."""
     port = free_port()
     assert run("dies_with_its_job", port=port) == [{}, {}, {}]

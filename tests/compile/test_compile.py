@@ -97,7 +97,7 @@ def test_dynamo_interface_is_registered_when_dynamo_is_imported():
     assert result.stdout.split() == ["ChipInterface", "2", "True", "0"]
 
 
-def test_a_chip_whose_memory_the_cpu_does_not_reach_runs_eager_kernels():
+def test_a_chip_with_memory_that_the_cpu_cannot_access_runs_eager_kernels():
     result = run(
         """
         import torch

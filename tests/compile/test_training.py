@@ -177,7 +177,7 @@ def test_the_other_device() -> None:
     assert (result.tolist(), result.device) == ([3, 3], torch.device("chip:1"))
 
 
-def test_several_devices_run_as_eager_kernels(caplog: pytest.LogCaptureFixture) -> None:
+def test_graphs_with_several_devices_run_eager_kernels(caplog: pytest.LogCaptureFixture) -> None:
     compiled = torch.compile(lambda x, y: (x * 2, x.to(y.device) + y))
     results = compiled(torch.ones(2, device="chip:0"), torch.ones(2, device="chip:1"))
     assert lists(results) == [[2, 2], [2, 2]]

@@ -87,7 +87,7 @@ def test_limits(result: dict[str, Any]) -> None:
     assert product["limit_seconds"] >= product["flops"] / peak["float32"]
 
 
-def test_what_a_kernel_refuses_is_left_out_with_the_reason(result: dict[str, Any]) -> None:
+def test_cases_refused_by_a_kernel_are_skipped_with_the_reason(result: dict[str, Any]) -> None:
     assert result["left_out"] == {
         "aten::add.Tensor float32 two": "returned status 5 (unsupported)",
         "aten::add.Tensor bfloat16 two": "the library does not claim bfloat16",

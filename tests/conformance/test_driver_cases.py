@@ -64,7 +64,7 @@ def test_the_host_chip_passes(strict: str, delegate: str) -> None:
     assert first_failure(HOST, ISTHMUS_HOST_STRICT=strict, ISTHMUS_HOST_DELEGATE=delegate) == ""
 
 
-def test_forwarding_alone_is_no_defect(tmp_path: Path) -> None:
+def test_forwarding_alone_is_not_a_defect(tmp_path: Path) -> None:
     assert first_failure(build(tmp_path, "")) == ""
 
 
@@ -98,7 +98,7 @@ def test_every_mandatory_function_has_a_case() -> None:
     assert judged <= members
 
 
-def test_names_are_unique_and_rules_are_told() -> None:
+def test_names_are_unique_and_rules_are_documented() -> None:
     names = [case.name for case in cases()]
     assert len(set(names)) == len(names)
     assert all(case.text for case in cases())

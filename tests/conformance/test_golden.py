@@ -38,7 +38,7 @@ def _one(folder: Path, case: Case) -> Case:
     ],
     ids=lambda array: str(array.dtype),
 )
-def test_tensors_come_back_bit_by_bit(tmp_path: Path, storage: np.ndarray) -> None:
+def test_tensors_round_trip_bit_for_bit(tmp_path: Path, storage: np.ndarray) -> None:
     tensor = Tensor(storage, (2, 2), (3, 1), 1)
     back = _one(tmp_path, Case("a", "aten::neg", "x", "strided", [tensor], [None], EXACT)).arguments[0]
     assert isinstance(back, Tensor)
@@ -48,7 +48,7 @@ def test_tensors_come_back_bit_by_bit(tmp_path: Path, storage: np.ndarray) -> No
     assert back.array.tobytes() == np.stack([storage[1:3], storage[4:6]]).tobytes()
 
 
-def test_every_kind_of_argument_and_result_comes_back(tmp_path: Path) -> None:
+def test_every_kind_of_argument_and_result_round_trips(tmp_path: Path) -> None:
     tensor = Tensor.contiguous(np.ones((), np.float32))
     arguments = [tensor, [tensor, None], [None], [], [1, 2.5], float("-inf"), True, 3, 2.0, "tanh", None]
     law = {"name": "normal", "mean": 0.0, "std": 1.0}
@@ -85,7 +85,7 @@ def test_equal_cases_give_equal_bytes_and_one_copy(tmp_path: Path) -> None:
     assert large.nbytes < (tmp_path / "c" / "pointwise.safetensors").stat().st_size < 1.1 * large.nbytes
 
 
-def test_files_are_not_for_everybody(tmp_path: Path) -> None:
+def test_files_are_private_to_owner_and_group(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         folder = write_golden(tmp_path / "golden")
@@ -95,7 +95,7 @@ def test_files_are_not_for_everybody(tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o640}
 
 
-def test_a_case_twice_or_of_no_operator_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_case_or_one_of_an_unknown_operator_is_refused(tmp_path: Path) -> None:
     case = Case("a", "aten::neg", "float32", "0-dim", [], [None], EXACT)
     writer = Writer(tmp_path, "opset", 0)
     with pytest.raises(ValueError, match="not added"):
@@ -146,7 +146,7 @@ def _cut_manifest(folder: Path) -> None:
         (_cut_manifest, "manifest.json", "not a manifest"),
     ],
 )
-def test_damage_is_one_clear_line(
+def test_damaged_data_is_reported_in_one_line(
     tmp_path: Path, damage: Callable[[Path], None], file: str, what: str
 ) -> None:
     folder = write_golden(tmp_path / "golden")
@@ -172,7 +172,7 @@ def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
         Reader(file.parent)
 
 
-def test_the_folders_above_are_not_for_everybody_either(tmp_path: Path) -> None:
+def test_parent_folders_are_private_too(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         write_golden(tmp_path / "a" / "b" / "golden")

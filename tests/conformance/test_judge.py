@@ -89,7 +89,7 @@ def test_truncation_is_not_within_half_an_ulp() -> None:
         (np.nan, 0.0, False),
     ],
 )
-def test_nan_and_infinity_stand_where_they_should(
+def test_nan_and_infinity_must_be_in_the_expected_places(
     dtype: str, got: float, reference: float, right: bool
 ) -> None:
     verdict = _judge([1.0, got, 2.0], [1.0, reference, 2.0], dtype)

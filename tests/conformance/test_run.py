@@ -93,7 +93,7 @@ def test_exit_codes_summary_and_reports(tmp_path: Path, golden: Path, right: Pat
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o640}
 
 
-def test_a_report_is_made_again_with_a_mutation_score(tmp_path: Path, golden: Path, right: Path) -> None:
+def test_a_report_is_regenerated_with_a_mutation_score(tmp_path: Path, golden: Path, right: Path) -> None:
     options = ("--golden", golden, "--library", right, "--operators", "aten::cat", "--output", tmp_path)
     assert conform("run", "--driver", "host", *options).returncode == 0
     (tmp_path / "report.html").unlink()
@@ -184,7 +184,7 @@ def test_stale_known_failures_fail_the_run(tmp_path: Path, golden: Path, right: 
     assert conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::cat").returncode == 0
 
 
-def test_entries_for_another_way_to_judge_are_left_out(tmp_path: Path, golden: Path, right: Path) -> None:
+def test_entries_for_another_mode_are_ignored(tmp_path: Path, golden: Path, right: Path) -> None:
     chip = chip_with(
         tmp_path, right, known_entry(operator="aten::add.Tensor", through="pytorch", reason="of PyTorch")
     )
@@ -207,7 +207,7 @@ def test_entries_for_another_way_to_judge_are_left_out(tmp_path: Path, golden: P
         ("failures = 1", ["[[failure]]"]),
     ],
 )
-def test_a_wrong_file_of_known_failures_is_one_line(
+def test_an_invalid_file_of_known_failures_is_reported_in_one_line(
     tmp_path: Path, golden: Path, right: Path, text: str, words: list[str]
 ) -> None:
     done = conform("run", "--driver", chip_with(tmp_path, right, text), "--golden", golden)
@@ -242,7 +242,7 @@ def test_the_command_never_imports_torch(golden: Path, right: Path) -> None:
     assert "passed: driver host" in done.stdout
 
 
-def test_without_torch_and_without_data_it_says_where_to_make_them(tmp_path: Path, right: Path) -> None:
+def test_without_torch_and_data_it_explains_where_to_generate_them(tmp_path: Path, right: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
     options = ("conform", "run", "--driver", "host", "--library", right, "--operators", "aten::cat")
     command = [sys.executable, "-c", code, *map(str, options)]
@@ -267,7 +267,7 @@ def test_a_known_failure_is_not_printed_as_a_failure(tmp_path: Path, golden: Pat
     assert "FAILED aten::add.Tensor bfloat16 contiguous" in done.stderr
 
 
-def test_list_prints_what_is_claimed(right: Path) -> None:
+def test_list_prints_the_declared_operators(right: Path) -> None:
     done = conform("list", "--driver", "host", "--library", right)
     assert done.returncode == 0, done.stderr
     rows = {line.split("\t")[0]: line.split("\t") for line in done.stdout.splitlines()}

@@ -43,7 +43,7 @@ def test_golden_data_of_another_opset_is_refused(tmp_path: Path, right: Path) ->
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_run_says_that_the_data_is_a_part(golden: Path, right: Path) -> None:
+def test_a_run_reports_that_the_data_is_incomplete(golden: Path, right: Path) -> None:
     done = conform(
         "run", "--driver", "host", "--golden", golden, "--library", right, "--operators", "add,cat"
     )
@@ -64,7 +64,7 @@ def test_a_run_says_that_the_data_is_a_part(golden: Path, right: Path) -> None:
         (["--mutation", "nofile.json"], ["nofile.json", "mutation.json"]),
     ],
 )
-def test_what_the_data_lacks_is_one_line(
+def test_missing_data_is_reported_in_one_line(
     golden: Path, right: Path, options: list[str], words: list[str]
 ) -> None:
     done = conform("run", "--driver", "host", "--golden", golden, "--library", right, *options)
@@ -73,7 +73,7 @@ def test_what_the_data_lacks_is_one_line(
     assert all(word in done.stderr for word in words), done.stderr
 
 
-def test_a_request_that_judges_nothing_fails(tmp_path: Path, golden: Path) -> None:
+def test_a_selection_without_cases_fails(tmp_path: Path, golden: Path) -> None:
     body = '@library.operator("aten::mul.Tensor", dtypes="uint8")\ndef mul(self, other, out): ...'
     library = write_library(tmp_path, "little", body)
     options = ("--driver", "host", "--golden", golden, "--library", library)
@@ -113,7 +113,7 @@ def test_generate_takes_patterns_like_a_run(tmp_path: Path) -> None:
         ({"operator": "aten::cat", "dtype": "flaot32"}, ["unknown dtype 'flaot32'", "float32"]),
     ],
 )
-def test_a_slip_in_the_known_failures_is_one_line(
+def test_a_typo_in_the_known_failures_is_reported_in_one_line(
     tmp_path: Path, golden: Path, right: Path, keys: dict[str, str], words: list[str]
 ) -> None:
     done = conform(
@@ -123,9 +123,7 @@ def test_a_slip_in_the_known_failures_is_one_line(
     assert all(word in done.stderr for word in words), done.stderr
 
 
-def test_a_case_that_there_is_none_of_is_stale_in_a_run_of_its_operator(
-    tmp_path: Path, golden: Path, right: Path
-) -> None:
+def test_an_unknown_case_is_stale_in_a_run_of_its_operator(tmp_path: Path, golden: Path, right: Path) -> None:
     chip = chip_with(tmp_path, right, known_entry(operator="aten::add.Tensor", case="no-such", reason="gone"))
     done = conform("run", "--driver", chip, "--golden", golden, "--operators", "add")
     assert done.returncode == 1
@@ -148,7 +146,7 @@ def test_the_report_has_the_description_of_driver_toml(tmp_path: Path, golden: P
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o750
 
 
-def test_without_torch_what_needs_it_says_how_to_get_it(tmp_path: Path, golden: Path) -> None:
+def test_without_torch_commands_that_need_it_explain_how_to_install_it(tmp_path: Path, golden: Path) -> None:
     for options in (
         ("conform", "generate", "--output", tmp_path / "x"),
         ("conform", "run", "--driver", "host", "--through", "pytorch", "--golden", golden),
@@ -159,7 +157,7 @@ def test_without_torch_what_needs_it_says_how_to_get_it(tmp_path: Path, golden: 
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_doctor_looks_at_the_drivers_without_torch() -> None:
+def test_doctor_checks_the_drivers_without_torch() -> None:
     done = _without_torch("doctor")
     assert done.returncode == 1
     assert "PyTorch is not installed" in done.stdout

@@ -27,7 +27,7 @@ def test_the_delegate_route_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_what_is_not_the_reference_fails(tmp_path: Path) -> None:
+def test_results_that_differ_from_the_reference_fail(tmp_path: Path) -> None:
     golden = write_golden(tmp_path / "golden")
     cases = [case for case in Reader(golden).cases("pointwise") if case.id == "contiguous"]
     wrong = Writer(tmp_path / "wrong", digest(), 0)

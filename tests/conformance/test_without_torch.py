@@ -79,7 +79,7 @@ def test_a_driver_is_judged(environment: dict[str, str], golden: Path, tmp_path:
     assert (tmp_path / "report" / "report.json").is_file()
 
 
-def test_modules_that_makers_use_import_no_torch() -> None:
+def test_modules_for_chip_makers_do_not_import_torch() -> None:
     """Not even where PyTorch is installed."""
     code = f"""
 import pkgutil, importlib, sys

@@ -34,7 +34,7 @@ def test_autocast_disabled_inside():
         assert (a @ a).dtype == torch.float32
 
 
-def test_autocast_leaves_the_cpu_alone():
+def test_autocast_does_not_affect_the_cpu():
     a = torch.ones(2, 2)
     with torch.autocast("chip", dtype=torch.bfloat16):
         assert (a @ a).dtype == torch.float32

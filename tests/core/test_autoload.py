@@ -29,7 +29,7 @@ def report(**environment: str | None) -> tuple[bool, str, str, bool, int]:
     return registered, reason, driver, available, count
 
 
-def test_registers_by_itself():
+def test_registers_automatically():
     registered, reason, driver, available, count = report(ISTHMUS_DRIVER=None, ISTHMUS_HOST_DEVICES="3")
     assert (registered, driver, available, count) == (True, "host", True, 3)
     assert reason == "no other accelerator available"
@@ -61,7 +61,7 @@ def test_import_starts_nothing():
     assert found == f"{without} False 0"
 
 
-def test_import_brings_no_heavy_module():
+def test_import_loads_no_heavy_module():
     code = "import torch, sys; print(*(name for name in sys.modules))"
     without = set(output(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split())
     added = set(output(code).split()) - without
@@ -85,7 +85,7 @@ def test_disabled(asked):
     assert reason == f"disabled by ISTHMUS_DRIVER={asked}"
 
 
-def test_disabled_leaves_torch_accelerator_alone():
+def test_disabling_keeps_torch_accelerator():
     assert (
         output("import torch; print(torch.accelerator.current_accelerator())", ISTHMUS_DRIVER="none")
         == "None"
@@ -100,7 +100,7 @@ def test_disabled_leaves_torch_accelerator_alone():
         ("/nowhere/libisthmus_x.so", "/nowhere/libisthmus_x.so is not a file"),
     ],
 )
-def test_wrong_driver_is_said_once_and_import_goes_on(asked, words):
+def test_an_invalid_driver_is_reported_once_and_import_continues(asked, words):
     result = run(REPORT, ISTHMUS_DRIVER=asked)
     assert result.returncode == 0
     registered, reason, _, available, count = json.loads(result.stdout)
@@ -110,7 +110,7 @@ def test_wrong_driver_is_said_once_and_import_goes_on(asked, words):
     assert lines == [f"isthmus: ISTHMUS_DRIVER={asked} is not used: {reason}"]
 
 
-def test_library_that_is_no_driver(tmp_path: Path):
+def test_a_library_that_is_not_a_driver(tmp_path: Path):
     text = tmp_path / "libisthmus_text.so"
     text.write_text("not a library")
     result = run(REPORT, ISTHMUS_DRIVER=str(text))
@@ -170,7 +170,7 @@ metadata.entry_points = entry_points
 """
 
 
-def test_another_plugin_comes_first_unless_asked():
+def test_another_plugin_takes_precedence_unless_selected():
     registered, reason, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None))
     assert not registered
     assert reason == "torch.accelerator is plugin torch_other; set ISTHMUS_DRIVER=host to replace it"
@@ -178,7 +178,7 @@ def test_another_plugin_comes_first_unless_asked():
     assert registered
 
 
-def test_renamed_privateuse1_is_left_alone():
+def test_renamed_privateuse1_is_not_changed():
     found = output(
         """
         import torch, isthmus
@@ -218,7 +218,7 @@ def test_entry_point_comes_before_the_embedded_driver(tmp_path: Path, monkeypatc
     assert [candidate.path for candidate in drivers.find("stranger").candidates] == [str(library)]
 
 
-def test_broken_entry_point_is_reported_and_passed_over(monkeypatch: pytest.MonkeyPatch):
+def test_a_broken_entry_point_is_reported_and_skipped(monkeypatch: pytest.MonkeyPatch):
     entry = drivers.EntryPoint(name="broken", value="no_such_module:library", group="isthmus.drivers")
     monkeypatch.setattr(drivers, "installed", lambda group: [entry])
     search = drivers.find()

@@ -25,7 +25,7 @@ def test_replicas_have_the_buffers_too():
     assert output.shape == (8, 3) and model.module[1].running_mean.device == torch.device("chip", 0)
 
 
-def test_leaving_gives_pytorch_back():
+def test_leaving_restores_pytorch():
     data_parallel.uninstall()
     try:
         assert not hasattr(torch._C, "_scatter")

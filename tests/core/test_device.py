@@ -77,7 +77,7 @@ def test_absent_device_is_named(device):
     assert torch.chip.current_device() == 0
 
 
-def test_one_device_is_no_plural(monkeypatch):
+def test_one_device_is_singular(monkeypatch):
     monkeypatch.setattr(torch.chip._utils._C, "device_count", lambda: 1)
     with pytest.raises(RuntimeError, match="chip:1 does not exist: 1 device available, chip:0"):
         torch.chip.synchronize(1)
@@ -188,7 +188,7 @@ def test_lazy_initialisation():
     assert found.split() == ["False", "False", "True"]
 
 
-def test_forked_child_is_refused_and_says_so():
+def test_a_forked_child_is_refused_with_a_message():
     found = output(
         """
         import os, torch

@@ -56,7 +56,7 @@ def test_before_first_use_it_works() -> None:
     assert lines == ["ok"] * 11 + ["count 2"]
 
 
-def test_asking_for_devices_warns_once() -> None:
+def test_querying_devices_warns_once() -> None:
     program = """
         import os, torch
 

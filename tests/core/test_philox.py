@@ -93,7 +93,7 @@ for bad in (3, 18):
 """)
 
 
-def test_seed_and_offset_give_the_numbers_again():
+def test_seed_and_offset_reproduce_the_numbers():
     child("""
 draws = {
     "rand": lambda g: torch.rand(33, device="chip", generator=g),
@@ -286,7 +286,7 @@ assert stats["calls"].get("fallback", 0) == 0
 """)
 
 
-def test_routes_say_so():
+def test_routes_name_philox():
     found = children.output(
         "import json, torch; print(json.dumps(torch.chip.routes()['aten::uniform_']))",
         ISTHMUS_HOST_RNG="philox",

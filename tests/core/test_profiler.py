@@ -113,7 +113,7 @@ def test_trace_has_kernels_on_their_streams_with_arrows(tmp_path: Path):
         assert kernel["ts"] + kernel["dur"] <= launch["ts"] + launch["dur"] + 0.01
 
 
-def test_no_arrow_lacks_an_end(tmp_path: Path):
+def test_every_arrow_has_an_end(tmp_path: Path):
     x = torch.randn(8, device="chip")
     with profile(activities=BOTH) as prof:
         x.cpu()

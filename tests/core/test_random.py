@@ -94,7 +94,7 @@ def test_generator_of_the_cpu_is_refused():
         torch.randn(4, device="chip", generator=torch.Generator())
 
 
-def test_generator_clone_continues_alike():
+def test_a_cloned_generator_continues_with_the_same_numbers():
     generator = torch.Generator(device="chip").manual_seed(5)
     copy = generator.clone_state()
     first = torch.rand(3, device="chip", generator=generator).cpu()
@@ -129,7 +129,7 @@ def test_checkpoint_replays_dropout():
         assert torch.equal(grad.cpu(), out.detach().cpu())
 
 
-def test_seed_before_first_use_holds():
+def test_a_seed_before_first_use_is_kept():
     found = output("import torch; torch.manual_seed(4); print(torch.rand(3, device='chip').tolist())")
     torch.manual_seed(4)
     assert found == str(torch.rand(3).tolist())
@@ -265,7 +265,7 @@ def test_a_seed_of_more_than_64_bits_is_refused(seed):
     assert torch.chip.initial_seed() == 5
 
 
-def test_too_many_states_set_none():
+def test_too_many_states_set_no_generator():
     torch.chip.manual_seed_all(5)
     before, other = torch.chip.get_rng_state_all(), torch.Generator("chip").manual_seed(6).get_state()
     with pytest.raises(ValueError, match="3 states for 2 devices; pass one per device"):

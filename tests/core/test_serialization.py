@@ -121,7 +121,7 @@ def test_numpy_is_refused():
         torch.ones(3, device="chip").numpy()
 
 
-def test_file_of_an_absent_device_says_what_to_do(tmp_path):
+def test_a_file_of_an_absent_device_raises_with_a_remedy(tmp_path):
     path = str(tmp_path / "two.pt")
     torch.save(torch.ones(2, device="chip:1"), path)
     found = output(

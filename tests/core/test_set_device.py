@@ -74,7 +74,7 @@ def test_one_call_for_a_thread() -> None:
     assert counted[0] <= 1
 
 
-def test_choosing_a_device_asks_nothing_of_the_driver() -> None:
+def test_selecting_a_device_does_not_call_the_driver() -> None:
     torch.ones(1, device="chip:0")
 
     def choose() -> None:

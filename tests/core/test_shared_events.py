@@ -67,7 +67,7 @@ def test_within_a_process() -> None:
         other.record(torch.chip.Stream(device=0))
 
 
-def test_what_is_refused() -> None:
+def test_invalid_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="omit enable_timing=True"):
         torch.chip.Event(enable_timing=True, interprocess=True)
     with pytest.raises(ValueError, match="has no timing"):

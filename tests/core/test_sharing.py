@@ -110,7 +110,7 @@ def test_both_processes_see_each_others_writes(other: Other) -> None:
     assert other("read", 0) == [3] * 5
 
 
-def test_work_under_way_is_done_when_the_tensor_arrives(other: Other) -> None:
+def test_outstanding_work_is_done_when_the_tensor_arrives(other: Other) -> None:
     stream = torch.chip.Stream(1)
     host = torch.arange(MIB, dtype=torch.int32).pin_memory()
     with torch.chip.stream(stream):
@@ -168,7 +168,7 @@ def test_memory_is_kept_while_any_receiver_has_it(other: Other) -> None:
     second.process.join(TIMEOUT)
 
 
-def test_memory_comes_back_from_a_receiver_that_was_killed() -> None:
+def test_memory_of_a_killed_receiver_is_freed() -> None:
     other = Other()
     with allocated(0):
         other("hold", torch.ones(MIB, dtype=torch.uint8, device="chip:1"))
@@ -180,7 +180,7 @@ def test_memory_comes_back_from_a_receiver_that_was_killed() -> None:
     other.process.join(TIMEOUT)
 
 
-def test_out_of_memory_takes_back_what_was_dropped(other: Other) -> None:
+def test_out_of_memory_frees_dropped_storages(other: Other) -> None:
     half = int(torch.chip.mem_get_info(1)[0] * 0.6)
     other("hold", torch.empty(half, dtype=torch.uint8, device="chip:1"))
     other("drop")
@@ -195,7 +195,7 @@ def test_neither_side_may_grow_what_is_shared(other: Other) -> None:
         tensor.resize_(1 << 20)
 
 
-def test_what_was_received_goes_on_by_copy(other: Other) -> None:
+def test_received_tensors_are_forwarded_by_copy(other: Other) -> None:
     tensor = torch.arange(3.0, device="chip:1")
     other("hold", tensor)
     back = other("send back", 0)
@@ -266,7 +266,7 @@ def test_memory_that_the_driver_cannot_export_goes_by_copy() -> None:
     assert printed == "Parameter [2.0, 2.0, 2.0] [1.0, 1.0, 1.0]"
 
 
-def test_undone() -> None:
+def test_patches_of_sharing_are_undone() -> None:
     before = len(patches.active("chip"))
     sharing.uninstall()
     try:

@@ -19,7 +19,7 @@ def test_nothing_is_missing():
     assert not any(missing.values()), missing
 
 
-def test_what_has_a_reason_is_absent():
+def test_names_with_a_reason_are_absent():
     names = [*absent.NAMES, *absent.MODULES]
     assert [name for name in names if hasattr(torch.chip, name)] == []
     known = {row.name for rows in TABLE.values() for row in rows}
@@ -55,7 +55,7 @@ def test_submodules_are_imported_by_name():
 
 @pytest.mark.filterwarnings("ignore:Use `:FutureWarning")
 @pytest.mark.parametrize("name", [row.name for row in TABLE["torch.accelerator"] if row.present])
-def test_accelerator_answers_for_the_chip(name: str):
+def test_torch_accelerator_is_the_chip(name: str):
     function = getattr(torch.accelerator, name)
     if name == "device_index":
         with function(1):
@@ -99,7 +99,7 @@ def test_telemetry_of_the_host_chip():
     ("function", "quantity"),
     [("temperature", "temperature_c"), ("power_draw", "power_w"), ("clock_rate", "clock_mhz")],
 )
-def test_what_the_driver_does_not_measure_is_refused(function: str, quantity: str):
+def test_telemetry_that_the_driver_does_not_measure_raises(function: str, quantity: str):
     if torch.chip.telemetry()[quantity] is None:
         with pytest.raises(NotImplementedError, match=f"host does not measure {quantity}"):
             getattr(torch.chip, function)()
@@ -132,7 +132,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("what", WAITS)
-def test_waits_are_told_of(watched, what: str):
+def test_waits_are_reported(watched, what: str):
     x = torch.ones(3, device="chip")
     watched("error")
     assert torch.chip.get_sync_debug_mode() == 2

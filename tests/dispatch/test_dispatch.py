@@ -76,14 +76,14 @@ def test_tensors_of_two_devices_do_not_mix(other: torch.Tensor) -> None:
         torch.cat([value, torch.ones(4)])
 
 
-def test_a_cpu_scalar_may_join_but_not_receive() -> None:
+def test_a_cpu_scalar_may_be_an_operand_but_not_an_output() -> None:
     value = torch.ones(4, device="chip")
     assert torch.equal((value + torch.tensor(2.0)).cpu(), torch.full((4,), 3.0))
     with pytest.raises(RuntimeError):
         torch.tensor(2.0).add_(torch.tensor(1.0, device="chip"))
 
 
-def test_cpu_indices_are_taken_as_on_cuda() -> None:
+def test_cpu_indices_are_accepted_as_on_cuda() -> None:
     value = torch.arange(10.0, device="chip")
     assert value[torch.tensor([1, 3])].tolist() == [1.0, 3.0]
     value[torch.tensor([0])] = 5.0

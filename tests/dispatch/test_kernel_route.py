@@ -163,7 +163,7 @@ except ValueError as error:
     assert "aten::exp by library first (Float[2, 3], Float[2, 3]): ValueError: exp is out of order" in text
 
 
-def test_random_kernels_get_a_seed_of_their_own_that_manual_seed_repeats() -> None:
+def test_random_kernels_get_a_seed_that_manual_seed_reproduces() -> None:
     check(
         """
 def draw():
@@ -178,7 +178,7 @@ assert torch.chip.dispatch_stats()["operators"]["aten::bernoulli_.float"]["route
     )
 
 
-def test_kernels_may_ask_for_a_workspace() -> None:
+def test_kernels_may_request_a_workspace() -> None:
     check("assert torch.ones(3, device='chip').cumsum(0).tolist() == [1, 2, 3]", "aten::cumsum")
 
 

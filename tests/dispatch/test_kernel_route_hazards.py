@@ -21,7 +21,7 @@ def check(code: str) -> None:
     assert output(HEAD + code + "\nprint('reached')", ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1") == "reached"
 
 
-def test_an_in_place_comparison_of_truth_values_with_numbers_keeps_its_result() -> None:
+def test_an_in_place_comparison_of_bools_with_numbers_keeps_its_result() -> None:
     check(
         """
 same(lambda a, b: a.clone().eq_(b), torch.tensor([True, False, True]), torch.tensor([1, 1, 0]))
@@ -50,7 +50,7 @@ assert torch.sin(x).dtype == torch.float64
     )
 
 
-def test_a_cpu_scalar_is_an_operand_but_no_output() -> None:
+def test_a_cpu_scalar_may_be_an_operand_but_not_an_output() -> None:
     check(
         """
 x = torch.ones(3, device="chip")
@@ -71,7 +71,7 @@ assert x.tolist() == [0, 1, 2]
     )
 
 
-def test_out_says_the_dtype_of_a_reduction_and_has_to_fit_elsewhere() -> None:
+def test_out_sets_the_dtype_of_a_reduction_and_must_match_elsewhere() -> None:
     check(
         """
 x = torch.full((4096,), 24.0, dtype=torch.half, device="chip")
@@ -92,7 +92,7 @@ assert x.tolist() == [0, 1, 2]
     )
 
 
-def test_decompositions_that_come_back_to_themselves_end() -> None:
+def test_recursive_decompositions_end() -> None:
     check(
         """
 x = torch.zeros(3).to(torch.uint16).to("chip")

@@ -123,7 +123,7 @@ def test_out_of_memory_names_the_sizes_and_is_not_sticky(driver: Driver) -> None
     driver.memory_free(driver.allocate(64 * MIB))
 
 
-def test_fragmentation_does_not_make_a_device_look_full(driver: Driver) -> None:
+def test_fragmentation_does_not_exhaust_a_device(driver: Driver) -> None:
     pieces = [driver.allocate(2 * MIB) for _ in range(32)]
     for piece in pieces[::2]:
         driver.memory_free(piece)
@@ -132,7 +132,7 @@ def test_fragmentation_does_not_make_a_device_look_full(driver: Driver) -> None:
         driver.memory_free(piece)
 
 
-def test_freed_memory_goes_back_to_the_system(driver: Driver) -> None:
+def test_freed_memory_is_returned_to_the_system(driver: Driver) -> None:
     address = driver.allocate(4 * MIB)
     driver.write(address, b"\1" * (4 * MIB))
     driver.memory_free(address)
@@ -153,7 +153,7 @@ def test_neighbours_survive_a_free(driver: Driver) -> None:
         driver.memory_free(blocks[number])
 
 
-def test_free_refuses_what_it_did_not_give(driver: Driver) -> None:
+def test_free_refuses_unknown_addresses(driver: Driver) -> None:
     address = driver.allocate(1024)
     refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address + 512)
     driver.memory_free(address)

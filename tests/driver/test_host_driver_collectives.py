@@ -205,7 +205,7 @@ def test_a_timeout_names_the_rank(ranks: Ranks, count: int) -> None:
         assert 0.25 < seconds < 1.4
 
 
-def test_a_message_that_nobody_takes(ranks: Ranks) -> None:
+def test_a_message_without_a_receiver_times_out(ranks: Ranks) -> None:
     first, second = ranks.answers("message_to_nobody", 2, timeout_ms=300)
     assert first["status"] == Status.TIMEOUT and "did not receive it" in first["message"]
     assert second["result"] is None and "status" not in second
@@ -259,13 +259,13 @@ def test_a_stale_id_is_refused(ranks: Ranks, driver: Driver) -> None:
     assert caught.value.status == Status.PEER_LOST
 
 
-def test_what_comm_create_refuses(driver: Driver) -> None:
+def test_comm_create_refuses_invalid_arguments(driver: Driver) -> None:
     identity = new_id(driver)
     elsewhere = bytearray(identity)
     elsewhere[24:28] = b"none"  # the boot of another machine
     refusals = [
-        (bytes(4096), 0, 1, Status.INVALID_ARGUMENT, "are no id of the host chip"),
-        (bytes(elsewhere), 0, 1, Status.UNSUPPORTED, "made on another machine"),
+        (bytes(4096), 0, 1, Status.INVALID_ARGUMENT, "are not an id of the host chip"),
+        (bytes(elsewhere), 0, 1, Status.UNSUPPORTED, "created on another machine"),
         (identity, 0, 0, Status.INVALID_ARGUMENT, "a world size of 0"),
         (identity, 2, 2, Status.INVALID_ARGUMENT, "rank 2 is not in 0 to 1"),
         (identity, 0, 2, Status.TIMEOUT, r"timed out after 50 ms waiting for ranks \[1\] of 2"),
@@ -282,7 +282,7 @@ def test_what_comm_create_refuses(driver: Driver) -> None:
         driver.group_end()
 
 
-def test_an_id_is_of_one_communicator(driver: Driver) -> None:
+def test_an_id_belongs_to_one_communicator(driver: Driver) -> None:
     identity = new_id(driver)
     rank = Rank(driver, identity, 0, 1)
     with pytest.raises(DriverError, match="cannot be opened"):
@@ -290,12 +290,12 @@ def test_an_id_is_of_one_communicator(driver: Driver) -> None:
     rank.close()
 
 
-def test_what_calls_refuse(driver: Driver) -> None:
+def test_calls_refuse_invalid_arguments(driver: Driver) -> None:
     rank = Rank(driver, new_id(driver), 0, 1, device=0)
     other_stream = Rank(driver, new_id(driver), 0, 1, device=1)
     to, tail = rank.to, (rank.comm, rank.stream)
     refusals: list[tuple[str, tuple[Any, ...], Status, str]] = [
-        ("all_reduce", (to, to, 4, 99, 0, None, *tail), Status.INVALID_ARGUMENT, "99 is no dtype"),
+        ("all_reduce", (to, to, 4, 99, 0, None, *tail), Status.INVALID_ARGUMENT, "99 is not a dtype"),
         ("all_reduce", (to, to, 4, 7, 8, None, *tail), Status.INVALID_ARGUMENT, "factor is null"),
         ("all_reduce", (to, to, 4, 7, 5, None, *tail), Status.UNSUPPORTED, "float32 has no reduction band"),
         (

@@ -262,7 +262,7 @@ for _ in range(4):
     assert (done.returncode, done.stderr) == (3 if "exit" in ending else 0, "")
 
 
-def test_finalize_gives_the_capacity_back(environment: dict[str, str]) -> None:
+def test_finalize_releases_the_capacity(environment: dict[str, str]) -> None:
     code = """
 import sys
 driver = Driver(); driver.initialize(); driver.allocate(60 * MIB); driver.finalize()

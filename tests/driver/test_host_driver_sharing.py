@@ -123,13 +123,13 @@ def test_a_stream_waits_for_another_process(driver: Driver, maker: Maker) -> Non
     driver.stream_destroy(stream)
 
 
-def test_a_recorder_that_dies_is_named(driver: Driver, maker: Maker) -> None:
+def test_a_recording_process_that_exits_is_named(driver: Driver, maker: Maker) -> None:
     event = driver.made("event_import", ctypes.byref(maker.event))
     stream = driver.made("stream_create", 0)
     maker.tell("record")
     driver.stream_wait_event(stream, event)
     maker.tell("die")
-    words = f"process {maker.process.pid} recorded a shared event and ended before its work was done"
+    words = f"process {maker.process.pid} recorded a shared event and exited before its work was done"
     for function, argument in (("stream_synchronize", stream), ("event_synchronize", event)):
         with pytest.raises(DriverError, match=words) as caught:
             getattr(driver, function)(argument)

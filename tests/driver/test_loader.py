@@ -155,7 +155,7 @@ def test_a_larger_operator_of_a_newer_library_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_library_is_refused(tmp_path: Path, make: object, message: str) -> None:
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path, make: object, message: str) -> None:
     assert callable(make)
     path = make(tmp_path)
     with pytest.raises(libraries.LibraryError) as caught:
@@ -163,7 +163,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path, make: object, message: st
     assert message in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_text_file_is_no_shared_library(tmp_path: Path) -> None:
+def test_a_text_file_is_not_a_shared_library(tmp_path: Path) -> None:
     path = tmp_path / "text.so"
     path.write_text("hello")
     with pytest.raises(libraries.LibraryError, match="cannot be opened"):
@@ -171,7 +171,7 @@ def test_a_text_file_is_no_shared_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
-def test_a_library_that_was_cut_short_is_refused_before_it_is_opened(tmp_path: Path, part: float) -> None:
+def test_a_truncated_library_is_refused_before_it_is_opened(tmp_path: Path, part: float) -> None:
     path = Path(build(tmp_path))
     data = path.read_bytes()
     path.unlink()  # the name may be open under its inode
@@ -182,7 +182,7 @@ def test_a_library_that_was_cut_short_is_refused_before_it_is_opened(tmp_path: P
         Driver(str(path))
 
 
-def test_a_relative_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = build(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert libraries.load(Path(path).name).path == path
@@ -207,7 +207,9 @@ def test_a_relative_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ),
     ],
 )
-def test_a_slip_in_a_python_library_is_one_line(tmp_path: Path, registration: str, message: str) -> None:
+def test_a_mistake_in_a_python_library_is_reported_in_one_line(
+    tmp_path: Path, registration: str, message: str
+) -> None:
     with pytest.raises(libraries.LibraryError) as caught:
         libraries.load(python(tmp_path, f'library = Library("mine")\n{registration}\n'))
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -243,7 +245,7 @@ def relu(self, out):
     assert relu.dtypes == dt.mask(("float32",)) and relu.call != 0 and relu.handle != 0
 
 
-def test_two_python_libraries_of_one_file_name_do_not_meet(tmp_path: Path) -> None:
+def test_two_python_libraries_with_the_same_file_name_are_separate(tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -269,7 +271,7 @@ def test_a_delegate_can_only_be_narrowed(tmp_path: Path, monkeypatch: pytest.Mon
         Driver(str(copy), delegate="gpu")
 
 
-def test_the_loader_knows_nothing_of_pytorch() -> None:
+def test_the_loader_does_not_depend_on_pytorch() -> None:
     needed = subprocess.run(["ldd", str(loader.LIBRARY)], capture_output=True, text=True, check=True).stdout
     libraries = [line.split()[0] for line in needed.splitlines()]  # not the addresses, which are hexadecimal
     assert libraries and not [name for name in libraries if "torch" in name or "c10" in name]

@@ -40,7 +40,7 @@ def test_a_wrong_table_is_refused_by_name(tmp_path: Path, edit: str, message: st
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_library_that_is_no_driver_is_refused(tmp_path: Path) -> None:
+def test_a_library_that_is_not_a_driver_is_refused(tmp_path: Path) -> None:
     library = tmp_path / "libnothing.so"
     subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(library)], check=True)
     result = run("import torch; print(torch.chip.device_count())", ISTHMUS_DRIVER=str(library))
@@ -65,7 +65,7 @@ except RuntimeError as error:
     assert "the board is not powered; switch it on" in text.splitlines()[1]
 
 
-def test_the_host_chip_knows_nothing_of_pytorch() -> None:
+def test_the_host_chip_does_not_depend_on_pytorch() -> None:
     symbols = subprocess.run(["nm", "-D", str(HOST)], capture_output=True, text=True, check=True).stdout
     defined = [line.split()[-1] for line in symbols.splitlines() if " T " in line]
     assert "isthmus_driver_get" in defined

@@ -101,7 +101,7 @@ def test_passes_the_conformance_suite(site: Path) -> None:
     assert summary.startswith("passed: driver sample,"), summary
 
 
-def test_brings_no_part_of_pytorch(site: Path) -> None:
+def test_contains_no_part_of_pytorch(site: Path) -> None:
     for library in sorted((site / "sample_chip").glob("*.so")):
         needed = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
         assert "torch" not in needed and "python" not in needed, needed
@@ -196,7 +196,7 @@ def test_an_index_out_of_range_names_operator_and_argument(site: Path) -> None:
     assert "aten::embedding" in message and "indices: contains an index out of range" in message
 
 
-def test_a_full_device_says_so(site: Path) -> None:
+def test_a_full_device_raises_out_of_memory(site: Path) -> None:
     done = run(
         "import torch; torch.empty(1 << 20, device='chip')",
         PYTHONPATH=str(site),

@@ -72,7 +72,7 @@ def test_optimizer_on_the_host(reports, tmp_path):
     assert found["losses"] == pytest.approx(reports["plain"]["losses"], rel=1e-5)
 
 
-def test_what_deepspeed_is_told():
+def test_deepspeed_gets_the_chips_capabilities():
     code = """
         import isthmus.deepspeed
         import deepspeed, torch
@@ -166,7 +166,7 @@ def test_the_variable_is_obeyed(asked, name):
     assert output(code, DS_ACCELERATOR=asked).splitlines() == [name, "cpu"]
 
 
-def test_too_late_is_said():
+def test_a_late_import_is_reported():
     code = """
         from deepspeed.accelerator import get_accelerator
         get_accelerator()

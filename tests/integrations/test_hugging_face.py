@@ -71,7 +71,7 @@ def test_two_processes(tmp_path):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", ["torch", "accelerate"])
-def test_libraries_are_told_whichever_is_imported_first(first):
+def test_libraries_are_patched_in_any_import_order(first):
     code = f"""
         import {first}
         import accelerate, torch

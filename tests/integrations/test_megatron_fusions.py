@@ -71,7 +71,7 @@ torch.testing.assert_close(fused, own, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.full
-def test_the_fused_rotary_embedding_takes_neighbours_where_packed_ones_are_told():
+def test_the_fused_rotary_embedding_of_packed_sequences_pairs_neighbours():
     said = output(
         """
         import warnings; warnings.simplefilter("ignore")

@@ -19,7 +19,7 @@ def parse(flags, then="", **environment):
     return run(PARSE.format(flags=flags) + then, **environment)
 
 
-def test_options_that_do_something():
+def test_options_with_an_effect():
     done = parse(
         "--optimize-recomp-communication-level 2 --context-parallel-algo kvallgather_cp_algo --npu-deterministic "
         "--use-flash-attn",
@@ -29,7 +29,7 @@ def test_options_that_do_something():
     assert done.stdout == "2 2 ['all_gather'] kvallgather_cp_algo True True\n" and not done.stderr
 
 
-def test_options_without_effect_say_so_once():
+def test_options_without_effect_warn_once():
     flags = "--use-fused-rmsnorm --shape-order SBH --reuse-fp32-param --sparse-mode 2"
     done = parse(
         flags, "print(args.use_fused_rmsnorm, args.shape_order, args.reuse_fp32_param, args.use_ascend_mc2)"

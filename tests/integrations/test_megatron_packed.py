@@ -41,7 +41,7 @@ tokens = [torch.randint(32, (1, each)).cuda() for each in LENGTHS]
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("flags", ["", "--no-rope-fusion", "--normalization LayerNorm --num-query-groups 4"])
-def test_each_sequence_is_computed_as_it_is_alone(flags):
+def test_each_sequence_is_computed_as_if_alone(flags):
     output(
         MODEL
         + f"""
@@ -58,7 +58,7 @@ for longest in (12, 24):
     )
 
 
-def test_what_packed_sequences_do_not_have_is_refused():
+def test_unsupported_options_of_packed_sequences_are_refused():
     done = run(
         MODEL
         + """

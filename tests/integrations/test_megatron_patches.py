@@ -56,7 +56,7 @@ def test_undo_restores_what_was_there():
     ).split("\n") == ["Norm", "FusedLayerNorm", "refused again"]
 
 
-def test_a_changed_signature_is_reported_and_left_alone():
+def test_a_function_with_a_changed_signature_is_reported_and_not_patched():
     done = run(
         """
         import warnings; warnings.simplefilter("ignore")
@@ -81,7 +81,7 @@ def test_a_changed_signature_is_reported_and_left_alone():
     assert "no such function in this version" in second
 
 
-def test_modules_that_are_gone_or_broken_are_reported():
+def test_missing_or_broken_modules_are_reported():
     said = output(
         """
         import importlib.abc, sys, warnings; warnings.simplefilter("ignore")

@@ -158,13 +158,13 @@ for arguments in (("a", 6), ("b", 5)):
         ("te.DotProductAttention(2, 4, softmax_type='learnable')", "softmax_type=learnable needs"),
     ],
 )
-def test_what_is_not_there_is_refused(code, said):
+def test_missing_features_are_refused(code, said):
     done = run(START + code)
     assert done.returncode == 1
     assert said in done.stderr.splitlines()[-1]
 
 
-def test_the_real_one_is_left_alone(tmp_path):
+def test_the_real_package_is_not_replaced(tmp_path):
     (tmp_path / "transformer_engine.py").write_text("__version__ = '9.9'\n")
     code = """
     import isthmus.megatron, transformer_engine

@@ -262,7 +262,7 @@ def test_too_little_text(corpus: ModuleType, tokens: int, fraction: float, part:
         corpus.split_windows(torch.arange(tokens), 10, fraction, "a.txt")
 
 
-def test_journal_survives_a_run_that_was_killed_while_it_wrote(
+def test_the_journal_survives_a_run_killed_while_writing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -291,7 +291,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return pretrain_llama
 
 
-def test_earlier_run_is_set_aside(script: Any, tmp_path: Path) -> None:
+def test_an_earlier_run_is_renamed(script: Any, tmp_path: Path) -> None:
     def write(text: str, *names: str) -> None:
         for name in names:
             path = tmp_path / "run" / name

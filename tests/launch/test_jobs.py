@@ -169,7 +169,7 @@ def test_two_nodes(tmp_path):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_two_nodes_start_again_and_meet_anew(tmp_path, by_hand):
+def test_two_nodes_restart_and_rendezvous_again(tmp_path, by_hand):
     """Rank 1 ends after a first collective, which rank 0 does not notice: its node is told."""
     port = free_port()
     here: list[tuple[str, ...]] = [("--rdzv-endpoint", f"localhost:{port}")] * 2
@@ -186,7 +186,7 @@ def test_two_nodes_start_again_and_meet_anew(tmp_path, by_hand):
     assert [path.read_text() for path in tmp_path.glob("*/rank-0.attempt-1.out")] == ["out 0\nsum 2\n"]
 
 
-def test_a_place_to_meet_that_has_no_address(tmp_path, monkeypatch):
+def test_a_rendezvous_without_an_address_is_refused(tmp_path, monkeypatch):
     from isthmus.launch import elastic
 
     monkeypatch.setattr(elastic, "_RESOLUTION", 0.0)

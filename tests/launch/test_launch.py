@@ -205,14 +205,14 @@ def test_messages_of_several_lines(tmp_path, prefix, end):
     assert found.message == "RuntimeError: Errors"
 
 
-def test_a_message_is_told_from_what_follows_by_the_prefix_and_is_short(tmp_path):
+def test_a_message_ends_at_the_next_prefix_and_is_short(tmp_path):
     assert ended(tmp_path, 0, 1, MINE).lines[-1] == "ValueError: my mistake"
     found = ended(tmp_path, 0, 1, PLAIN + "line\n" * 100)
     assert found.lines[2] == "RuntimeError: Errors" and found.lines[-2:] == ("line", "...")
     assert len(found.lines) < 20
 
 
-def test_a_rank_of_this_node_is_not_taken_for_that_of_another(tmp_path):
+def test_a_rank_of_this_node_is_not_confused_with_one_of_another(tmp_path):
     failed = ended(tmp_path, 0, 1, GONE_ELSEWHERE)
     first, hint, *_ = summary([failed], None, 1.0)[0].splitlines()
     assert first == (
@@ -257,7 +257,7 @@ def test_lines_of_a_file_that_is_written_to(tmp_path):
         assert after(b"\r 3%|\n\xff") == [" 3%|"] and after(b"", is_last=True) == ["\ufffd"]
 
 
-def test_stacks_that_were_asked_for_are_not_shown(tmp_path):
+def test_requested_stacks_are_not_shown(tmp_path):
     tail = Tail(Rank(0, 0, 1, 0, tmp_path), True, io.BytesIO())
     none = ["Stack (most recent call first):", "  <no Python frame>"]
     lines = ["before", *STACK.splitlines(), "  ...", "  not of it", *none, "after"]
@@ -282,7 +282,7 @@ def test_the_status_line_stands_below_the_output(monkeypatch):
     assert screen.getvalue() == f"{first}\r\x1b[K{first}\r\x1b[K{second}\nisthmus: it failed\n"
 
 
-def test_output_that_nobody_reads_or_the_terminal_cannot_show():
+def test_unread_output_and_characters_missing_in_the_terminal():
     reader, writer = os.pipe()
     with os.fdopen(reader), os.fdopen(writer, "w", encoding="ascii") as out:
         terminal = Terminal(False, out, io.StringIO())
@@ -344,7 +344,7 @@ def test_options_that_make_no_sense(options, message):
     assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
 
 
-def test_a_driver_that_is_not_there_is_said_before_the_ranks_start(tmp_path):
+def test_a_missing_driver_is_reported_before_the_ranks_start(tmp_path):
     ranks = Ranks("2", log_dir=str(tmp_path / "logs"))
     with pytest.raises(JobError, match=r"--driver nosuch .*unknown driver 'nosuch'; expected "):
         Job([__file__], driver="nosuch", ranks=ranks).command()
@@ -363,7 +363,7 @@ def test_options_of_torchrun():
     ]
 
 
-def test_every_option_with_a_value_is_known_where_options_are_told_from_the_program():
+def test_every_option_with_a_value_is_recognised_before_the_program():
     command = typer.main.get_command(app).get_command(None, "run")  # type: ignore[attr-defined, arg-type]
     with_value = {
         name for each in command.params for name in each.opts if name.startswith("--") and not each.is_flag

@@ -102,7 +102,7 @@ def test_internevo_line_of_older_versions() -> None:
     ["", "iteration 3 of 5", "loss=1.0 step=2", " iteration 3/ 5 | lm loss: broken | TFLOPs: 1.0",
      "step=x loss=1 tgs (tokens/gpu/second)=2", "step=1 loss=1 tgs (tokens/gpu/second)={bad}"],
 )  # fmt: skip
-def test_other_lines_are_no_records(line: str) -> None:
+def test_other_lines_are_not_records(line: str) -> None:
     assert parse_line(line) is None
 
 
@@ -115,7 +115,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["x" * 10**6, "a={" * 10**6, "iteration 1/" * 10**5, "tgs (tokens/gpu/second)=1 " * 10**5]
 )
-def test_a_line_of_megabytes_is_read_in_no_time(text: str) -> None:
+def test_a_line_of_megabytes_is_read_quickly(text: str) -> None:
     """By a parser that looked for a name at every letter, the first would take an hour."""
     assert parse_line(text) is None
 

@@ -21,7 +21,7 @@ ARGUMENTS = (
 )
 
 
-def test_progress_computes_what_the_line_does_not_say():
+def test_progress_computes_values_missing_in_the_line():
     progress = Progress(ModelArguments.read(["train.py", *ARGUMENTS.split()]), peak_tflops=0.1)
     progress.start(2, [0, 1])
     assert progress.text(0.0, 2, {}) == ""
@@ -34,7 +34,7 @@ def test_progress_computes_what_the_line_does_not_say():
     )
 
 
-def test_progress_takes_what_the_line_says():
+def test_progress_uses_values_of_the_line():
     progress = Progress(ModelArguments(seq_length=1), peak_tflops=200.0)
     progress.start(1, [0])
     progress.line(0, megatron(7, " TFLOPs: 148.25 | tgs (tokens/gpu/second): 353.02"), 0.0)

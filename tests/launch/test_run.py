@@ -73,7 +73,7 @@ def test_torchrun_and_accelerate_as_commands():
 
 
 # ---- as plain Python -----------------------------------------------------------------------------------------
-def test_a_script_sees_what_plain_python_shows_it():
+def test_a_script_sees_the_environment_of_plain_python():
     done = run(SCRIPTS / "facts.py", "--device", "x", "-m", "y")
     facts = json.loads(done.stdout)
     assert facts.pop("cuda") and not facts.pop("unbuffered")
@@ -199,7 +199,7 @@ def test_device_and_quiet():
         ("xpu", "the accelerator of this machine is chip"),
     ],
 )
-def test_a_device_that_cannot_be_had(device, message):
+def test_an_unavailable_device(device, message):
     done = run("--device", device, "-c", "import torch")
     assert done.returncode == 2
     assert done.stderr == f"isthmus: --device {device} (or ISTHMUS_DEVICE): {message}\n"

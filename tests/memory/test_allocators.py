@@ -144,7 +144,7 @@ def test_wrong_configuration_is_refused(environment: dict[str, str], message: st
 
 
 @pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-def test_pytorchs_variable_is_read_and_options_of_other_devices_are_left_alone(variable: str) -> None:
+def test_pytorchs_variable_is_read_and_options_of_other_devices_are_ignored(variable: str) -> None:
     code = """
     import torch
     tensor = torch.ones(3, device="chip")
@@ -169,7 +169,7 @@ print(torch.chip.memory_stats()["max_split_size"])
 
 
 @pytest.mark.parametrize("allocator", ["planned", "lifetime", "bf", "bs", "raw"])
-def test_options_that_the_allocator_does_not_read_are_told_once(allocator: str) -> None:
+def test_ignored_allocator_options_are_reported_once(allocator: str) -> None:
     options = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.9"
     told, is_expandable, split = children.output(
         UNREAD, ISTHMUS_ALLOCATOR=allocator, ISTHMUS_ALLOC_CONF=options, ISTHMUS_HOST_DEVICES="2"
@@ -197,7 +197,7 @@ print([tensor.data_ptr() for tensor in held] == addresses, torch.chip.memory_res
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "raw"])
-def test_what_a_communication_stream_used_is_reused_last(allocator: str) -> None:
+def test_blocks_of_a_communication_stream_are_reused_last(allocator: str) -> None:
     """Best fit would take the lower address, a stack the newest: the one that was sent, in both cases."""
     name, options = ALLOCATORS[allocator]
     assert children.output(COMMUNICATION, ISTHMUS_ALLOCATOR=name, ISTHMUS_ALLOC_CONF=options) == "True True"

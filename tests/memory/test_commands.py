@@ -65,7 +65,7 @@ def test_memory_replay(tmp_path: Path):
     assert (tmp_path / "x.png").stat().st_size > 1000
 
 
-def test_memory_replay_says_what_is_wrong(tmp_path: Path):
+def test_memory_replay_reports_errors(tmp_path: Path):
     small = tmp_path / "tiny.trace"
     write(recorded(tiny()), small)
     absent = tmp_path / "absent"
@@ -108,7 +108,7 @@ def test_sizes_are_in_a_unit_that_shows_them(tmp_path: Path):
     assert "live peak of each step, KiB: 2.50, 2.50" in shown and "2.50 KiB" in shown.splitlines()[-1]
 
 
-def test_what_a_trace_does_not_have_is_no_figure(tmp_path: Path):
+def test_figures_missing_in_a_trace_are_omitted(tmp_path: Path):
     empty, short = tmp_path / "empty.trace", tmp_path / "short.trace"
     write(make((STEP,), (STEP,)), empty)
     said = isthmus("replay", empty, "--rounds", 1, code=1)
@@ -120,7 +120,7 @@ def test_what_a_trace_does_not_have_is_no_figure(tmp_path: Path):
     assert "nan" not in isthmus("replay", short, "--rounds", 1)
 
 
-def test_a_strangers_text_does_not_steer_the_terminal(tmp_path: Path):
+def test_text_in_a_trace_cannot_send_terminal_escapes(tmp_path: Path):
     path = tmp_path / "x.trace"
     trace = make((ALLOC, 0, MIB), (STEP,), (FREE, 0), (STEP,))
     write(dataclasses.replace(trace, name="\x1b[31mred", model="a\nb\x9b1m", made="\x07é"), path)

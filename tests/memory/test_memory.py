@@ -75,7 +75,7 @@ def test_a_freed_block_is_the_next_of_its_size() -> None:
     assert stat("num_device_alloc") == calls
 
 
-def test_empty_cache_gives_memory_back_to_the_driver() -> None:
+def test_empty_cache_releases_memory_to_the_driver() -> None:
     free = chip.mem_get_info()[0]
     tensor = torch.empty(40 * MIB, dtype=torch.uint8, device="chip")
     del tensor
@@ -128,7 +128,7 @@ def test_outputs_and_workspaces_of_cpu_kernels_are_counted() -> None:
     assert values.device.type == "chip"
 
 
-def test_cpu_tensors_hold_nothing_of_the_chip() -> None:
+def test_cpu_tensors_hold_no_memory_of_the_chip() -> None:
     before = held()
     x = torch.randn(64, 64, device="chip")
     host = [x.cpu(), (x @ x).to("cpu"), torch.linalg.qr(x)[0].cpu(), torch.tensor(x.tolist())]
@@ -206,7 +206,7 @@ def test_threads_allocate_together() -> None:
     assert held() == before
 
 
-def test_out_of_memory_says_what_and_how_much_then_recovers() -> None:
+def test_out_of_memory_reports_amounts_then_recovers() -> None:
     output = run(
         """
         kept = torch.empty(40 << 20, dtype=torch.uint8, device="chip")
@@ -232,7 +232,7 @@ def test_out_of_memory_says_what_and_how_much_then_recovers() -> None:
     assert (count, recovered) == ("2", "True")
 
 
-def test_a_forked_child_frees_quietly_and_is_told_not_to_allocate() -> None:
+def test_a_forked_child_may_free_but_not_allocate() -> None:
     output = run("""
         import os, sys
         tensor = torch.ones(1000, device="chip")
@@ -285,7 +285,7 @@ def test_pinned_memory_is_not_reused_under_a_copy() -> None:
     assert all(bool((copy == value).all()) for value, copy in enumerate(copies))
 
 
-def test_empty_host_cache_gives_pinned_memory_back() -> None:
+def test_empty_host_cache_releases_pinned_memory() -> None:
     tensor = torch.empty(MIB, dtype=torch.uint8, pin_memory=True)
     del tensor
     gc.collect()

@@ -170,7 +170,7 @@ def test_an_exception_does_not_end_a_plan():
     )  # exceptions, each of which is served by other segments
 
 
-def test_a_plan_asks_the_driver_once():
+def test_a_plan_calls_the_driver_once():
     steps = []
     for count in (3, 9):
         program = Program()
@@ -183,7 +183,7 @@ def test_a_plan_asks_the_driver_once():
     assert steps[0].releases == steps[1].releases
 
 
-def test_states_that_lie_scattered_do_not_keep_a_plan_away():
+def test_scattered_states_do_not_prevent_a_plan():
     """Each holds a segment whose rest is of no use to large requests: a plan reserves more than is in use."""
     calls = []
     for count in (8, 16):
@@ -200,7 +200,7 @@ def test_states_that_lie_scattered_do_not_keep_a_plan_away():
     assert calls[0] == calls[1]
 
 
-def test_steps_of_differing_sizes_ask_the_driver_no_more_than_one_step_does():
+def test_steps_of_differing_sizes_call_the_driver_no_more_than_one_step():
     calls = []
     for count in (3, 12):
         program = Program()
@@ -315,14 +315,14 @@ def test_a_device_of_little_more_than_the_peak_is_enough():
 
 
 @pytest.mark.parametrize("change", ["more layers", "longer", "many insertions"])
-def test_a_plan_gives_way_before_the_device_is_called_full(change: str):
+def test_a_plan_is_dropped_before_the_device_is_out_of_memory(change: str):
     trace = repeated(**CHANGES[change])
     peak = int(trace.live_peaks().max())
     assert outcome(trace, "planned", capacity=int(1.1 * peak) + 40 * MIB).out_of_memory < 0
 
 
 @pytest.mark.parametrize("allocator", LEARNING)
-def test_what_cannot_be_served_is_reported(allocator: str):
+def test_requests_that_cannot_be_served_are_reported(allocator: str):
     trace = repeated()
     peak = int(trace.live_peaks().max())
     assert outcome(trace, allocator, capacity=peak * 2 // 3).out_of_memory >= 0

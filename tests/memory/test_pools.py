@@ -25,7 +25,7 @@ def empty(size: int, device: str = "chip") -> torch.Tensor:
 # ---- pools, fraction, raw memory
 
 
-def test_a_pool_keeps_to_itself_and_goes_back():
+def test_a_pool_is_separate_and_is_released():
     pool = memory.MemPool()
     before = chip.memory_reserved()
     with memory.use_mem_pool(pool):
@@ -95,7 +95,7 @@ def test_a_pool_of_last_resort():
     assert printed.split() == ["0.5", "True"]
 
 
-def test_what_a_pool_cannot():
+def test_unsupported_uses_of_a_pool():
     for arguments in ({"no_split": True}, {"allocator": object()}):
         with pytest.raises(NotImplementedError, match="MemPool"):
             memory.MemPool(**arguments)

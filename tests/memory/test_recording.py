@@ -85,14 +85,14 @@ def test_a_training_run_is_recorded(tmp_path: Path):
     assert all(3 * weights <= live[end] < 4 * weights for end in ends)
 
 
-def test_a_run_that_fails_is_recorded_up_to_there(tmp_path: Path):
+def test_a_failing_run_is_recorded_until_the_failure(tmp_path: Path):
     out = tmp_path / "x.trace"
     result = record("--output", out, "-c", "import torch; torch.ones(3, device='chip'); raise SystemExit(7)")
     assert result.returncode == 7
     assert len(read(out)) == 2
 
 
-def test_what_cannot_be_recorded():
+def test_runs_that_cannot_be_recorded():
     for program, message in [
         (
             ["torchrun", "x.py"],
@@ -108,7 +108,7 @@ def test_what_cannot_be_recorded():
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("call", "is_cut"), [("max_entries=9", True), ("None", True), ("'all'", False)])
-def test_a_program_that_ends_the_recording_is_told(tmp_path: Path, call: str, is_cut: bool):
+def test_a_program_that_ends_the_recording_is_reported(tmp_path: Path, call: str, is_cut: bool):
     out = tmp_path / "x.trace"
     code = f"import torch; torch.ones(3, device='cuda'); torch.cuda.memory._record_memory_history({call})"
     result = record("--output", out, "-c", f"{code}; torch.ones(3, device='cuda')")

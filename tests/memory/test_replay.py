@@ -77,7 +77,7 @@ def test_an_exhausted_device_is_reported():
     assert outcome.row()["ratio"] is None
 
 
-def test_nothing_reserved_is_no_ratio():
+def test_no_ratio_without_reserved_memory():
     trace = make((ALLOC, 0, 8 * MIB), (STEP,), (FREE, 0), (STEP,))
     outcome = replay.replay(trace, ["bs"], rounds=1)[0]
     none = dataclasses.replace(outcome, reserved_peak=0, live_peak=1)
@@ -109,7 +109,7 @@ def test_sizes(text: str, size: int):
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1", "0", "5GB", "1e9"])
-def test_what_is_no_size(text: str):
+def test_invalid_sizes(text: str):
     with pytest.raises(TraceError, match="not a size; give bytes or a number with"):
         replay.parse_size(text)
 
@@ -117,7 +117,7 @@ def test_what_is_no_size(text: str):
 # ---- the picture
 
 
-def test_the_picture_shows_blocks_holes_and_what_is_not_held():
+def test_the_plot_shows_blocks_and_holes_and_free_memory():
     trace = make((ALLOC, 0, 4), (ALLOC, 1, 4), (FREE, 1), (STEP,))
     spans = replay.Spans(
         allocator="x",
@@ -136,7 +136,7 @@ def test_the_picture_shows_blocks_holes_and_what_is_not_held():
     assert at(2, 12) == picture._GREY
 
 
-def test_addresses_that_were_never_held_take_no_room():
+def test_addresses_never_used_take_no_space():
     rows = np.array([[0, 1, 500, 10], [0, 1, 510, 10], [0, 1, 1 << 40, 5]])
     addresses = picture._Addresses(replay.Spans(allocator="x", blocks=rows[:0], segments=rows))
     assert addresses.total == 25
@@ -145,7 +145,7 @@ def test_addresses_that_were_never_held_take_no_room():
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])
-def test_pictures_are_written(tmp_path: Path, kind: str):
+def test_plots_are_written(tmp_path: Path, kind: str):
     trace = recorded(tiny())
     path = tmp_path / f"x.{kind}"
     names = ["torch", "bs"]

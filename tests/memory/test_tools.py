@@ -130,7 +130,7 @@ def test_pytorchs_tools_read_the_dump(tmp_path: Path):
     del kept
 
 
-def test_history_keeps_the_newest_and_skips_what_is_asked():
+def test_history_keeps_the_newest_and_skips_selected_events():
     memory._record_memory_history(max_entries=4, clear_history=True, skip_actions=["free_requested"])
     for size in range(1, 6):
         empty(size * 512)
@@ -269,7 +269,7 @@ def test_leak_report_names_the_lines():
     assert second.split() == "chip:0 12000 bytes in 3 <string>:4 build".split()
 
 
-def test_nothing_held_is_nothing_said():
+def test_no_report_without_live_memory():
     result = run(
         """
         import torch
@@ -301,7 +301,7 @@ def test_history_of_threads_that_accumulate_into_one_leaf():
     assert said == "12000.0"
 
 
-def test_history_refuses_what_cannot_be():
+def test_history_refuses_invalid_arguments():
     record = memory._record_memory_history
     with pytest.raises(ValueError, match="max_entries is -3; it must not be negative"):
         record(max_entries=-3)

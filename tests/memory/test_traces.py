@@ -102,7 +102,7 @@ def test_a_longer_run():
         [(ALLOC, 0, 9), (STEP,), (FREE, 0), (ALLOC, 1, 9), (STEP,)],
     ],
 )
-def test_runs_that_cannot_go_on(events):
+def test_runs_that_cannot_continue(events):
     with pytest.raises(TraceError, match=r"^small: .* repeated"):
         make(*events).repeated(1)
 
@@ -121,7 +121,7 @@ def test_runs_that_cannot_go_on(events):
         ([(ALLOC, 0, 1, -1)], "event 0 has a negative stream"),
     ],
 )
-def test_events_that_cannot_be(events, message: str):
+def test_invalid_events(events, message: str):
     with pytest.raises(TraceError, match=rf"^here: {message}[^\n]*; make or record the trace again$"):
         check(make(*events), "here")
 
@@ -148,7 +148,7 @@ def damaged(change) -> bytes:
         (lzma.compress((2).to_bytes(8, "little") + b"[]"), "not a trace"),
     ],
 )
-def test_files_that_are_no_traces(tmp_path: Path, content: bytes, message: str):
+def test_files_that_are_not_traces(tmp_path: Path, content: bytes, message: str):
     path = tmp_path / "x.trace"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=message) as raised:
@@ -187,7 +187,7 @@ def test_storages_live_and_die_as_the_program_says():
     assert (a.shape, c.shape) == ((10,), (3,))
 
 
-def test_scratch_memory_of_attention_is_there():
+def test_scratch_memory_of_attention_is_included():
     recorder = Recorder()
     with recorder:
         q, k, v = (torch.empty(1, 2, 16, 8, requires_grad=True) for _ in range(3))
@@ -287,8 +287,8 @@ def test_a_published_trace(name: str):
 
 
 @pytest.mark.full
-def test_the_generator_makes_the_published_bytes():
-    """Two steps of one; test_every_published_trace_is_made_again has all of all."""
+def test_the_generator_reproduces_the_published_bytes():
+    """Two steps of one; test_every_published_trace_is_reproduced has all of all."""
     model, job = catalogue.JOBS["dense-7b"]
     fresh = catalogue.record(dataclasses.replace(job, steps=2), name="dense-7b", made="", model=model)
     published = read(PUBLISHED / "dense-7b.trace")
@@ -299,5 +299,5 @@ def test_the_generator_makes_the_published_bytes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.names())
-def test_every_published_trace_is_made_again(name: str):
+def test_every_published_trace_is_reproduced(name: str):
     assert encode(catalogue.generate(name)) == encode(read(PUBLISHED / f"{name}.trace"))

@@ -229,7 +229,7 @@ def test_stand_ins_are_named_with_their_option():
     assert "isthmus.ops.flash_attn_func" in finding.advice
 
 
-def test_modules_of_the_project_itself_are_no_libraries():
+def test_modules_of_the_project_are_not_libraries():
     assert not findings("from .apex import amp\nfrom . import xformers\nimport composers\n")
 
 

@@ -33,14 +33,14 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_several_processes_find_what_one_finds(project: Path):
+def test_several_processes_find_the_same_as_one(project: Path):
     one, two = analyse(project, processes=1, probe=False), analyse(project, processes=2, probe=False)
     assert one == two
     assert one.files == 85
     assert len({finding.path for finding in one.findings}) == 85
 
 
-def test_a_large_tree_is_given_to_processes(project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_tree_is_split_among_processes(project: Path, monkeypatch: pytest.MonkeyPatch):
     asked = []
     monkeypatch.setattr(engine, "_LARGE", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})

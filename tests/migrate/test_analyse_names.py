@@ -61,7 +61,7 @@ def test_scope_of_a_definition():
     assert found.names.scope(found.nodes[ast.FunctionDef][0]) == "m.C"
 
 
-def test_nodes_come_in_the_order_of_the_source_with_their_parents():
+def test_nodes_are_in_source_order_with_their_parents():
     tree = ast.parse("a(b)\nif c:\n  d(e)\n")
     found = index(tree)
     names = [node for node in found.nodes[ast.Name] if isinstance(node, ast.Name)]

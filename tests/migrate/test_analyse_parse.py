@@ -23,13 +23,13 @@ def broken(text: str, name: str = "a.py") -> list[tuple[str, str, int]]:
         ("a = '\ud800'", 0),
     ],
 )
-def test_what_does_not_parse(text: str, line: int):
+def test_invalid_syntax(text: str, line: int):
     problems = parse(source("", "a.py")._replace(text=text))[1]
     assert [(each.code, each.line) for each in problems] in ([("IM001", line)], [("IM001", 0)])
     assert "\n" not in problems[0].message
 
 
-def test_a_byte_order_mark_and_invalid_escapes_are_no_error(recwarn: pytest.WarningsRecorder):
+def test_a_byte_order_mark_and_invalid_escapes_are_accepted(recwarn: pytest.WarningsRecorder):
     module, problems = parse(source("\ufeffa = '\\d'\n"))
     assert module
     assert not problems
@@ -77,7 +77,7 @@ class TestNotebook:
         )
         assert [(each.path, each.line) for each in findings(text, "a.ipynb")] == [("a.ipynb#cell3", 3)]
 
-    def test_a_percent_sign_in_an_expression_is_no_magic(self):
+    def test_a_percent_sign_in_an_expression_is_not_a_magic(self):
         assert not broken(notebook("a = (3\n% b)\n"), "a.ipynb")
 
     def test_a_broken_cell_does_not_hide_the_others(self):
@@ -100,7 +100,7 @@ class TestNotebook:
             "[" * 10**5,
         ],
     )
-    def test_what_is_no_notebook(self, text: str):
+    def test_files_that_are_not_notebooks(self, text: str):
         module, problems = parse(source(text, "a.ipynb"))
         assert module is None
         assert [each.code for each in problems] == ["IM001"]

@@ -123,7 +123,7 @@ def test_an_autograd_function_is_applied(tmp_path: Path):
         "bad()\n",  # no function
     ],
 )
-def test_what_calls_nothing_of_it_is_not_reached(tmp_path: Path, text: str):
+def test_functions_without_such_calls_are_not_reported(tmp_path: Path, text: str):
     assert reached(tmp_path, text) == set()
 
 
@@ -170,13 +170,13 @@ def test_imports_between_modules(tmp_path: Path, folder: str, name: str, imports
     assert [(each.path, each.line) for each in found] == [(folder + name, 2)]
 
 
-def test_a_library_that_only_a_person_can_replace_is_a_reason(tmp_path: Path):
+def test_a_library_to_replace_by_hand_is_a_reason(tmp_path: Path):
     text = "import pynvml\ndef usage():\n    return pynvml.nvmlInit()\ndef log():\n    usage()\n"
     (found,) = findings(tmp_path, {"a.py": text})
     assert found.message.startswith("reaches pynvml.nvmlInit (IM301, a.py:2): log -> usage")
 
 
-def test_a_library_that_a_file_goes_on_without_is_none(tmp_path: Path):
+def test_an_optional_library_is_not_a_reason(tmp_path: Path):
     text = (
         "try:\n    import pynvml\nexcept ImportError:\n    pynvml = None\n"
         "def usage():\n    return pynvml.nvmlInit()\ndef log():\n    usage()\n"

@@ -75,7 +75,7 @@ def _in_float32() -> str:
         ("optimizer.step()", "optimizer.step(closure)", "step has arguments"),
     ],
 )
-def test_what_has_no_counterpart_is_left(old: str, new: str, reason: str) -> None:
+def test_calls_without_a_counterpart_are_not_converted(old: str, new: str, reason: str) -> None:
     source = SCRIPT.replace(old, new)
     assert source != SCRIPT
     result = converted(source)
@@ -93,7 +93,7 @@ def test_what_has_no_counterpart_is_left(old: str, new: str, reason: str) -> Non
         "FusedSGD(p, wd_after_momentum=True)",
     ],
 )
-def test_arguments_without_a_counterpart_are_left(call: str) -> None:
+def test_arguments_without_a_counterpart_are_not_converted(call: str) -> None:
     source = f"from apex.optimizers import FusedAdam, FusedSGD\n{call}\n"
     result = convert_source(source, "train.py", rules=[ApexModules])
     assert (result.text, list(result.changes)) == (source, [])

@@ -58,7 +58,7 @@ def _git(root: Path, *arguments: object) -> None:
     subprocess.run(["git", "-C", root, *map(str, arguments)], check=True, capture_output=True)
 
 
-def test_git_applies_the_patch_and_takes_it_back(tree: Path, tmp_path: Path) -> None:
+def test_git_applies_and_reverts_the_patch(tree: Path, tmp_path: Path) -> None:
     file = tmp_path / "patch"
     result = _run(tree, "-o", file)
     assert result.exit_code == 0, result.output
@@ -76,7 +76,7 @@ def test_git_applies_the_patch_and_takes_it_back(tree: Path, tmp_path: Path) -> 
     assert _bytes(tree) == FILES
 
 
-def test_in_place_is_what_the_patch_says(tree: Path, tmp_path: Path) -> None:
+def test_writing_in_place_equals_the_patch(tree: Path, tmp_path: Path) -> None:
     file = tmp_path / "undo"
     assert _run(tree, "--write", "-o", file).exit_code == 0
     written = _bytes(tree)
@@ -100,7 +100,7 @@ def test_a_second_run_changes_nothing(tree: Path) -> None:
     assert "0 files changed, 0 changes, 1 place left to convert by hand" in result.stderr
 
 
-def test_the_log_names_every_change_and_what_was_left(tree: Path, tmp_path: Path) -> None:
+def test_the_log_lists_every_change_and_unconverted_place(tree: Path, tmp_path: Path) -> None:
     file = tmp_path / "log.json"
     result = _run(tree, "--log", file)
     log = json.loads(file.read_text())
@@ -141,13 +141,13 @@ def test_wrong_usage_is_one_line(tree: Path, arguments: list[str], line: str) ->
     assert (result.exit_code, result.stderr) == (2, f"isthmus: {line}\n")
 
 
-def test_nothing_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_in_one_line(tmp_path: Path) -> None:
     result = _run(tmp_path / "absent")
     assert result.exit_code == 2
     assert result.stderr == f"isthmus: {tmp_path / 'absent'}: no such file or folder\n"
 
 
-def test_processes_give_what_one_gives(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_give_the_same_as_one(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = list(project.convert(tree, project.Request(), processes=1))
     monkeypatch.setattr(project, "_ALONE", 0)
     assert list(project.convert(tree, project.Request(), processes=2)) == alone
@@ -205,7 +205,7 @@ def test_hostile_sources_are_one_finding_and_the_rest_is_converted(tree: Path) -
         assert name.partition("#")[0] not in result.stdout
 
 
-def test_outputs_are_looked_at_before_a_source_is_changed(tree: Path, tmp_path: Path) -> None:
+def test_outputs_are_checked_before_a_source_is_changed(tree: Path, tmp_path: Path) -> None:
     absent, same = tmp_path / "absent" / "log.json", tmp_path / "same"
     source = tree / "plain.py"
     for arguments, said in (

@@ -64,7 +64,7 @@ def test_streams_memory_and_generators(tmp_path: Path, environment: dict[str, st
         ("properties = torch.cuda.get_device_properties(0)", "IM115"),
     ],
 )
-def test_what_the_cpu_has_no_form_of_is_reported(line: str, code: str) -> None:
+def test_calls_without_a_cpu_form_are_reported(line: str, code: str) -> None:
     result = convert_source(f"import torch\n{line}\n", "a.py")
     assert [(each.code, each.severity) for each in result.findings] == [(code, Severity.REVIEW)]
     assert "cuda" not in result.text

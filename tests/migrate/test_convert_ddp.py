@@ -84,7 +84,7 @@ def in_loop(*lines: str) -> str:
         (changed(("model(x.to(device))", "other(model(x))"), ("model = N", TWO)), "several models"),
     ],
 )  # fmt: skip
-def test_what_is_not_recognised_is_left(source: str, reason: str) -> None:
+def test_unrecognised_scripts_are_not_changed(source: str, reason: str) -> None:
     result = converted(source)
     assert (result.text, list(result.changes)) == (source, [])
     (finding,) = result.findings
@@ -132,7 +132,7 @@ def test_one_wrap_after_the_model_is_on_its_device() -> None:
         "model = torch.nn.DataParallel(module=model).cuda(0)",
     ],
 )
-def test_data_parallel_is_taken_off(wrap: str) -> None:
+def test_data_parallel_is_removed(wrap: str) -> None:
     text = body(changed(("model = model.to(device)", wrap)))
     assert "DataParallel(" in text
     assert text.count("DataParallel") == 1
@@ -194,12 +194,12 @@ def test_the_divisor_of_a_reduced_sum_is_reduced() -> None:
     assert "accuracy = hits / (len(y) * WORLD_SIZE)\n        print_once(accuracy)\n" in text
 
 
-def test_what_the_last_batch_leaves_is_reduced() -> None:
+def test_values_of_the_last_batch_are_reduced() -> None:
     text = body(SCRIPT + "    print(epoch, loss.item(), len(x))\n")
     assert "    print_once(epoch, mean_over_ranks(loss).item(), len(x) * WORLD_SIZE)\n" in text
 
 
-def test_names_that_hold_something_else_after_the_loop_are_let_be() -> None:
+def test_names_reassigned_after_the_loop_are_not_changed() -> None:
     text = body(
         SCRIPT
         + "    for x, y in test_loader:\n        loss = criterion(model(x), y)\n        print(loss.item())\n"
@@ -208,7 +208,7 @@ def test_names_that_hold_something_else_after_the_loop_are_let_be() -> None:
     assert "        print_once(loss.item())\n    print_once(sum(x.sum().item() for" in text
 
 
-def test_a_meter_is_given_reduced_numbers_and_stays() -> None:
+def test_a_meter_gets_reduced_numbers_and_is_not_changed() -> None:
     meter = "class Meter:\n    def update(self, value, n):\n        self.sum += value * n\n        self.count += n\n"
     source = changed(("device =", f"{meter}\n\nmeter = Meter()\ndevice ="))
     text = body(source + "        meter.update(loss.item(), x.size(0))\n")
@@ -263,12 +263,12 @@ def test_every_device_is_the_ranks_own() -> None:
     assert 'device = torch.device("cuda")\n' in body(SCRIPT)
 
 
-def test_batch_norm_is_mentioned() -> None:
+def test_batch_norm_is_reported() -> None:
     (finding,) = converted(SCRIPT + "norm = nn.BatchNorm2d(3)\n").findings
     assert finding.subject == "BatchNorm2d"
 
 
-def test_line_ends_and_what_is_not_touched_stay() -> None:
+def test_line_ends_and_other_text_are_preserved() -> None:
     source = SCRIPT.replace("\n", "\r\n")
     result = converted(source)
     assert result.text.count("\r\n") == result.text.count("\n")

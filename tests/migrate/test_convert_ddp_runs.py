@@ -126,7 +126,7 @@ def test_two_ranks_on_the_cpu(script: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_ranks_end_well_whatever_gloo_still_holds(tmp_path: Path) -> None:
+def test_ranks_exit_cleanly_with_outstanding_gloo_work(tmp_path: Path) -> None:
     result = convert_source(SHORT, "short.py", options=["ddp"])
     assert "print_once(mean_over_ranks(loss).item())" in result.text
     script = tmp_path / "short.py"

@@ -112,7 +112,7 @@ def test_settings_of_devices_that_come_too_late(source: str, lines: list[int]) -
 
 
 @pytest.mark.parametrize("call", ["autocast(**given)", "GradScaler(**given)"])
-def test_mixed_precision_that_may_be_on_where_the_cpu_is_all_there_is(call: str) -> None:
+def test_mixed_precision_that_may_be_enabled_on_the_cpu(call: str) -> None:
     name = call.partition("(")[0]
     result = convert_source(f"from torch.cuda.amp import {name}\nscaled = {call}\n", "a.py")
     assert f"from torch.amp import {name}\n" in result.text

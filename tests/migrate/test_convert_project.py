@@ -66,7 +66,7 @@ def test_a_call_that_may_mean_a_method_of_another_file_stays(tmp_path: Path) -> 
     assert finding.message == "may call the method `cuda` of class Batch of batch.py"
 
 
-def test_a_class_with_a_method_for_any_device_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_class_with_a_method_for_any_device_is_converted(tmp_path: Path) -> None:
     batch = f"{BATCH}\n    def to(self, device):\n        return Batch(self.x.to(device))\n"
     converted = _convert(tmp_path, {"batch.py": batch, "train.py": TRAIN})
     assert "Batch(torch.ones(2).to(DEVICE)).to(DEVICE)" in converted["train.py"]

@@ -56,7 +56,7 @@ def short(found: list[Finding]) -> list[tuple[str, str, int, str]]:
 
 
 # ---- C++ -----------------------------------------------------------------------------------------------------
-def test_comments_and_strings_are_no_code():
+def test_comments_and_strings_are_not_code():
     text = '/* a */ b // c\n"d // e" R"x(f)" g)x" \'h\' 1\'000 #include <i.h>\nu8"j"'
     assert [(each.of, each.text, each.line) for each in Stream(text)] == [
         (Of.NAME, "b", 1),
@@ -97,7 +97,7 @@ def test_a_binding_is_of_cuda_if_its_function_reaches_a_kernel_in_another_file(t
     assert "torch.nn.functional.gelu may replace it" in found[0].advice
 
 
-def test_cpp_without_cuda_and_tensors_is_no_finding(tmp_path: Path):
+def test_cpp_without_cuda_and_tensors_is_not_a_finding(tmp_path: Path):
     native = '#include <vector>\nint f(int x) { return x; }\nPYBIND11_MODULE(ext, m) { m.def("f", &f); }\n'
     assert not findings(tmp_path, {"helpers.cpp": native, "use.py": "import ext\next.f(1)\n"})
 
@@ -126,7 +126,7 @@ PYBIND11_MODULE(ext, m) { m.def("f", &f); m.def("g", &g); }
         ("from pkg.model import Model\nModel.init(1)\n", 0),
     ],
 )
-def test_an_extension_that_no_build_names_is_told_by_its_looks(tmp_path: Path, calls: str, count: int):
+def test_an_extension_without_a_build_is_recognised_by_its_name(tmp_path: Path, calls: str, count: int):
     native = (
         'void f(int x) { k<<<1, 2>>>(x); } PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("init", &f); }'
     )
@@ -134,7 +134,7 @@ def test_an_extension_that_no_build_names_is_told_by_its_looks(tmp_path: Path, c
     assert len(findings(tmp_path, files, "IM407")) == count
 
 
-def test_two_extensions_with_functions_of_one_name_are_told_apart(tmp_path: Path):
+def test_two_extensions_with_equal_function_names_are_distinguished(tmp_path: Path):
     bind = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &forward); }'
     files = {
         "cpu.cpp": f"at::Tensor forward(Tensor x) {{ return x; }} {bind}",
@@ -171,7 +171,7 @@ TORCH_LIBRARY_IMPL(myops, CPU, m) { m.impl("both", &cpu); }
 @pytest.mark.parametrize(
     "text", ["f(" * 50_000, '"\\' * 50_000, 'R"(' * 50_000, "{" * 50_000, "k<<<" * 50_000]
 )
-def test_what_never_closes_is_read_to_its_end(text: str):
+def test_unclosed_text_is_read_to_its_end(text: str):
     read(text)
 
 
@@ -276,7 +276,7 @@ def test_kernels_of_other_kinds_are_found(tmp_path: Path, text: str, code: str, 
         "def jit(f): return f\n@jit\ndef k(x): pass\nk(1)\n",
     ],
 )
-def test_what_serves_every_device_is_no_finding(tmp_path: Path, text: str):
+def test_operators_for_every_device_are_not_findings(tmp_path: Path, text: str):
     assert not findings(tmp_path, {"a.py": text})
 
 
@@ -293,7 +293,7 @@ def test_every_stand_in_exists(function: str):
     assert callable(value)
 
 
-def test_a_stand_in_is_named_where_the_name_tells():
+def test_a_stand_in_is_suggested_by_name():
     assert stand_in("fused_rms_norm_fwd") == "isthmus.ops.rms_norm"
     assert stand_in("my_special_thing") == ""
     assert advice("my_special_thing").startswith("write it")

@@ -52,7 +52,7 @@ def findings(root: Path, text: str, target: str = "npu", **options: bool) -> lis
 
 # ---- findings ------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("tables")
-def test_an_operator_that_the_target_lacks_is_for_a_person(tmp_path: Path):
+def test_an_operator_that_the_target_lacks_is_manual(tmp_path: Path):
     (found,) = findings(tmp_path, "from torch.linalg import eigh\nv, w = eigh(a)\n")
     assert (found.code, found.severity, found.subject, found.line) == (
         "IM501",
@@ -64,7 +64,7 @@ def test_an_operator_that_the_target_lacks_is_for_a_person(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("tables")
-def test_one_that_it_runs_on_the_cpu_is_for_review_and_says_when_it_is_reached(tmp_path: Path):
+def test_an_operator_that_runs_on_the_cpu_is_for_review_with_its_condition(tmp_path: Path):
     (found,) = findings(tmp_path, "from torch import nn\nf = nn.Fold(2, 2)\n")
     assert (found.code, found.severity) == ("IM502", Severity.REVIEW)
     assert found.message == (
@@ -94,16 +94,14 @@ def test_nothing_else_is_found(tmp_path: Path, text: str, target: str, probes: b
     assert not findings(tmp_path, text, target, probe=probes)
 
 
-def test_a_target_that_pytorch_does_not_know_is_said_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_an_unknown_target_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert not findings(tmp_path, "import torch\ntorch.linalg.eigh(a)\n", "npu")
     line = "isthmus: operators are not checked: this PyTorch has no device of type npu; install its plugin\n"
     assert capsys.readouterr().err == line
 
 
 # ---- what a device does with an operator ---------------------------------------------------------------------
-def test_the_chip_is_asked_for_its_routes_in_another_process(monkeypatch: pytest.MonkeyPatch):
+def test_the_chips_routes_are_queried_in_another_process(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ISTHMUS_ROUTE", "aten::_linalg_eigh=fallback")
     found = operators.ask("chip")
     missing = {name: route for name, route in torch.chip.routes().items() if route[0] == "none"}
@@ -112,7 +110,7 @@ def test_the_chip_is_asked_for_its_routes_in_another_process(monkeypatch: pytest
     assert found.operators["aten::_linalg_eigh"] == ("fallback", "forced")
 
 
-def test_the_dispatcher_is_asked_for_other_devices():
+def test_the_dispatcher_is_queried_for_other_devices():
     found = troubles("cpu").operators
     assert found["aten::_cslt_sparse_mm"] == ("none", "no kernel")  # CUDA's only
     assert (
@@ -153,12 +151,12 @@ def test_a_device_without_kernels_is_not_judged():
         ("", "none"),
     ],
 )  # fmt: skip
-def test_what_the_dispatcher_says_is_told_apart(registration: str, route: str):
+def test_registrations_of_the_dispatcher_are_classified(registration: str, route: str):
     assert classify(registration)[0] == route
 
 
 # ---- what a name reaches -------------------------------------------------------------------------------------
-def test_a_sample_tells_the_operators_of_a_call_and_of_its_gradient():
+def test_a_sample_shows_the_operators_of_a_call_and_its_gradient():
     reach = Reach()
     reach.whole = True
     a = torch.randn(3, 3, requires_grad=True)
@@ -171,7 +169,7 @@ def test_a_sample_tells_the_operators_of_a_call_and_of_its_gradient():
     assert table["aten::mm"] == "backward"
 
 
-def test_what_samples_of_one_variant_reach_is_not_what_every_call_reaches():
+def test_operators_of_one_variant_are_not_reached_by_every_call():
     reach = Reach()
     reach.run(lambda: torch.add(torch.ones(1), 1))
     assert reach.table() == {"aten::add.Tensor": "sometimes", "aten::ones": "sometimes"}
@@ -187,7 +185,7 @@ def test_the_sample_inputs_of_optimizers_are_run_as_loops_and_over_lists():
     assert table["aten::add_.Tensor"] == table["aten::_foreach_add_.List"] == "sometimes"
 
 
-def test_the_table_is_made_once(
+def test_the_table_is_generated_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -208,7 +206,7 @@ def _command_of(script: Path, path: Path) -> list[str]:
     return [sys.executable, str(script), str(path)]
 
 
-def test_a_table_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_table_that_cannot_be_generated_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(operators, "_command", partial(_command_of, tmp_path / "absent.py"))
     with pytest.raises(LookupError, match="--no-probe"):

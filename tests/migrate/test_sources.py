@@ -49,7 +49,7 @@ def test_one_file(tmp_path: Path):
     assert (source.name, source.kind, source.text) == ("train", Kind.PYTHON, "import torch\n")
 
 
-def test_nothing_there(tmp_path: Path):
+def test_a_missing_path_is_refused(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="absent"):
         list(walk(tmp_path / "absent"))
 
@@ -76,7 +76,7 @@ def test_python_encodings(tmp_path: Path, data: bytes, encoding: str, text: str)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be", "latin-1"])
-def test_other_texts_give_their_bytes_back(tmp_path: Path, encoding: str):
+def test_other_texts_round_trip(tmp_path: Path, encoding: str):
     mark = "\ufeff" if encoding.startswith("utf-16") else ""
     data = f"{mark}apex # é\r\n".encode(encoding)
     (source,) = walk(write(tmp_path, {"requirements.txt": data}))
@@ -126,13 +126,13 @@ def test_symbolic_links(tmp_path: Path):
     assert [name for name, each in found(tree).items() if isinstance(each, Source)] == ["a.py", "b/c.py"]
 
 
-def test_what_is_no_regular_file(tmp_path: Path):
+def test_files_that_are_not_regular(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe.py")
     assert codes(tmp_path) == {"pipe.py": "IM005"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_is_not_readable(tmp_path: Path):
+def test_unreadable_files(tmp_path: Path):
     write(tmp_path, {"a.py": b"", "b/c.py": b""})
     (tmp_path / "a.py").chmod(0)
     (tmp_path / "b").chmod(0)

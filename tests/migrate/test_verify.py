@@ -111,7 +111,7 @@ def test_printed_numbers(first, second, same):
     assert verdicts(run(["begin", first]), run(["begin", second]))["printed numbers"].same is same
 
 
-def test_numbers_that_change_by_themselves_are_left_out():
+def test_nondeterministic_numbers_are_ignored():
     first, second, again = run(["loss 1 rate 2.5"]), run(["loss 1 rate 9.5"]), run(["loss 1 rate 3.5"])
     assert not verdicts(first, second)["printed numbers"].same
     found = verdicts(first, second, again)["printed numbers"]
@@ -157,7 +157,7 @@ def test_losses_of_ranks_are_compared_by_their_mean():
     assert losses.detail == "2 losses against 1"
 
 
-def test_training_that_is_not_spread_over_ranks_is_no_proof():
+def test_training_not_spread_over_ranks_is_not_proof():
     source = "loss = model(x)\nloss.backward()\n"
     result = convert_source(source, "train.py", rules=[DataParallel], options=["ddp"])
     reason = "train.py:2: backward() is not in a loop over a DataLoader of this file"
@@ -179,7 +179,7 @@ def test_training_that_is_not_spread_over_ranks_is_no_proof():
         ["train.py: error: the following arguments are required: --local_rank"],
     ],
 )
-def test_a_script_for_a_launcher_is_told_from_others(last):
+def test_a_script_for_a_launcher_is_recognised(last):
     failed = run(errors=["Traceback (most recent call last):", *last])._replace(status=1)
     assert failed.needs_ranks and failed.failure().endswith(
         "; a script that a launcher starts needs --nproc 2"
@@ -388,7 +388,7 @@ def test_a_script_for_ranks_that_is_started_alone_is_one_line(tmp_path):
     assert "RANK expected, but not set; a script that a launcher starts needs --nproc 2" in line
 
 
-def test_a_script_that_fails_says_why(tmp_path):
+def test_a_failing_script_reports_why(tmp_path):
     (tmp_path / "fails.py").write_text("import torch\nraise ValueError('the user\\'s own')\n")
     done = verify(tmp_path, "fails.py")
     assert done.returncode == 1

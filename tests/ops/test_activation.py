@@ -98,7 +98,7 @@ def test_autocast_takes_the_wider_dtype(device):
         assert ops.swiglu(gate, up).dtype == torch.float32
 
 
-def test_what_cannot_be_halved_is_refused():
+def test_an_odd_size_is_refused():
     with pytest.raises(ValueError, match="has 5 elements along dimension -1"):
         ops.swiglu(torch.randn(2, 5))
     with pytest.raises(ValueError, match="must have the same shape and dtype"):

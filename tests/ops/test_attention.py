@@ -124,7 +124,7 @@ def test_softcap_and_slopes(device, implementation, dtype):
 @on_each_device
 @by_each
 @in_each_dtype
-def test_a_bias_and_a_mask_with_rows_that_see_nothing(device, implementation, dtype):
+def test_a_bias_and_a_mask_with_fully_masked_rows(device, implementation, dtype):
     bias = torch.randn(1, 2, 1, 37, device=device)
     mask = torch.rand(2, 1, 21, 37, device=device) < 0.5
     mask[:, :, 4] = True
@@ -273,7 +273,7 @@ def test_a_nan_is_not_lost(implementation, dtype):
     assert out[0, 20:].isnan().all() and out[0, :20].isfinite().all()
 
 
-def test_what_is_refused():
+def test_invalid_calls_are_refused():
     q, k, v = inputs(2, 4, 4, 4, 2, 8)
     refused = [
         (lambda: ops.flash_attn_func(q, k[:, :3], v), "key and value must match"),

@@ -39,7 +39,7 @@ def test_use_is_for_the_backward_too_and_is_undone():
     assert operators()["rms_norm"].forced == operators()["rms_norm_backward"].forced == ""
 
 
-def test_use_without_with_stays():
+def test_use_without_with_is_permanent():
     ops.use("rms_norm", "composite")
     try:
         assert ops.which("rms_norm", X, W).implementation == "composite"
@@ -47,7 +47,7 @@ def test_use_without_with_stays():
         ops.use("rms_norm", None)
 
 
-def test_what_is_forced_and_does_not_serve_the_call_raises():
+def test_a_forced_implementation_that_does_not_serve_the_call_raises():
     tensor = X.to(torch.float8_e5m2)
     with (
         ops.use("rms_norm", "cpu"),

@@ -59,7 +59,7 @@ def test_the_gradient_over_the_logits(device, implementation):
             assert torch.equal(kept.detach(), over.grad)
 
 
-def test_what_the_gradient_is_written_over_is_needed_by_nobody_else():
+def test_the_memory_reused_for_the_gradient_is_not_used_elsewhere():
     logits = torch.randn(4, 5, requires_grad=True) * 1
     square = logits.square().sum()  # made before the loss, so its gradient comes after it
     loss = ops.cross_entropy(logits, torch.arange(4), inplace_backward=True)
@@ -77,7 +77,7 @@ def test_strided_logits_and_int32_targets(implementation):
 
 
 @by_each
-def test_rows_that_are_left_out_may_hold_anything(implementation):
+def test_ignored_rows_may_contain_anything(implementation):
     logits = torch.randn(4, 9)
     logits[1] = float("nan")
     logits[2, 3:] = float("-inf")
@@ -92,7 +92,7 @@ def test_rows_that_are_left_out_may_hold_anything(implementation):
 
 
 @by_each
-def test_all_rows_left_out_is_no_number_in_the_mean_and_none_in_the_sum(implementation):
+def test_with_all_rows_ignored_the_mean_is_nan_and_the_sum_zero(implementation):
     logits, target = torch.randn(3, 5, requires_grad=True), torch.full((3,), -100)
     with ops.use("cross_entropy", implementation):
         assert ops.cross_entropy(logits, target).isnan()

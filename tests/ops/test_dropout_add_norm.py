@@ -150,7 +150,7 @@ def test_the_rows_scale_may_have_a_last_dimension_of_one():
     assert torch.equal(got, ops.dropout_add_layer_norm(x0, residual, weight, bias, 0.0, EPS, rows))
 
 
-def test_what_is_returned():
+def test_returned_values():
     x0, residual, weight, bias, _, _ = inputs((2, 8))
     alone = ops.dropout_add_layer_norm(x0, residual, weight, bias, 0.0, EPS)
     assert isinstance(alone, torch.Tensor)

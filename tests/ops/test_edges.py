@@ -35,7 +35,7 @@ def test_a_copy_of_an_optimizer_goes_on_as_the_original(copied):
     assert again._step_supports_amp_scaling  # the scaler leaves the division to it, as to the original
 
 
-def test_which_says_that_there_is_nothing_to_choose():
+def test_which_reports_a_single_implementation():
     with pytest.raises(ValueError, match="pad_input uses only PyTorch's operators"):
         ops.which("pad_input", torch.ones(2, 4), torch.tensor([0, 1]), 1, 3)
     for name in ("patch", "which", "use", "AdamW"):

@@ -157,7 +157,7 @@ def test_composites_lay_out_what_the_compiler_expects(name):
 
 
 @for_every_function
-def test_integers_are_refused_by_what_computes(index):
+def test_integers_are_refused_by_floating_point_operators(index):
     case = cases()[index]
     moving = {"gather_rows", "scatter_rows", "pad_seqlen", "unpad_seqlen"}
     given = [each.detach().to(torch.int64) for each in case.inputs]

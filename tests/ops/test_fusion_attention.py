@@ -111,13 +111,13 @@ def test_dropout_keeps_its_share():
     ],
     ids=str,
 )  # fmt: skip
-def test_options_without_a_meaning_are_refused(options):
+def test_options_without_meaning_are_refused(options):
     q, k, v = operands("cpu")
     with pytest.raises(NotImplementedError, match=next(iter(options))):
         ops.flash_attention(q, k, v, head_num=HEADS, **options)
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_arguments_are_refused():
     q, k, v = operands("cpu")
     for options in ({"padding_mask": q}, {"sparse_mode": 5}, {"pse_type": 2}):
         with pytest.raises(NotImplementedError, match=next(iter(options))):

@@ -62,7 +62,7 @@ def test_the_gradient_of_the_loss_is_multiplied_in_at_every_backward(implementat
             torch.testing.assert_close(got, torch.autograd.grad(expected, [hidden, weight, bias]))
 
 
-def test_what_is_frozen_gets_no_gradient_and_a_tied_weight_both():
+def test_frozen_inputs_get_no_gradient_and_a_tied_weight_gets_both():
     hidden, weight, target, _ = inputs((6,), 5, 11)
     frozen = weight.detach()
     loss = ops.linear_cross_entropy(hidden, frozen, target)
@@ -98,7 +98,7 @@ def test_a_quarter_of_the_memory_and_less(implementation, reduction):
         )
 
 
-def test_nothing_is_made_for_a_loss_without_gradients():
+def test_no_gradients_are_computed_without_need():
     hidden, weight, target, _ = inputs((6,), 5, 11)
     with torch.no_grad(), ops.registration.recorded() as choices:
         loss = ops.linear_cross_entropy(hidden, weight, target)

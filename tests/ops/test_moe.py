@@ -50,7 +50,7 @@ def test_gradients_in_float64(device, implementation):
 @on_each_device
 @by_each
 @in_each_dtype
-def test_there_and_back_is_a_weighted_sum(device, implementation, dtype):
+def test_permuting_there_and_back_is_a_weighted_sum(device, implementation, dtype):
     chosen, probs = routing(device)
     for hidden in (1, 33, 128):
         tokens = leaf(TOKENS, hidden, device=device, dtype=dtype)
@@ -156,7 +156,7 @@ def test_grouped_products_against_float64(device, implementation, dtype, sizes, 
 
 
 @by_each
-def test_what_is_wrong_is_said(implementation):
+def test_invalid_arguments_are_named(implementation):
     with pytest.raises(ValueError, match="cannot be multiplied"):
         ops.grouped_matmul(torch.ones(3, 4), torch.ones(2, 5, 6), [1, 2])
     with ops.use("grouped_matmul", implementation), pytest.raises(ValueError, match="sizes of the groups"):

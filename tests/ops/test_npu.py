@@ -141,7 +141,7 @@ def test_calls_are_as_documented_and_results_as_the_composites(case):
         ("attention", (K, Q, Q, *rest(longest_q=7, longest_k=5, right=0)), "no visible key"),
     ],
 )
-def test_what_is_not_documented_to_match_is_refused(name, arguments, reason):
+def test_options_not_documented_to_match_are_refused(name, arguments, reason):
     assert reason in npu._SERVED[name][1](*arguments)
 
 

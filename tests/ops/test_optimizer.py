@@ -85,7 +85,7 @@ def test_adam_adds_the_decay_to_the_gradient():
     assert_alike(mine, yours)
 
 
-def test_the_gradients_stay_as_they_are():
+def test_the_gradients_are_not_modified():
     mine = _with_gradients(parameters())
     before = [each.grad.clone() for each in mine]
     ops.AdamW(mine, max_norm=0.1).step()
@@ -111,7 +111,7 @@ def test_parameters_of_other_layouts(implementation):
 
 @on_each_device
 @pytest.mark.parametrize("fused", [True, False])
-def test_state_goes_both_ways(device, fused):
+def test_state_converts_both_ways(device, fused):
     mine, yours = parameters(device=device), parameters()
     ours, theirs = ops.AdamW(mine, amsgrad=True), torch.optim.AdamW(yours, amsgrad=True, fused=fused)
     train(ours, theirs, mine, yours, 3)
@@ -193,7 +193,7 @@ def test_a_learning_rate_in_a_tensor_and_parameters_without_gradient():
     assert ours.step(lambda: 7) == 7
 
 
-def test_what_is_wrong_is_said():
+def test_invalid_arguments_are_named():
     with pytest.raises(ValueError, match="max_norm is 0; it must be positive"):
         ops.AdamW(parameters(), max_norm=0)
     mine = _with_gradients(parameters())

@@ -27,7 +27,7 @@ def test_unpad_and_pad(device, kind):
     assert torch.autograd.gradcheck(lambda x: ops.pad_input(ops.unpad_input(x, mask)[0], indices, 4, 5), [x])
 
 
-def test_places_that_are_kept_free():
+def test_reserved_positions_stay_free():
     x, mask = batch("cpu")
     free = torch.zeros_like(mask)
     free[0, 3] = free[1, 0] = True

@@ -82,7 +82,7 @@ def patched() -> Iterator[Any]:
         yield patched
 
 
-def test_nothing_is_left_in_the_version_that_is_here(patched):
+def test_the_installed_version_is_fully_patched(patched):
     assert patched.left == {}
     assert {each.feature for each in patched.replaced} == {"ops"}
     assert [each.target for each in patches.active("ops")] == [each.target for each in patched.replaced]
@@ -142,7 +142,7 @@ def test_losses_return_the_dtypes_that_they_did(family, patched):
     assert ours == dtypes()
 
 
-def test_the_operators_are_called_that_are_there(patched):
+def test_the_available_operators_are_called(patched):
     with Counting() as counting:
         step(build("Llama"), ids_for("cpu"))
     assert counting.calls == {
@@ -259,7 +259,7 @@ def test_parts(patched):
         assert {each.target.rpartition(".")[0][-7:] for each in norms.replaced} == {"RMSNorm"}
 
 
-def test_what_has_moved_is_left_and_reported(monkeypatch):
+def test_moved_modules_are_not_patched_and_reported(monkeypatch):
     from transformers.models.llama import modeling_llama
     from transformers.models.qwen2 import modeling_qwen2
 
@@ -273,7 +273,7 @@ def test_what_has_moved_is_left_and_reported(monkeypatch):
         assert any("MistralMLP" in each.target for each in patched.replaced)
 
 
-def test_an_entry_that_is_gone_and_a_module_that_has_moved(monkeypatch):
+def test_a_removed_entry_and_a_moved_module(monkeypatch):
     from transformers.loss import loss_utils
 
     monkeypatch.delitem(loss_utils.LOSS_MAPPING, "ForMaskedLM")
@@ -283,7 +283,7 @@ def test_an_entry_that_is_gone_and_a_module_that_has_moved(monkeypatch):
         assert "cannot import name 'AttentionInterface'" in patched.left["transformers, attention"]
 
 
-def test_what_cannot_be_patched_is_refused():
+def test_unpatchable_targets_are_refused():
     with pytest.raises(ValueError, match="unknown library 'diffusers'; expected transformers"):
         ops.patch("diffusers")
     with pytest.raises(ValueError, match="unknown part 'norms'; expected one of norm, "):

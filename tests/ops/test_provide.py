@@ -80,7 +80,7 @@ def test_transformers_flash_attention_is_its_eager_attention(tmp_path):
     assert done.stdout == "alike\n", done.stderr
 
 
-def test_the_real_one_is_not_hidden(tmp_path):
+def test_the_real_package_is_not_hidden(tmp_path):
     (tmp_path / "apex").mkdir()
     (tmp_path / "apex" / "__init__.py").touch()
     code = """

@@ -237,7 +237,7 @@ def test_the_module():
         ({"query": torch.ones(5, 8)}, "must have 4 dimensions, or 3"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, message):
+def test_mismatched_arguments_are_refused(change, message):
     call = {"query": torch.ones(2, 5, 3, 8), "cos": torch.ones(5, 4), "sin": torch.ones(5, 4), **change}
     with pytest.raises(ValueError, match=message):
         ops.rotary(**call)

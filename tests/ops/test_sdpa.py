@@ -104,7 +104,7 @@ def test_gradcheck_in_float64(patched):
     assert counted[FORWARD] > counted[OURS], "backward makes the sums of float64 again"
 
 
-def test_three_dimensions_no_keys_and_what_sees_nothing(patched):
+def test_three_dimensions_no_keys_and_fully_masked_rows(patched):
     q, k, v = (leaf(4, each, 16, device="chip", dtype=torch.float32) for each in (QUERIES, KEYS, KEYS))
     against_float64(sdpa, math, (q, k, v))
     nothing = torch.zeros(QUERIES, KEYS, dtype=torch.bool, device="chip")
@@ -183,7 +183,7 @@ def test_fake_tensors_are_what_real_ones_are(patched, dtype, contiguous):
             assert made.stride() == said.stride()
 
 
-def test_what_it_cannot_do_goes_where_it_went(patched):
+def test_unsupported_calls_take_the_previous_path(patched):
     q, k, v = heads(4, QUERIES, 16), heads(2, KEYS, 16), heads(2, KEYS, 16)
     one, five = k[:1], q.detach()[None]
     calls()
@@ -225,7 +225,7 @@ def test_other_devices_keep_pytorchs(patched):
     assert torch._fused_sdp_choice(q, q, q) == SDPBackend.FLASH_ATTENTION.value
 
 
-def test_a_chip_whose_library_has_the_kernel_takes_it_unasked():
+def test_a_chip_with_the_kernel_uses_it_by_default():
     said = output(
         """
         import sys, torch

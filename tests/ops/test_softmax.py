@@ -73,7 +73,7 @@ def test_strided_scores_and_masks(implementation):
 
 
 @by_each
-def test_what_is_masked_out_is_not_looked_at(implementation):
+def test_masked_values_are_not_read(implementation):
     scores = torch.randn(3, 20)
     scores[:, 4] = float("nan")
     scores[0, 7] = float("inf")

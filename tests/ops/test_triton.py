@@ -47,7 +47,7 @@ def test_compiles_for_a_gpu(name, compiled):
     assert not compiled[name]
 
 
-def test_triton_is_not_imported_before_a_call_takes_it():
+def test_triton_is_imported_by_the_first_call_that_uses_it():
     code = "import sys; from isthmus import ops; print('triton' in sys.modules)"
     assert output(code, TRITON_INTERPRET="1") == "False"
 

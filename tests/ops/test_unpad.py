@@ -91,7 +91,7 @@ def test_softmax(device, implementation, dtype, lengths, most):
 
 
 @by_each
-def test_softmax_of_what_is_not_finite(implementation):
+def test_softmax_of_non_finite_values(implementation):
     inf, nan = float("inf"), float("nan")
     rows = torch.tensor([[1.0, -inf, 2.0], [-1e4, -1e4, -1e4], [0.5, nan, -inf]])
     with ops.use("unpad_softmax", implementation):
@@ -162,7 +162,7 @@ def test_a_whole_attention(device, dtype):
 @on_each_device
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
-def test_gradients_of_products_however_they_lie(device, trans_a, trans_b):
+def test_gradients_of_products_in_any_layout(device, trans_a, trans_b):
     m, k, n, heads = [2, 0, 1], [3, 2, 1], [1, 2, 4], 2
 
     def place(rows, columns, side_by_side):
@@ -182,7 +182,7 @@ def test_gradients_of_products_however_they_lie(device, trans_a, trans_b):
     gradcheck("unpad_strided_batch_matmul", "composite", product, a, b)
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_arguments_are_refused():
     with pytest.raises(
         ValueError, match=r"seq_len is \[3, 5\]; it must have at least one length, each from 0 to 4"
     ):

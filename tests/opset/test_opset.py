@@ -188,7 +188,7 @@ def test_halves_are_rounded_to_nearest_even() -> None:
     assert quantize(np.array([1e39]), "bfloat16").astype(float).tolist() == [np.inf]
 
 
-def test_every_operator_gets_cases_that_its_samples_do_not_think_of() -> None:
+def test_every_operator_gets_cases_beyond_its_samples() -> None:
     operator = opset.operators()["aten::addcmul"]
     own = len(list(operator.samples(Maker(operator.name, "float32", 0))))
     strided, broadcast, nan, inf = operator.cases("float32")[own:]
@@ -200,7 +200,7 @@ def test_every_operator_gets_cases_that_its_samples_do_not_think_of() -> None:
     assert all((t.view > 1 << 53).any() for t in tensors(beyond))
 
 
-def test_operators_may_leave_strides_and_special_values_open() -> None:
+def test_operators_may_leave_strides_and_special_values_unspecified() -> None:
     own = {"aten::native_group_norm": "strided", "aten::convolution_backward": "special"}
     for name, kind in own.items():
         operator = opset.operators()[name]
@@ -233,7 +233,7 @@ def test_no_pytorch_is_needed_to_read_the_opset() -> None:
 @pytest.mark.parametrize(
     "pattern", ["aten::add.Tensor", "aten::add", "add.Tensor", "add", "a?d", "*::add.T*"]
 )
-def test_a_pattern_may_leave_out_namespace_and_overload(pattern: str) -> None:
+def test_a_pattern_may_omit_namespace_and_overload(pattern: str) -> None:
     assert matches("aten::add.Tensor", pattern) and matches("aten::add.Tensor", "mm", pattern)
     assert not matches("aten::addmm", pattern)
     assert not matches("aten::add_.Tensor", "add", "Tensor", "aten") and not matches("aten::add.Tensor")

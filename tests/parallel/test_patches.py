@@ -40,6 +40,6 @@ def test_patches_are_in_force_and_are_undone():
     assert after == f"{[False] * 5} []"
 
 
-def test_import_of_torch_does_not_import_what_is_patched_later():
+def test_import_of_torch_does_not_import_modules_patched_later():
     code = "import sys, torch; print([m for m in sys.modules if m.startswith('torch.distributed.tensor')])"
     assert output_fresh(code) == "[]"

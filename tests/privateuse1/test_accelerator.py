@@ -118,6 +118,6 @@ def _works(dtype: torch.dtype) -> bool:
 
 @covers("accelerator", "test_device_capability_supported_dtypes")
 @pytest.mark.filterwarnings("ignore:Casting complex values")
-def test_a_dtype_works_exactly_where_it_is_said_to():
+def test_a_dtype_works_exactly_where_it_is_declared():
     dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
     assert torch.accelerator.get_device_capability()["supported_dtypes"] == set(filter(_works, dtypes))

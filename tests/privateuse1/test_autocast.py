@@ -16,7 +16,7 @@ def pair(*dtypes: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @covers("autocast", "test_autocast_with_unsupported_type", "test_openreg_autocast_error_message")
-def test_a_dtype_that_is_no_target_warns_and_disables():
+def test_an_unsupported_dtype_warns_and_disables():
     """Upstream's reference backend does so for float32, which the chip, like CUDA, takes for a target."""
     with (
         pytest.warns(UserWarning, match="In chip autocast, but the target dtype is not supported"),

@@ -87,7 +87,7 @@ def test_values_travel_between_devices():
 
 @covers("memory", "test_allocation_on_device_1", "test_simultaneous_device_allocations")
 @covers("memory", "test_memory_isolation_between_devices", "test_alternating_device_allocations")
-def test_devices_have_memory_of_their_own():
+def test_devices_have_separate_memory():
     tensors = [torch.empty(100 + i, device=f"chip:{i % 2}") for i in range(20)]
     assert [tensor.device.index for tensor in tensors] == [i % 2 for i in range(20)]
     pointers = {tensor.data_ptr() for tensor in tensors}
@@ -145,7 +145,7 @@ def test_nothing_leaks(work: Callable[[], object], times: int):
 
 
 @covers("memory", "test_empty_cache_operation")
-def test_empty_cache_gives_back_what_no_tensor_uses():
+def test_empty_cache_releases_unused_memory():
     x = torch.empty(64 << 20, dtype=torch.uint8, device="chip")
     reserved = torch.chip.memory_reserved()
     del x
@@ -184,7 +184,7 @@ def test_a_part_of_a_pinned_storage_is_pinned():
 
 
 @covers("accelerator", "test_pin_memory_on_non_blocking_copy")
-def test_a_copy_that_does_not_wait_lands_in_pinned_memory():
+def test_a_non_blocking_copy_goes_to_pinned_memory():
     x = torch.randn(100, device="chip")
     host = x.to("cpu", non_blocking=True)
     torch.accelerator.synchronize()

@@ -151,7 +151,7 @@ def test_structured_operators(function):
     "open_device_registration", "test_open_device_tensorlist_type_fallback", "test_base_device_registration"
 )
 @covers("device_type", "test_tensor_operations")
-def test_operators_without_a_kernel_of_the_core():
+def test_operators_without_a_kernel_in_the_core():
     assert torch.triu_indices(3, 3, device="chip").tolist() == torch.triu_indices(3, 3).tolist()
     x = torch.tensor([[1.0, 2, 3], [2, 3, 4]], device="chip")
     y = torch.tensor([1.0, 0, 2], device="chip")

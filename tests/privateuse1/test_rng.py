@@ -40,7 +40,7 @@ def test_states_and_devices_repeat_the_numbers():
 
 
 @covers("rng", "test_rng_state", "test_rng_state_consistency")
-def test_states_of_devices_are_their_own():
+def test_states_of_devices_are_independent():
     torch.chip.manual_seed_all(7)
     torch.rand(3, device="chip:1")
     states = torch.chip.get_rng_state_all()

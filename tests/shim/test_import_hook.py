@@ -102,7 +102,7 @@ def full():
         "re.search('CUDA out of memory', str(error)) is not None",
     ],
 )
-def test_the_error_of_full_memory_has_the_words_of_cuda(cuda, full, expression):
+def test_the_out_of_memory_error_has_cudas_message(cuda, full, expression):
     assert run(f"result = {expression}", error=full, re=re)["result"] is True
 
 
@@ -117,11 +117,11 @@ def test_the_error_of_full_memory_has_the_words_of_cuda(cuda, full, expression):
         "str('chip 0 is out of memory').startswith('CUDA')",
     ],
 )
-def test_other_errors_have_not(cuda, expression):
+def test_other_errors_do_not_have_cudas_message(cuda, expression):
     assert run(f"result = {expression}")["result"] is False
 
 
-def test_outside_the_scope_the_error_of_full_memory_has_its_own_words(full):
+def test_outside_the_scope_the_out_of_memory_error_is_not_changed(full):
     with shim.enter():
         function = run("def f(e): return 'CUDA out of memory' in str(e), 'CUDA out of memory' in e.args[0]")[
             "f"
@@ -143,7 +143,7 @@ class Thing:
         return "a thing"
 
 
-def test_everything_else_is_as_it_was(cuda):
+def test_everything_else_is_unchanged(cuda):
     thing = Thing()
     source = """
 first = thing.type, thing.is_cuda, str(thing), str(5), str(b"a", "ascii"), getattr(thing, "type")
@@ -211,7 +211,7 @@ def test_a_traceback_shows_the_users_line(cuda, module):
     assert linecache.getline(user.__file__, 4) == "    return x.device.type + 1  # here\n"
 
 
-def test_nothing_is_parsed_for_nothing():
+def test_unaffected_files_are_not_parsed():
     assert not worth_parsing(b"import os\nprint(os.getcwd())\nastype = 1\n")
     for source in (b"a.type", b"x.is_cuda", b"str (x)", b"torch.version.cuda"):
         assert worth_parsing(source)
@@ -231,14 +231,14 @@ def test_encodings_are_respected(cuda, tmp_path, monkeypatch):
 
 
 # ---- which modules -------------------------------------------------------------------------------------------
-def test_whose_files_are_the_users(tmp_path):
+def test_which_files_are_the_users(tmp_path):
     assert import_hook.is_users(str(tmp_path / "train.py"))
     for path in (torch.__file__, ast.__file__, pytest.__file__, import_hook.__file__, sys.executable):
         assert not import_hook.is_users(path), path
     assert not import_hook.is_users(str(tmp_path / "lib" / "site-packages" / "thing.py"))
 
 
-def test_the_hook_loads_the_users_modules_and_leaves_others(cuda, module, tmp_path):
+def test_the_hook_loads_only_the_users_modules(cuda, module, tmp_path):
     user = module("import torch\nanswer = torch.ones(1, device='cuda').is_cuda\n")
     assert user.answer is True and isinstance(user.__loader__, import_hook.Loader)
     assert "__isthmus_is_cuda__" not in vars(user)
@@ -285,7 +285,7 @@ def test_when_imported_calls_once_after_the_module(module, tmp_path):
     assert seen == [2, "at once"]
 
 
-def test_a_library_that_only_asks_for_a_module_does_not_use_up_the_hook(module, tmp_path):
+def test_a_library_that_only_looks_up_a_module_does_not_consume_the_hook(module, tmp_path):
     from importlib.util import find_spec
 
     from isthmus._support.patches import Scope

@@ -34,7 +34,7 @@ def test_device_maps(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
-def test_a_smaller_batch_is_tried_where_memory_is_full():
+def test_a_smaller_batch_is_tried_when_out_of_memory():
     code = """
         import torch
         from isthmus import shim

@@ -161,7 +161,7 @@ def test_the_old_profiler(cuda):
 
 
 # ---- C++ extensions --------------------------------------------------------------------------------------------
-def test_extensions_of_cpp_need_no_cuda(cuda):
+def test_cpp_extensions_do_not_need_cuda(cuda):
     from torch.utils import cpp_extension
 
     assert cpp_extension.include_paths("cuda") == cpp_extension.include_paths()
@@ -197,5 +197,5 @@ def test_the_class_of_nccl(cuda):
     assert torch.distributed.distributed_c10d.ProcessGroupNCCL is ProcessGroupNCCL
 
 
-def test_mixed_precision_is_there(cuda):
+def test_mixed_precision_is_available(cuda):
     assert not torch.cuda.amp.common.amp_definitely_not_available()

@@ -78,7 +78,7 @@ def test_scopes_nest():
     assert torch.device("cuda").type == "cuda"
 
 
-def test_a_failure_half_way_undoes_what_was_done(monkeypatch):
+def test_a_failure_half_way_undoes_earlier_changes(monkeypatch):
     monkeypatch.setitem(rules.METHOD_FIRST, "torch.nn.Module.to_empty", "no_such_parameter")
     with pytest.raises(patches.PatchError, match="to_empty"):
         shim.enter()
@@ -93,7 +93,7 @@ def test_explain_prints_each_patch_and_rule():
 
 
 # ---- devices -------------------------------------------------------------------------------------------------
-def test_torch_device_stays_the_type_that_it_is(cuda):
+def test_torch_device_remains_a_type(cuda):
     device = torch.device("cuda:1")
     assert device == torch.device("cuda", 1) == torch.device(type="cuda", index=1) == torch.device("chip:1")
     assert type(device) is torch.device and isinstance(device, torch.device)
@@ -102,7 +102,7 @@ def test_torch_device_stays_the_type_that_it_is(cuda):
     assert torch.Generator("cuda").device.type == "chip"
 
 
-def test_no_function_with_a_device_is_left_out():
+def test_every_function_with_a_device_is_patched():
     takes_device = {
         f"torch.{schema.name[6:]}"
         for schema in torch._C._jit_get_all_schemas()
@@ -203,7 +203,7 @@ def test_default_tensor_type(cuda, kind):
 
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
-def test_every_public_name_of_torch_cuda_answers_or_refuses(cuda):
+def test_every_public_name_of_torch_cuda_works_or_raises(cuda):
     left = []
     with_meaning = {
         "CudaError",
@@ -237,7 +237,7 @@ def test_documented_answers(cuda):
     assert torch.cuda.get_arch_list() == ["sm_80"] and torch.cuda.nccl.version() >= (2, 10)
 
 
-def test_pytorch_itself_hears_the_truth(cuda):
+def test_pytorch_itself_sees_the_real_device(cuda):
     assert torch.cuda.is_available()
     namespace = {"__name__": "torch.some.module", "torch": torch}
     exec("answer = torch.cuda.is_available()", namespace)
@@ -304,7 +304,7 @@ def test_random_numbers(cuda):
         "cudart().cudaMalloc",
     ],
 )
-def test_what_has_no_meaning_raises_one_clear_line(cuda, call):
+def test_meaningless_calls_raise_one_clear_line(cuda, call):
     with pytest.raises(NotImplementedError, match=r"^torch\.cuda\.\S+ is not available on chip[^\n]*$"):
         eval(f"torch.cuda.{call}")
 
@@ -575,7 +575,7 @@ def test_every_documented_answer_is_in_the_documentation():
         assert str(value) in text
 
 
-def test_the_chip_own_functions_serve_where_it_has_them(cuda):
+def test_the_chips_own_functions_are_used_if_available(cuda):
     torch.cuda.set_per_process_memory_fraction(0.5)
     try:
         assert (

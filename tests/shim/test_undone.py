@@ -69,7 +69,7 @@ def test_a_copy_of_the_users_is_the_original_again(tmp_path):
 
 
 @pytest.mark.full
-def test_dynamo_forgets_the_proxies():
+def test_dynamo_does_not_cache_the_proxies():
     code = """
         import torch._dynamo
         from isthmus import shim

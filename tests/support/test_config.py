@@ -69,7 +69,7 @@ def test_misspelled_variables_are_found(monkeypatch):
     assert config.unknown() == ["ISTHMUS_HOST_DEVICE"]
 
 
-def test_every_option_says_what_it_means_and_who_reads_it():
+def test_every_option_documents_its_meaning_and_reader():
     for option in config.options():
         assert option.meaning and option.reader and not option.is_set
 

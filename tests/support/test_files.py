@@ -24,7 +24,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_modes_whatever_the_umask(tmp_path: Path, umask: None) -> None:
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: None) -> None:
     folder = tmp_path / "a" / "b"
     make_folder(folder)
     make_file(folder / "empty")
@@ -33,20 +33,20 @@ def test_modes_whatever_the_umask(tmp_path: Path, umask: None) -> None:
     assert [mode(each) for each in sorted(folder.iterdir())] == [0o640, 0o640]
 
 
-def test_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     make_folder(tmp_path)
     assert mode(tmp_path) == 0o700
 
 
-def test_the_digest_of_what_was_written(tmp_path: Path) -> None:
+def test_the_digest_of_the_written_bytes(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for data in (b"abc", [b"a", memoryview(b"bc")]):
         assert write_file(path, data) == hashlib.sha256(b"abc").hexdigest()
         assert path.read_bytes() == b"abc"
 
 
-def test_a_failure_leaves_the_old_file_alone(tmp_path: Path) -> None:
+def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"half"
         raise ValueError("no more")

@@ -55,7 +55,7 @@ def test_help_imports_no_command():
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
-def test_a_mistyped_command_is_told_from_its_like_without_an_import_of_commands():
+def test_a_mistyped_command_gets_a_suggestion_without_importing_commands():
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom isthmus.cli import app\n"
         "for name in ('migrat', 'profle', 'doctr', 'nothing-like-it'):\n"
@@ -115,7 +115,7 @@ def test_doctor_finds_a_sound_installation():
         ({"ISTHMUS_HOST_DEVICE": "2"}, "ISTHMUS_HOST_DEVICE is set, but is not an option"),
     ],
 )
-def test_doctor_says_what_is_wrong(environment, expected):
+def test_doctor_reports_problems(environment, expected):
     done = command("doctor", **environment)
     failures = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
     assert done.returncode == 1 and any(expected in line for line in failures), done.stdout + done.stderr

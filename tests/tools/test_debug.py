@@ -54,7 +54,7 @@ def tables(*names: str) -> list[str]:
     return [torch._C._dispatch_dump(f"aten::{name}") for name in names]
 
 
-def test_off_the_dispatcher_is_what_it_was() -> None:
+def test_the_dispatcher_is_unchanged_when_tools_are_off() -> None:
     names = ("mm", "silu", "silu_backward", "add_.Tensor", "add.out", "convolution_overrideable")
     before = tables(*names)
     for tool in (debug.compare, debug.overflow, debug.time):
@@ -76,7 +76,7 @@ def test_tools_end_in_any_order() -> None:
     assert tables("mm") == before
 
 
-def test_a_tool_may_go_inside_a_call() -> None:
+def test_a_tool_may_be_closed_inside_a_call() -> None:
     class Leaves:
         nearest = True
 
@@ -104,7 +104,7 @@ def test_views_and_bare_memory_are_not_watched() -> None:
         debug.compare("nosuch").start()
 
 
-def test_watched_calls_give_what_they_gave() -> None:
+def test_watched_calls_return_the_same_results() -> None:
     value = torch.arange(6.0, device="chip").reshape(2, 3)
 
     def calls() -> list[torch.Tensor]:
@@ -172,7 +172,7 @@ def test_compare_names_operator_line_and_element(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("scale", [1, 2, 4, 8])
-def test_large_elements_excuse_no_small_ones(scale: int) -> None:
+def test_large_elements_do_not_mask_small_ones(scale: int) -> None:
     torch.manual_seed(0)
     value = (torch.randn(64, 64) * scale).bfloat16().to("chip")
 

@@ -65,7 +65,7 @@ def test_bisect_finds_operators_that_are_wrong_together(tmp_path: Path) -> None:
         ("print('loss:', float('nan'))", "no difference: nan"),
     ],
 )
-def test_bisect_says_why_there_is_nothing_to_find(tmp_path: Path, body: str, reason: str) -> None:
+def test_bisect_explains_why_nothing_was_found(tmp_path: Path, body: str, reason: str) -> None:
     search, _ = bisect(tmp_path, body)
     found = search.find()
     assert found.guilty == () and reason in found.reason
@@ -124,7 +124,7 @@ def test_without_a_tolerance_the_noise_of_a_repeated_run_is_one(tmp_path: Path) 
     assert "one unit in the last printed digit" in search.find().reason
 
 
-def test_random_operators_and_those_without_the_route_stay_where_they_are(tmp_path: Path) -> None:
+def test_random_operators_and_those_without_the_route_are_never_forced(tmp_path: Path) -> None:
     body = """
 file = Path(os.environ["ISTHMUS_DEBUG_CALLS"], "1.json")
 calls["aten::op3.out"]["random"], calls["aten::op4.out"]["routes"] = True, ["decomposition"]
@@ -161,7 +161,7 @@ print("loss:", torch.nn.functional.silu(value).mean().item())
 
 @pytest.mark.full
 @pytest.mark.parametrize("route", ["cpu", "decomposition"])
-def test_a_chip_with_other_random_numbers_than_the_cpu_is_not_accused(tmp_path: Path, route: str) -> None:
+def test_a_chip_with_different_random_numbers_is_not_accused(tmp_path: Path, route: str) -> None:
     (tmp_path / "train.py").write_text(RANDOM)
     done = isthmus(
         "bisect",
@@ -177,7 +177,7 @@ def test_a_chip_with_other_random_numbers_than_the_cpu_is_not_accused(tmp_path: 
     assert "because they draw random numbers: aten::bernoulli_, aten::normal_" in done.stderr
 
 
-def test_isthmus_bisect_names_what_is_wrong_with_its_options(tmp_path: Path) -> None:
+def test_isthmus_bisect_reports_invalid_options(tmp_path: Path) -> None:
     done = isthmus("bisect", "--metric", "(", "train.py", cwd=tmp_path)
     assert done.returncode == 2 and "--metric '(': not a regular expression" in done.stderr
     (tmp_path / "train.py").write_text(TRAINING)

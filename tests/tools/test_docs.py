@@ -165,7 +165,7 @@ def has_target(target: str) -> bool:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CHINESE], ids=name)
-def test_links_lead_somewhere(page: Path):
+def test_links_are_not_broken(page: Path):
     for target in LINK.findall(FENCE.sub("", page.read_text())):
         assert (page.parent / target).exists(), f"{name(page)}: {target}"
 
@@ -174,7 +174,7 @@ def test_links_lead_somewhere(page: Path):
 
 
 @pytest.mark.parametrize("page", BY_HAND, ids=name)
-def test_a_page_by_hand_is_short(page: Path):
+def test_a_hand_written_page_is_short(page: Path):
     limit = 120 if page.stem.startswith("README") and page.parent == ROOT else 200
     assert len(page.read_text().splitlines()) <= limit
 
@@ -182,7 +182,7 @@ def test_a_page_by_hand_is_short(page: Path):
 @pytest.mark.parametrize(
     "page", [page for folder in GUIDES for page in sorted(folder.glob("*.md"))], ids=name
 )
-def test_a_guide_says_what_it_is_for_and_shows_it(page: Path):
+def test_a_guide_states_its_purpose_and_has_an_example(page: Path):
     title, blank, first, second, *_ = page.read_text().splitlines()
     assert title.startswith("# ")
     assert not blank

@@ -231,7 +231,7 @@ def test_version_bounds(version: str, wanted: str, within: bool) -> None:
     assert versions.is_within(version, wanted) is within
 
 
-def test_versions_that_do_not_belong_together(tmp_path: Path) -> None:
+def test_incompatible_versions(tmp_path: Path) -> None:
     install(tmp_path, "accelerate", "0.20.0")
     install(tmp_path, "torch_npu", "2.1.0")
     install(tmp_path, "doctor_probe", "1.0", requires="Requires-Dist: doctor-no-such-package>=2\n")
@@ -305,7 +305,7 @@ def test_variables_without_contradiction() -> None:
         ({"https_proxy": "http://proxy:80"}, "warning", "https_proxy without localhost in no_proxy"),
     ],
 )
-def test_variables_that_are_odd(
+def test_contradictory_variables(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], state: str, text: str
 ) -> None:
     monkeypatch.setattr(environment, "has_cuda", lambda: False)
@@ -415,7 +415,7 @@ def test_control_groups_of_version_1(system: Path) -> None:
     assert cpus == ok("limits", "16 CPUs")
 
 
-def test_shared_memory_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_shared_memory(tmp_path: Path) -> None:
     found = limits._shared_memory(tmp_path / "shm")
     assert found.state is State.WARNING and "--shm-size" in found.remedy
 
@@ -525,7 +525,7 @@ def test_plugins_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- whole runs
 
 
-def test_a_plugin_that_breaks_pytorch_and_a_package_that_is_gone(tmp_path: Path) -> None:
+def test_a_plugin_that_breaks_pytorch_and_a_missing_package(tmp_path: Path) -> None:
     """The report needs neither PyTorch in its process nor the packages of the command."""
     add_plugins(tmp_path, "bad")
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pydantic_settings'] = None\n")
@@ -552,7 +552,7 @@ def test_options_of_an_allocator_that_it_refuses() -> None:
     assert not any("defect of `isthmus doctor`" in finding["remedy"] for finding in findings)
 
 
-def test_what_a_terminal_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_missing_in_the_terminal_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
     monkeypatch.setattr(report, "examine", lambda: [ok("a", "caf\xe9")])

@@ -35,5 +35,5 @@ def test_a_folder_includes_what_is_below_it(folder: str) -> None:
     assert not [row for row in sorted(found) if row[1] not in BELOW[folder]]
 
 
-def test_every_folder_has_a_place() -> None:
+def test_every_folder_has_a_layer() -> None:
     assert {path.name for path in CSRC.iterdir() if path.is_dir()} == set(BELOW)

@@ -72,7 +72,7 @@ def subtract(source: Source) -> list[float]:
     return [float(x) for x in out]
 
 
-def test_each_change_of_the_source_is_in_force_alone(source: Source) -> None:
+def test_each_source_mutant_is_active_alone(source: Source) -> None:
     right = subtract(source)
     assert right == [1.0, -5.0]
     found = {}
@@ -89,7 +89,7 @@ def test_each_change_of_the_source_is_in_force_alone(source: Source) -> None:
     assert subtract(source) == right
 
 
-def test_what_a_call_reaches_is_known(source: Source) -> None:
+def test_reached_mutants_are_recorded(source: Source) -> None:
     subtract(source)
     reached = {site.before for site in source.sites if site.number in source.reached}
     assert "x - alpha * y" in reached
@@ -109,7 +109,7 @@ def test_truncation_is_toward_zero() -> None:
     assert toward_zero(values, "bfloat16").astype(np.float64).tolist() == expected
 
 
-def test_every_family_of_the_opset_has_kernels_to_make_wrong() -> None:
+def test_every_family_of_the_opset_has_kernels_to_mutate() -> None:
     library = trial.load_source().library.entries
     covered = {operator.family for name, operator in opset.operators().items() if name in library}
     without = {"spatial"}  # whose kernels are PyTorch's
@@ -120,7 +120,7 @@ def test_every_family_of_the_opset_has_kernels_to_make_wrong() -> None:
     assert covered == set(opset.FAMILIES) - without
 
 
-def test_there_are_enough_mutations_and_reports() -> None:
+def test_the_numbers_of_mutations_and_reports() -> None:
     names = [mutation.name for mutation in trial.MUTATIONS] + list(SOURCE_MUTATIONS)
     assert len(set(names)) == len(names) >= 12
     sources = {report.source for report in reports.REPORTS}
@@ -152,7 +152,7 @@ def test_the_suite_notices_one_mistake_of_each_kind(samples: Reader) -> None:
     assert score["score"] >= 0.9
 
 
-def test_a_mutant_that_ends_the_process_is_caught_and_the_next_is_tried(golden: Reader) -> None:
+def test_a_mutant_that_kills_the_process_is_caught_and_the_next_is_tried(golden: Reader) -> None:
     results = outcome("crashes", golden.folder)["results"]
     assert [r["status"] for r in results] == ["caught", "caught", "survived", "caught"]
     assert "exit code -6" in results[0]["message"]
@@ -167,7 +167,7 @@ def test_a_mutant_that_ends_the_process_is_caught_and_the_next_is_tried(golden: 
         ("with_pytorch", "MutationError: PyTorch is loaded in this process"),
     ],
 )
-def test_a_broken_machinery_is_no_success(golden: Reader, job: str, message: str) -> None:
+def test_a_broken_bench_is_not_a_success(golden: Reader, job: str, message: str) -> None:
     done = finished(job, golden.folder)
     assert done.returncode == 1
     assert message in done.stderr

@@ -107,7 +107,7 @@ def test_bad_files_are_one_line(tmp_path: Path, content: bytes, words: str):
 # ---- Analysis ------------------------------------------------------------------------------------------
 
 
-def test_device_time_of_operators_holds_what_is_inside(tmp_path: Path):
+def test_device_time_of_operators_includes_nested_ones(tmp_path: Path):
     totals = operator_totals(read(cuda(tmp_path)))
     assert {name: (total.time, total.self_time) for name, total in totals.items()} == {
         "aten::linear": (30, 0),
@@ -334,7 +334,7 @@ def test_events_without_a_time_are_left_out_and_counted(tmp_path: Path, wrong: d
     assert hot.sections(after, 20) == hot.sections(before, 20)
 
 
-def test_a_number_beyond_every_float_is_no_time(tmp_path: Path):
+def test_a_number_beyond_every_float_is_not_a_time(tmp_path: Path):
     path = tmp_path / "x.json"
     for digits, message in [
         ("1e400", "(1 have an invalid one)"),

@@ -228,7 +228,7 @@ def test_copies_that_wait(check) -> None:
     [repr, lambda x: x.cpu(), lambda x: x[0].item(), lambda x: torch.ones(1).to("chip")],
     ids="print cpu item upload".split(),
 )
-def test_waits_of_the_host_that_no_mode_sees(check, side, wait) -> None:
+def test_host_waits_that_no_mode_sees(check, side, wait) -> None:
     x = torch.ones(100, device="chip")
     with _disable_current_modes():  # as printing does
         wait(x)
@@ -328,13 +328,13 @@ def test_warning_once_for_each_pair(side) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["foo", None, 3, ""])
-def test_a_setting_that_does_not_exist(wrong) -> None:
+def test_an_unknown_setting(wrong) -> None:
     with pytest.raises(ValueError, match=f"expected True, 'warn' or False, got {wrong!r}"):
         torch.chip.set_stream_check(wrong)
     assert not streams.is_checking()
 
 
-def test_off_nothing_is_on_the_path(side) -> None:
+def test_the_dispatcher_is_unchanged_when_off(side) -> None:
     torch.chip.set_stream_check(True)
     torch.chip.set_stream_check(False)
     assert not streams.is_checking() and _get_current_dispatch_mode() is None
