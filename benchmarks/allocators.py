@@ -1,10 +1,10 @@
-"""What the allocators make of ten traces of training: memory reserved over memory in use, and time for one event.
+"""Allocators on ten training traces: reserved memory relative to live memory, and time per event.
 
-Goals for the default: at most 40 ns for one event and 0.4 times the `torch` policy; from the second step on, reserved
-at most 1.02 times the live peak where steps repeat and 1.05 where they vary; never more than `torch`. `ns` is of the
-trace as it is, with all that a policy learns at its start; `ns later` of the steps of a longer run. The limits
-beside are the live peak (1.000; with several streams, the sum of theirs if no memory moves between them), and the pop
-and push of a free list: one size, allocated and freed in turn, by the policy of size buckets.
+Goals for the default: at most 40 ns per event and 0.4 times the `torch` policy; from the second step on, reserved at
+most 1.02 times the live peak if steps repeat and 1.05 if they vary; never more than `torch`. `ns` is the time on the
+unmodified trace, including the learning phase of a policy; `ns later` on the steps of a longer run. The limits are
+the live peak (1.000; with several streams, the sum of theirs if no memory moves between them), and the pop and push
+of a free list: one size, allocated and freed in turn, by the policy of size buckets.
 """
 
 import argparse
@@ -23,10 +23,10 @@ TRACES = Path(__file__).parent / "traces"
 PEER = "torch"
 EXPANDABLE = "torch/expandable_segments:True"
 UNFAIR = (
-    "Times that hold the driver's calls, of which the policies make unequal numbers and which differ between chips: "
-    "they are left out of every time, and counted beside. Left out too are the lock and the statistics that a job "
-    "pays around any policy. Peaks of the first step, in which weights and optimizer states are made, stand apart. "
-    "Memory is bookkeeping here: no page is touched, so that what the caches of a processor cost is that of the "
+    "Times that include driver calls, whose number depends on the policy and whose cost on the chip: they are "
+    "excluded from all times and counted separately, as are the lock and the statistics around any policy. Peaks "
+    "of the first step, which creates weights and optimizer states, are separate. "
+    "Memory is only bookkeeping: no page is touched, so cache misses are those of the "
     "bookkeeping alone."
 )
 
@@ -49,11 +49,11 @@ def is_periodic(trace: Trace) -> bool:
     return np.array_equal(*sizes)
 
 
-LONGER = 8  # times that a trace is repeated after its first step
+LONGER = 8  # repetitions of a trace after its first step
 
 
 def measure(trace: Trace, names: list[str], rounds: int) -> tuple[dict[str, Outcome], dict[str, Timing]]:
-    """What each allocator reserved, and the seconds of every round."""
+    """Return the reserved memory of each allocator, and the seconds of every round."""
     outcomes: dict[str, Outcome] = {}
 
     def peer(name: str) -> Callable[[], float]:
@@ -94,14 +94,14 @@ def rows_of(trace: Trace, names: list[str], rounds: int) -> list[dict[str, Any]]
 
 
 def verdicts(rows: list[dict[str, Any]], ours: str) -> list[str]:
-    """The goals, one line each."""
+    """Return the goals and results, one line each."""
     mine = [row for row in rows if row["allocator"] == ours]
     lines = []
     for steps, goal in (("repeat", 1.02), ("vary", 1.05)):
         worst = max((row for row in mine if row["steps"] == steps), key=lambda row: row["reserved/live"])
         lines.append(
             f"reserved/live where steps {steps}: at most {worst['reserved/live']:.4f} (goal {goal}), "
-            f"{worst['trace']}, whose limit is {worst['limit']:.4f}"
+            f"{worst['trace']}, limit {worst['limit']:.4f}"
         )
     more = max(mine, key=lambda row: row["reserved/torch"])
     lines.append(f"reserved/torch: at most {more['reserved/torch']:.4f} (goal 1.0), {more['trace']}")
@@ -133,7 +133,7 @@ def main() -> None:
     _, times = measure(limit := free_list(), ["bs"], options.rounds)
     pop = times["bs"].best * 1e9 / len(limit)
     print_table(rows)
-    print(f"free list: {pop:.1f} ns for one event")
+    print(f"free list: {pop:.1f} ns per event")
     lines = verdicts(rows, ours)
     print(*(f"{ours}: {line}" for line in lines), sep="\n")
     settings = {

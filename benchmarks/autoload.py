@@ -1,7 +1,7 @@
 """Time that loading the chip adds to `import torch`, in fresh processes. Goal: at most 50 ms.
 
-Peers: with and without the autoload of backends. The limit beside is what PyTorch's own search for backends costs
-when there is none to load.
+Peers: with and without the autoload of backends. The limit is the cost of PyTorch's own search for backends if it
+finds none.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from harness import difference, interleave, print_table, ratio, save
 
-# Processor time: waiting for a processor that others use is not what the autoload costs.
+# CPU time: waiting for a busy processor is not a cost of the autoload.
 MEASURE = "import time; start = time.process_time(); import torch; print(time.process_time() - start)"
 SEARCH = """
 import time
@@ -21,11 +21,11 @@ start = time.perf_counter()
 entry_points(group="torch.backends")
 print(time.perf_counter() - start)
 """
-UNFAIR = "A cold page cache or missing .pyc files on the first import; so warm-up rounds, and peers in every round."
+UNFAIR = "A cold page cache or missing .pyc files on the first import: hence warm-up rounds and interleaved peers."
 
 
 def in_child(code: str, **environment: str) -> Callable[[], float]:
-    """A peer that runs code in a fresh interpreter and returns the seconds that it prints."""
+    """Make a peer that runs code in a fresh interpreter and returns the printed seconds."""
 
     def measure() -> float:
         command = [sys.executable, "-c", code]

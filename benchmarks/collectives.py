@@ -1,9 +1,8 @@
 """The host chip's collectives against gloo, between 2 and between 4 processes of this machine.
 
-Each rank is a process that calls gloo by torch.distributed on CPU tensors, and the driver's table on device memory,
-in turn. Goals: at 64 MB three times gloo's bandwidth, at 4 KB a fifth of its latency. The limit beside is every rank
-copying that many bytes once, all at the same time. All-reduce is measured once more by each algorithm, to show what
-the choice of one by default costs or saves.
+Each rank is a process that calls in turn gloo by torch.distributed on CPU tensors, and the driver's table on device
+memory. Goals: at 64 MB three times gloo's bandwidth, at 4 KB a fifth of its latency. The limit is every rank copying
+that many bytes once, all at the same time. All-reduce is also measured with each algorithm, to judge the default.
 """
 
 import argparse
@@ -22,15 +21,15 @@ SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 WORLDS = (2, 4)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 ALGORITHMS = ("mesh", "ring", "halving-doubling")
-ALGORITHM = "ISTHMUS_HOST_COLLECTIVE"  # the driver's variable; without it the driver chooses
+ALGORITHM = "ISTHMUS_HOST_COLLECTIVE"  # the driver's variable; if unset, the driver chooses
 CALLS = {4 << 10: 200, 64 << 10: 100, 1 << 20: 20, 16 << 20: 4, 64 << 20: 2}
 FLOAT32, SUM = 7, 0
 LATENCY_GOAL, BANDWIDTH_GOAL = 0.2, 1 / 3  # times over gloo's
 UNFAIR = (
-    "Gloo is reached by torch.distributed and sends through the loopback device, as between machines; the chip "
-    "shares memory. The driver is called by ctypes and waited for after every call; torch.distributed's share of the "
-    "chip's path is not in it. Buffers are warm; the bytes are those of the larger buffer of a call. With more busy "
-    "processes than cores, both wait for the scheduler."
+    "Gloo is called by torch.distributed and sends through the loopback device, as between machines; the chip "
+    "shares memory. The driver is called by ctypes with a wait after every call, without torch.distributed's "
+    "overhead. Buffers are warm; the bytes are those of the larger buffer of a call. With more busy processes than "
+    "cores, both wait for the scheduler."
 )
 Call = Callable[[], Any]
 
@@ -54,7 +53,7 @@ class Gloo:
 
 
 class Chip:
-    """The same by the driver's table."""
+    """Calls of the driver's table on device memory."""
 
     def __init__(self, driver: Any, comm: int, stream: int, world: int, nbytes: int) -> None:
         self._driver = driver
@@ -91,7 +90,7 @@ class Chip:
 
 
 def worker(rank: int, world: int, store: str, rounds: int) -> None:
-    """One rank: prints its seconds of every round, as JSON, at the end."""
+    """Run one rank; print the seconds of every round as JSON at the end."""
     import torch
     import torch.distributed as dist
 
@@ -120,14 +119,14 @@ def worker(rank: int, world: int, store: str, rounds: int) -> None:
 
 
 def host_library() -> Path:
-    """The host chip."""
+    """Return the path of the host chip's library."""
     import isthmus.drivers.host
 
     return Path(next(iter(isthmus.drivers.host.__path__))) / "libisthmus_host.so"
 
 
 def join(driver: Any, interface: Any, rank: int, world: int) -> int:
-    """The driver's communicator; its id goes through gloo."""
+    """Create the driver's communicator; its id is broadcast by gloo."""
     import torch.distributed as dist
 
     identity = interface.structure("unique_id")()
@@ -147,7 +146,7 @@ def join(driver: Any, interface: Any, rank: int, world: int) -> int:
 
 
 def measure(call: Call, calls: int, barrier: Call) -> float:
-    """Seconds per call, after all ranks have come."""
+    """Return the seconds per call, after a barrier of all ranks."""
     call()
     barrier()
     start = time.perf_counter()
@@ -157,7 +156,7 @@ def measure(call: Call, calls: int, barrier: Call) -> float:
 
 
 def run(world: int, rounds: int, algorithm: str) -> dict[str, list[list[float]]]:
-    """Rounds of every case: (chip, gloo, copy) seconds of the slowest rank."""
+    """Return the rounds of every case: (chip, gloo, copy) seconds of the slowest rank."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {
             "ISTHMUS_HOST_DEVICES": str(world),
@@ -173,7 +172,7 @@ def run(world: int, rounds: int, algorithm: str) -> dict[str, list[list[float]]]
         outputs = [process.communicate()[0] for process in ranks]
     for rank, process in enumerate(ranks):
         if process.returncode:
-            raise SystemExit(f"collectives: rank {rank} of {world} ended with code {process.returncode}")
+            raise SystemExit(f"collectives: rank {rank} of {world} exited with code {process.returncode}")
     answers = [json.loads(output) for output in outputs]
     return {
         case: [
@@ -185,7 +184,7 @@ def run(world: int, rounds: int, algorithm: str) -> dict[str, list[list[float]]]
 
 
 def row(world: int, algorithm: str, case: str, rounds: list[list[float]]) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one row of the table."""
     from harness import Timing, ratio
 
     chip, gloo, copy = (Timing(seconds=list(seconds)) for seconds in zip(*rounds, strict=True))

@@ -1,11 +1,11 @@
 """One training step under torch.compile: the host chip against native CPU, on the LLaMA of train_step.py.
 
 Peers, each in a process of its own, stepped in turn: torch.compile on CPU; the same with a malloc that keeps its
-memory (glibc tunables); torch.compile on the chip. Goal: the chip at most 1.05x of the first. The limit beside is the
-matrix products of the step alone, at the rate that GEMM reaches on this machine.
+memory (glibc tunables); torch.compile on the chip. Goal: the chip at most 1.05x of the first. The limit is the step's
+matrix products alone, at the GEMM rate of this machine.
 
-With several threads Inductor adds up the embedding's gradient by atomic additions in any order, so two runs on CPU
-part by a rounding error. Hence the first loss must be bit-equal; how far later ones part is printed for all peers.
+With several threads Inductor sums the embedding's gradient by atomic additions in any order, so two CPU runs differ
+by rounding. Hence only the first loss must be bit-equal; later differences are printed for all peers.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 CPU, KEEPING, CHIP = "cpu, torch.compile", "cpu, torch.compile, malloc keeps memory", "chip, torch.compile"
 GOAL = 1.05
 UNFAIR = (
-    "The chip caches its memory; plain malloc gives large blocks back to the system and faults them in again. The "
+    "The chip caches its memory; plain malloc returns large blocks to the system and faults them in again. The "
     "second peer has the same advantage by glibc tunables: compare with it too. Denormals make matrix products ten "
     "times slower: flushed on all sides. The optimizer is eager on all sides. Compilation is not in the step; the "
     "peers share Inductor's cache on disk."
@@ -25,7 +25,7 @@ UNFAIR = (
 
 
 def measure(rounds: int) -> list[dict[str, Any]]:
-    """Rows of the result table."""
+    """Return the rows of the result table."""
     from harness import interleave, ratio
     from train_step import KEEP_MEMORY, Peer, limit
 
@@ -58,7 +58,7 @@ def measure(rounds: int) -> list[dict[str, Any]]:
 
 
 def difference(ours: list[float], theirs: list[float]) -> str:
-    """The largest relative difference of two runs' losses."""
+    """Return the largest relative difference of two runs' losses."""
     return f"{max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)):.1e}"
 
 

@@ -1,6 +1,6 @@
 """Interleaved timing: every round measures each peer once, and the result is a ratio within rounds.
 
-Absolute times on a shared machine change by tens of percent within minutes; a ratio within a round does not.
+Absolute times on a shared machine vary by tens of percent within minutes; ratios within a round do not.
 """
 
 import json
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Seconds of one peer, one entry per round."""
+    """Seconds of a peer, one entry per round."""
 
     seconds: list[float]
 
@@ -37,7 +37,7 @@ class Timing:
 
 
 def interleave(peers: dict[str, Callable[[], float]], *, rounds: int, warm_up: int = 2) -> dict[str, Timing]:
-    """Measure every peer once a round, in turn.
+    """Measure every peer once per round, in turn.
 
     Args:
         peers: name -> function that does the work and returns its time in seconds.
@@ -54,12 +54,12 @@ def interleave(peers: dict[str, Callable[[], float]], *, rounds: int, warm_up: i
 
 
 def ratio(ours: Timing, theirs: Timing) -> float:
-    """Median over the rounds of ours / theirs."""
+    """Return the median over the rounds of ours / theirs."""
     return statistics.median(a / b for a, b in zip(ours.seconds, theirs.seconds, strict=True))
 
 
 def difference(ours: Timing, theirs: Timing) -> float:
-    """Median over the rounds of ours - theirs, in seconds."""
+    """Return the median over the rounds of ours - theirs, in seconds."""
     return statistics.median(a - b for a, b in zip(ours.seconds, theirs.seconds, strict=True))
 
 

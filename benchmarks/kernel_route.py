@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 UNFAIR = (
-    "Peers that do different amounts of work: all four take the same three tensors, return nothing, and are "
+    "Peers that do different amounts of work: all four have the same three tensor arguments, return nothing, and are "
     "called through torch.ops in the same round, with gradients off."
 )
 SCHEMA = "(Tensor a, Tensor b, Tensor(a!) out) -> ()"
@@ -51,7 +51,7 @@ TORCH_LIBRARY_IMPL(isthmus_bench_torch, PrivateUse1, m) { m.impl("cpp", empty); 
 
 
 def write_libraries(folder: Path) -> str:
-    """Both operator libraries of Isthmus, as ISTHMUS_LIBRARIES names them."""
+    """Write both operator libraries; return the value of ISTHMUS_LIBRARIES."""
     import tvm_ffi.libinfo
 
     import isthmus
@@ -66,7 +66,7 @@ def write_libraries(folder: Path) -> str:
 
 
 def operators(folder: Path) -> dict[str, Callable[[], Any]]:
-    """The four peers."""
+    """Return the four peers."""
     import torch
     from torch.utils.cpp_extension import load_inline
 
@@ -101,7 +101,7 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.folder is None:  # the libraries have to be there before `import torch`
+    if options.folder is None:  # the libraries must exist before `import torch`
         with tempfile.TemporaryDirectory() as name:
             environment = dict(
                 os.environ, ISTHMUS_LIBRARIES=write_libraries(Path(name)), ISTHMUS_DRIVER="host"
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Times the peers and prints the two ratios."""
+    """Time the peers and print both ratios."""
     import torch
     from harness import interleave, per_call, print_table, ratio, save
 

@@ -1,8 +1,8 @@
 """The operators that llm_operators.py and llm_operators_gpu.py measure: ours, PyTorch's, and the limit of each.
 
-A case makes its tensors once, on the default device, and gives two functions of them; ``portion`` multiplies the
-tokens that it has on two cores. What moves memory is measured against a copy of as many bytes, what multiplies
-matrices against a product of as many FLOPs.
+A case creates its tensors once, on the default device, and has two functions of them; ``portion`` multiplies the
+number of tokens for two cores. Memory-bound operators are compared with a copy of as many bytes, matrix products with
+a product of as many FLOPs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Case:
     """One operator at one size.
 
     Attributes:
-        sizes: for the table.
-        inputs: what both functions take; those that want gradients get them in the backward.
-        ours: by isthmus.ops.
-        eager: by PyTorch.
-        goals: largest ratio to eager and to torch.compile that is wanted; None where there is no goal.
+        sizes: description for the table.
+        inputs: arguments of both functions; those that require gradients get them in the backward.
+        ours: function with isthmus.ops.
+        eager: function with PyTorch.
+        goals: maximum ratios to eager and to torch.compile; None for no goal.
         moved: bytes read and written in the forward, and in forward and backward together.
         flops: of the forward, and of both.
-        in_place: it works on its inputs and has no backward.
+        in_place: whether it modifies its inputs and has no backward.
     """
 
     sizes: str
@@ -94,7 +94,7 @@ def swiglu(dtype: torch.dtype, portion: float) -> Case:
 
 
 def rotary(dtype: torch.dtype, portion: float) -> Case:
-    """Query and key as a LLaMA has them: [batch, heads, tokens, size], transposed views of a projection."""
+    """Query and key as in LLaMA: [batch, heads, tokens, size], transposed views of a projection."""
     tokens, heads, size = round(2048 * portion), 16, 128
     angles = torch.outer(torch.arange(tokens), 10000.0 ** (-torch.arange(0, size, 2) / size))
     cos, sin = (torch.cat([each, each], -1)[None].to(dtype) for each in (angles.cos(), angles.sin()))
@@ -121,7 +121,7 @@ def rotary(dtype: torch.dtype, portion: float) -> Case:
 
 
 def attention(dtype: torch.dtype, portion: float) -> Case:
-    """Causal, as PyTorch's flash attention for CPU has it."""
+    """Causal attention, as in PyTorch's flash attention for CPU."""
     tokens, heads, size = round(1024 * portion), 16, 64
     inputs = tuple(leaf(1, tokens, heads, size, dtype=dtype) for _ in range(3))
 

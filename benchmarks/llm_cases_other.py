@@ -1,4 +1,4 @@
-"""More operators for llm_operators.py, for which no ratio is asked: unpadded batches, experts, scores, clipping."""
+"""More operators for llm_operators.py, without goals: unpadded batches, experts, scores, clipping."""
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ def scaled_masked_softmax(dtype: torch.dtype, portion: float) -> Case:
 
 
 def dropout_add_layer_norm(dtype: torch.dtype, portion: float) -> Case:
-    """As the layers of a BERT end."""
+    """The end of a BERT layer."""
     tokens, hidden, share = round(4096 * portion), 1024, 0.1
     x, residual = leaf(tokens, hidden, dtype=dtype), leaf(tokens, hidden, dtype=dtype)
     weight, bias = leaf(hidden, dtype=dtype), leaf(hidden, dtype=dtype)
@@ -57,7 +57,7 @@ def clip_grad_norm(dtype: torch.dtype, portion: float) -> Case:
 
 
 def moe_permute(dtype: torch.dtype, portion: float) -> Case:
-    """Tokens to two of eight experts and back, weighted; eager as Megatron-LM has it."""
+    """Tokens to two of eight experts and back, weighted; eager as in Megatron-LM."""
     tokens, hidden, experts, each = round(4096 * portion), 1024, 8, 2
     x, chosen = leaf(tokens, hidden, dtype=dtype), torch.rand(tokens, experts).topk(each).indices
     routing = torch.zeros(tokens, experts, dtype=torch.bool).scatter_(1, chosen, True)
@@ -100,7 +100,7 @@ def _lengths(portion: float) -> list[int]:
 
 
 def unpad_seqlen(dtype: torch.dtype, portion: float) -> Case:
-    """The tokens out of a padded batch, and back into one."""
+    """Tokens from a padded batch and back."""
     lengths, hidden = _lengths(portion), 1024
     x = leaf(len(lengths), lengths[0], hidden, dtype=dtype)
 

@@ -1,7 +1,7 @@
 """The operators of isthmus.ops against PyTorch eager and torch.compile, on CPU tensors, two threads.
 
-Every round measures each side once, forward and forward+backward, in float32 and bfloat16. The limit beside is a copy
-of as many bytes, or a matrix product of as many FLOPs, measured in the same rounds.
+Every round measures each side once, forward and forward+backward, in float32 and bfloat16. The limit is a copy of as
+many bytes, or a matrix product of as many FLOPs, measured in the same rounds.
 """
 
 import argparse
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 UNFAIR = (
-    "Fresh memory costs page faults, more than these operators do: the process runs under a malloc that keeps its "
-    "memory (glibc tunables), for all sides alike. Denormals make matrix products ten times slower: flushed. Forward "
-    "alone is without autograd; forward+backward is autograd's for ours and PyTorch's, AOTAutograd's for compile. "
-    "The copy of the limit has as many bytes in all as the operator must read and write, in one buffer of its own."
+    "Fresh memory costs page faults, more than these operators: the process runs under a malloc that keeps its "
+    "memory (glibc tunables), for all sides. Denormals make matrix products ten times slower: flushed. Forward "
+    "alone is without autograd; forward+backward uses autograd for ours and PyTorch's, AOTAutograd for compile. "
+    "The copy of the limit has as many bytes in total as the operator must read and write, in a separate buffer."
 )
 TUNABLES = "GLIBC_TUNABLES"
-SECONDS = 0.03  # of one measurement: calls are repeated until they take about that long
+SECONDS = 0.03  # of one measurement: calls are repeated to take about this long
 
 
 def _timed(function: Callable[[], object]) -> Callable[[], float]:
-    """A peer of the harness: seconds per call, over as many calls as take SECONDS."""
+    """Make a peer of the harness: seconds per call, over as many calls as take SECONDS."""
     from harness import per_call
 
     function()
@@ -34,7 +34,7 @@ def _timed(function: Callable[[], object]) -> Callable[[], float]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of the result table, printed as they come."""
+    """Return the rows of the result table, printing each when measured."""
     from llm_rows import chosen, row
 
     rows = []
@@ -45,7 +45,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def memory() -> list[dict[str, Any]]:
-    """Peak bytes that forward+backward of linear_cross_entropy takes beyond its inputs and gradients, on a chip."""
+    """Return peak bytes of forward+backward of linear_cross_entropy beyond inputs and gradients, on a chip."""
     import torch
     from llm_cases import linear_cross_entropy
 
@@ -73,17 +73,17 @@ def memory() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="*", help="operators that match, such as '*norm' (default all)")
+    parser.add_argument("--only", default="*", help="pattern of operators, such as '*norm' (default all)")
     parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
-    parser.add_argument("--threads", type=int, default=2, help="of every side (default 2)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of every side (default 2)")
     parser.add_argument("--quick", action="store_true", help="a quarter of the tokens, three rounds")
-    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="skip torch.compile")
     options = parser.parse_args()
     if options.quick:
         options.rounds = 3
     from train_step import KEEP_MEMORY
 
-    if os.environ.get(TUNABLES) != KEEP_MEMORY:  # malloc reads it when a process starts
+    if os.environ.get(TUNABLES) != KEEP_MEMORY:  # malloc reads it at process start
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {TUNABLES: KEEP_MEMORY})
     import torch
     from harness import print_table, save

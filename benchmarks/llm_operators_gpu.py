@@ -1,7 +1,7 @@
 """The operators of isthmus.ops on a CUDA device, against PyTorch eager, torch.compile and Liger-Kernel if installed.
 
-The table is that of llm_operators.py, with the bytes or FLOPs of a second beside; the limit is a copy or a matrix
-product measured in the same rounds, and limit_over_ours the share of it that is reached.
+The table is that of llm_operators.py plus bytes or FLOPs per second. The limit is a copy or a matrix product measured
+in the same rounds, and limit_over_ours the fraction reached.
 """
 
 import argparse
@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 UNFAIR = (
-    "Times are the device's, between events, over as many calls as take a few milliseconds: what a call costs on the "
-    "host counts only where the device waits for it. Tensors are larger than the caches of the device. Liger-Kernel "
-    "turns queries and keys, and writes the gradient of logits, in place; the others do not. Products of float32 are "
-    "PyTorch's default, without TF32; attention's are of three in TF32."
+    "Times are device times between events, over as many calls as take a few milliseconds: host cost counts only if "
+    "the device waits for it. Tensors are larger than the caches of the device. Liger-Kernel rotates queries and "
+    "keys, and writes the gradient of logits, in place; the others do not. Products of float32 are "
+    "PyTorch's default, without TF32; attention's are three products in TF32."
 )
 PORTION = 4  # as many tokens as the cases have on two cores
 SIDE = 8192  # of the matrices whose product is the limit
 MILLISECONDS = 5.0  # of one measurement
-# Functions of liger_kernel.transformers.functional, and what is given to them behind a case's inputs.
+# Functions of liger_kernel.transformers.functional, and their arguments after a case's inputs.
 LIGER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "rms_norm": ("liger_rms_norm", (1e-6, 0.0, "llama", False)),
     "add_rms_norm": ("liger_fused_add_rms_norm", (1e-6, 0.0, "llama", False)),
@@ -34,7 +34,7 @@ LIGER: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 
 def liger(name: str) -> dict[str, Callable[..., Any]]:
-    """Liger-Kernel's side of an operator; none if it is not installed or has no such function."""
+    """Return Liger-Kernel's side of an operator; empty if not installed or without the function."""
     if find_spec("liger_kernel") is None or name not in LIGER:
         return {}
     from liger_kernel.transformers import functional
@@ -43,7 +43,7 @@ def liger(name: str) -> dict[str, Callable[..., Any]]:
     function = getattr(functional, called, None)
     if function is None:
         return {}
-    if name == "rotary":  # it takes the heads ahead of the tokens, as our case's functions make them
+    if name == "rotary":  # it expects heads before tokens, like our case's functions
 
         def turned(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
             return function(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
@@ -53,7 +53,7 @@ def liger(name: str) -> dict[str, Callable[..., Any]]:
 
 
 def timed(function: Callable[[], object]) -> Callable[[], float]:
-    """A peer of the harness: the device's seconds per call, over as many calls as take MILLISECONDS."""
+    """Make a peer of the harness: device seconds per call, over as many calls as take MILLISECONDS."""
 
     def measure(calls: int) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -70,7 +70,7 @@ def timed(function: Callable[[], object]) -> Callable[[], float]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of the result table, printed as they come."""
+    """Return the rows of the result table, printing each when measured."""
     from llm_rows import chosen, row
 
     rows = []
@@ -90,13 +90,13 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="*", help="operators that match, such as '*norm' (default all)")
+    parser.add_argument("--only", default="*", help="pattern of operators, such as '*norm' (default all)")
     parser.add_argument("--rounds", type=int, default=15, help="measured rounds (default 15)")
-    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="skip torch.compile")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit(
-            "llm_operators_gpu: PyTorch sees no CUDA device; run it on a machine with one, with a CUDA build of "
+            "llm_operators_gpu: no CUDA device available; run it on a machine with one, with a CUDA build of "
             "PyTorch, or benchmarks/llm_operators.py for the CPU"
         )
     from harness import print_table, save

@@ -1,4 +1,4 @@
-"""One row of the tables of llm_operators.py and llm_operators_gpu.py: an operator, a dtype and a pass."""
+"""Rows of the tables of llm_operators.py and llm_operators_gpu.py: an operator, a dtype and a pass."""
 
 import fnmatch
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def _both(function: Function, inputs: tuple[Any, ...]) -> Callable[[], None]:
 
 
 def _limit(moved: int, flops: int, dtype: torch.dtype, side: int) -> tuple[Callable[[], object], float]:
-    """Something that takes as long as the limit, when its seconds are multiplied by the number beside."""
+    """Return a function, and the factor by which its time is multiplied to get the limit."""
     if flops:
         a, b = torch.randn(side, side).to(dtype), torch.randn(side, 2 * side).to(dtype)
         out = torch.empty(side, 2 * side, dtype=dtype)
@@ -48,7 +48,7 @@ def _limit(moved: int, flops: int, dtype: torch.dtype, side: int) -> tuple[Calla
 
 
 def chosen(pattern: str, portion: float) -> Iterator[tuple[str, torch.dtype, Case, int]]:
-    """Operator, dtype, case and pass of each row; all of a case have the same tensors."""
+    """Yield operator, dtype, case and pass of each row; rows of a case share its tensors."""
     for name, make in (CASES | OTHERS).items():
         if not fnmatch.fnmatch(name, pattern):
             continue
@@ -74,15 +74,15 @@ def row(
     """Measure every side of a case.
 
     Args:
-        name: of the operator.
-        dtype: of its tensors.
-        case: made on the device that is the default.
+        name: name of the operator.
+        dtype: dtype of its tensors.
+        case: created on the default device.
         mode: 0 is the forward, 1 forward and backward.
         rounds: measured rounds.
-        timed: makes of a function one that returns the seconds of a call of it.
+        timed: wraps a function to return the seconds per call.
         compiled: measure PyTorch under torch.compile as well.
-        others: further sides, functions of the case's inputs.
-        side: of the matrices whose product is the limit.
+        others: other sides, functions of the case's inputs.
+        side: size of the square matrices whose product is the limit.
     """
     make = _forward if mode == 0 or case.in_place else _both
     sides = {"ours": make(case.ours, case.inputs), "eager": make(case.eager, case.inputs)}

@@ -1,7 +1,7 @@
-"""How many lines `isthmus migrate analyse` looks at in a second, on one core and as a command, over transformers.
+"""Lines per second of `isthmus migrate analyse`, on one core and as a command, over transformers.
 
-Goal: at least 5 000 lines per second and core, and the installed transformers in under two minutes. The limit beside
-is Python's own parser over the same files, which no analysis of syntax trees can beat.
+Goal: at least 5 000 lines per second and core, and the installed transformers in under two minutes. The limit
+is Python's own parser on the same files.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from harness import interleave, print_table, ratio, save
 from isthmus.migrate.analyse.engine import analyse
 
 UNFAIR = (
-    "Files that are read from disk by one peer and from memory by the other, or other work on the machine; so every "
-    "peer reads the same files after a warm-up round, the rate of one core counts processor time, and only the whole "
-    "command counts the clock, with the start of its processes."
+    "Files read from disk by one peer and from the page cache by the other, or other machine load: hence every "
+    "peer reads the same files after a warm-up round, the rate of one core uses CPU time, and only the whole "
+    "command uses wall time, including the start of its processes."
 )
 
 
@@ -54,7 +54,7 @@ def parse_all(root: Path) -> None:
 
 
 def whole(root: Path) -> tuple[dict[str, float], str]:
-    """The command on the whole tree: seconds by the clock and by processors, largest process; its last line."""
+    """Run the command on the whole tree; return wall and CPU seconds, peak memory, and its last line."""
     command = [
         sys.executable,
         "-m",
@@ -81,10 +81,10 @@ def whole(root: Path) -> tuple[dict[str, float], str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--package", default="transformers", help="installed package to look at (transformers)"
+        "--package", default="transformers", help="installed package to analyse (transformers)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds (default 3)")
-    parser.add_argument("--every", type=int, default=20, help="a round looks at every n-th file (default 20)")
+    parser.add_argument("--every", type=int, default=20, help="a round analyses every n-th file (default 20)")
     options = parser.parse_args()
     found = importlib.util.find_spec(options.package)
     if found is None or found.origin is None:

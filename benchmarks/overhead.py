@@ -1,7 +1,7 @@
-"""What one ATen call costs on the host chip beyond native CPU: six operators on one element, counters on.
+"""Overhead of an ATen call on the host chip over native CPU: six operators on one element, counters on.
 
-Goal: median over the six at most +0.30 us, none above +0.45 us. The limit beside is the same Python call of a
-function that does nothing (a pybind11 no-op), below which no operator can be.
+Goal: median over the six at most +0.30 us, none above +0.45 us. The limit is the Python call of a
+pybind11 function that does nothing.
 """
 
 import argparse
@@ -11,13 +11,13 @@ import torch
 from harness import difference, interleave, per_call, print_table, ratio, save
 
 UNFAIR = (
-    "Unequal thread counts, autograd on one side only, or a processor that changes its clock between the peers; "
-    "so one thread, no gradients, and both peers timed in every round."
+    "Unequal thread counts, autograd on one side only, or a changing CPU clock: hence one thread, no gradients, "
+    "and both peers timed in every round."
 )
 
 
 def calls(device: str) -> dict[str, Callable[[], object]]:
-    """The six operators on tensors of one element."""
+    """Return calls of the six operators on tensors of one element."""
     one = torch.ones(1, device=device)
     other = torch.ones(1, device=device)
     matrix = torch.ones(1, 1, device=device)

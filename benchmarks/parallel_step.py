@@ -3,8 +3,8 @@
 Jobs: data parallel (DistributedDataParallel), sharded (FSDP2) and tensor parallel (DTensor). Peers, each two
 processes of one thread that step in turn with the others: CPU tensors and gloo; the same with a malloc that keeps its
 memory (glibc tunables); the host chip and its collectives; the same with the operators of isthmus.ops under the
-model, as `isthmus run --patch transformers` puts them there. Goal: the chip at most 0.8x of the first. The limit
-beside is a rank's matrix products alone, both ranks multiplying at the same time.
+model, as with `isthmus run --patch transformers`. Goal: the chip at most 0.8x of the first. The limit is a rank's
+matrix products alone, on both ranks at the same time.
 """
 
 import argparse
@@ -33,13 +33,13 @@ GOAL, WORLD = 0.8, 2
 UNFAIR = (
     "Gloo sends through the loopback device, as between machines; the chip shares memory. The chip caches its "
     "memory; plain malloc returns large blocks to the system and faults them in again: the second peer has that "
-    "advantage too. Each rank has one of two cores, so that what gloo's threads, autograd and the streams of the "
-    "chip do beside the step takes time from it, on both sides. Denormals are flushed."
+    "advantage too. Each rank has one of two cores, so gloo's threads, autograd and the streams of the "
+    "chip compete with the step, on both sides. Denormals are flushed."
 )
 
 
 def worker(device: str, way: str, job: str, rank: int, store: str) -> None:
-    """One rank: does one step for every line read, answering with seconds and loss."""
+    """Run one rank: for every line read, do a step and print its seconds and loss."""
     import torch
     import torch.distributed as dist
 
@@ -62,13 +62,13 @@ def worker(device: str, way: str, job: str, rank: int, store: str) -> None:
 
 
 def products() -> Callable[[], tuple[float, float]]:
-    """Seconds of a rank's share of the step's matrix products, without attention's; there is no loss."""
+    """Make a function that times a rank's share of the step's matrix products, without attention's."""
     measure = train_step.limit()
     return lambda: (measure() / WORLD, 0.0)
 
 
 def training(device: str, job: str, rank: int) -> Callable[[], tuple[float, float]]:
-    """The step of a job; returns its seconds and its loss."""
+    """Make the step of a job, which returns its seconds and its loss."""
     import torch
 
     model = train_step.llama().to(device)
@@ -92,7 +92,7 @@ def training(device: str, job: str, rank: int) -> Callable[[], tuple[float, floa
 
 
 def data_parallel(model: Any, device: str) -> Any:
-    """Gradients are reduced in buckets while the backward pass goes on."""
+    """DistributedDataParallel: gradients are reduced in buckets during the backward pass."""
     from torch.nn.parallel import DistributedDataParallel
 
     return DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -124,7 +124,7 @@ def tensor_parallel(model: Any, device: str) -> Any:
 
 
 class Ranks:
-    """The processes of one peer; they step when asked."""
+    """The processes of a peer, which step on request."""
 
     def __init__(self, name: str, job: str, folder: str) -> None:
         device, way, environment = PEERS[name]
@@ -144,7 +144,7 @@ class Ranks:
         self.losses: list[float] = []
 
     def step(self) -> float:
-        """Seconds of one step, of the slower rank."""
+        """Do a step; return the seconds of the slower rank."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write("step\n")
@@ -154,13 +154,13 @@ class Ranks:
             assert process.stdout is not None
             answer = process.stdout.readline()
             if not answer:
-                raise SystemExit(f"parallel_step: rank {rank} ended early; its error is above")
+                raise SystemExit(f"parallel_step: rank {rank} exited early; see its error above")
             answers.append(json.loads(answer))
         self.losses.append(sum(loss for _, loss in answers) / WORLD)
         return float(max(seconds for seconds, _ in answers))
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.close()
@@ -169,7 +169,7 @@ class Ranks:
 
 
 def measure(job: str, rounds: int) -> list[dict[str, Any]]:
-    """Rows of the result table for one job."""
+    """Return the rows of the result table for one job."""
     from harness import interleave, ratio
 
     with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +194,7 @@ def measure(job: str, rounds: int) -> list[dict[str, Any]]:
 
 
 def check_losses(name: str, losses: list[float], expected: list[float], tolerance: float) -> None:
-    """The chip's agree with CPU's and gloo's."""
+    """Check that the chip's losses agree with those of CPU and gloo."""
     for step, (ours, theirs) in enumerate(zip(losses, expected, strict=True)):
         if abs(ours - theirs) > tolerance * theirs:
             raise SystemExit(f"parallel_step: {name}, step {step}: the loss is {ours}, on CPU {theirs}")
@@ -203,7 +203,7 @@ def check_losses(name: str, losses: list[float], expected: list[float], toleranc
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds (default 9)")
-    parser.add_argument("--job", choices=JOBS, help="only this one; the result is not saved")
+    parser.add_argument("--job", choices=JOBS, help="run only this job; the result is not saved")
     for name in ("--worker", "--way", "--store"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)

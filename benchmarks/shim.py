@@ -1,7 +1,7 @@
-"""What one call costs under the shim of `isthmus run`, with CUDA's names, beyond the same call with the chip's own.
+"""Overhead of a call with CUDA's names under the shim of `isthmus run`, over the call with the chip's own names.
 
 Goal: a call that takes a device at most +1.0 us, an operator without one within the noise of +-0.05 us. The limit
-beside is a Python function that passes its arguments on, which is what a proxy is at least.
+is a Python function that forwards its arguments, the minimum of a proxy.
 """
 
 import argparse
@@ -15,14 +15,14 @@ from isthmus import shim
 from isthmus.shim.rewrite import compile_source
 
 UNFAIR = (
-    "Tensors so large that the copy hides the call, or one side before its first use of the device; so one element, "
-    "one thread, no gradients, and both sides timed in every round, the shim entered and left around its own."
+    "Large tensors, whose copy hides the call, or one side before its first use of the device: hence one element, "
+    "one thread, no gradients, and both sides timed in every round, with the shim entered and left around its own."
 )
 DEVICE_TYPE = "def is_there():\n    return x.device.type == name"
 
 
 def calls(name: str) -> dict[str, Callable[[], object]]:
-    """The calls with the device named as given: "cuda", to be made under the shim, or "chip"."""
+    """Return the calls for a device name: "cuda", to be called under the shim, or "chip"."""
     module, on_cpu, there = getattr(torch, name), torch.ones(1), torch.ones(1, device=name)
     device, other = torch.device(name), torch.ones(1, device=name)
     return {
@@ -41,7 +41,7 @@ def calls(name: str) -> dict[str, Callable[[], object]]:
 
 
 def is_there(x: torch.Tensor, name: str) -> Callable[[], object]:
-    """The comparison as it stands in a script: rewritten for "cuda"."""
+    """Return the comparison as in a script, rewritten for "cuda"."""
     names: dict[str, Any] = {"x": x, "name": name}
     code = compile_source(DEVICE_TYPE, "script") if name == "cuda" else compile(DEVICE_TYPE, "script", "exec")
     exec(code, names)
@@ -50,7 +50,7 @@ def is_there(x: torch.Tensor, name: str) -> Callable[[], object]:
 
 
 def pass_on(function: Callable[..., object]) -> Callable[..., object]:
-    """A proxy that does nothing."""
+    """Make a proxy that does nothing."""
 
     def proxy(*args: object, **kwargs: object) -> object:
         return function(*args, **kwargs)
@@ -59,7 +59,7 @@ def pass_on(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def under_shim(name: str, count: int) -> Callable[[], float]:
-    """A peer that enters the shim, measures the call, and leaves."""
+    """Make a peer that enters the shim, measures the call, and leaves."""
 
     def measure() -> float:
         with shim.enter():
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def row(name: str, plain: Callable[[], object], options: argparse.Namespace) -> dict[str, object]:
-    """One line of the table."""
+    """Return one row of the table."""
     peers = {
         "shim": under_shim(name, options.calls),
         "chip": per_call(plain, options.calls),

@@ -3,8 +3,8 @@
 Peers, each in a process of its own, stepped in turn: native CPU eager; the same with a malloc that keeps its
 memory (glibc tunables); torch.compile on CPU; the host chip; the host chip with the operators of isthmus.ops under
 the model and the optimizer. Goals: the chip at most 0.82x of the first and 1.03x of the second; with the operators
-0.75x and 0.9x, and 1.15x of the floor. The limit beside is the step's matrix products alone, at the rate that this
-machine's GEMM reaches; the floor is those, attention's products, and the bytes that all else has to move.
+0.75x and 0.9x, and 1.15x of the floor. The limit is the step's matrix products alone, at the GEMM rate
+of this machine; the floor adds attention's products and the bytes that all other operators must move.
 """
 
 import argparse
@@ -43,7 +43,7 @@ UNFAIR = (
 
 
 def llama() -> Any:
-    """The model, on CPU, with the weights of seed 0."""
+    """Build the model on the CPU with the weights of seed 0."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -62,7 +62,7 @@ def llama() -> Any:
 
 
 def worker(device: str, way: str) -> None:
-    """Build the model, then do one step for every line read, answering with seconds, loss and peak bytes."""
+    """Build the model; for every line read, do a step and print seconds, loss and peak bytes."""
     import resource
 
     import torch
@@ -92,7 +92,7 @@ def worker(device: str, way: str) -> None:
 
 
 class Peer:
-    """A worker process that does a step when asked."""
+    """A worker process that does a step on request."""
 
     def __init__(self, device: str, way: str, environment: dict[str, str]) -> None:
         command = [sys.executable, __file__, "--worker", device, "--way", way]
@@ -103,30 +103,30 @@ class Peer:
         self.peak_bytes = self.device_bytes = 0
 
     def step(self) -> float:
-        """Seconds of one step."""
+        """Do a step and return its seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
             raise SystemExit(
-                f"train_step: a peer ended early with code {self._process.wait()}; its error is above"
+                f"train_step: a peer exited early with code {self._process.wait()}; see its error above"
             )
         seconds, loss, self.peak_bytes, self.device_bytes = json.loads(answer)
         self.losses.append(loss)
         return float(seconds)
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def limit(extra_flops: float = 0) -> Callable[[], float]:
-    """A peer that only multiplies matrices: 6 FLOPs per weight and token, at the rate of the output layer's product.
+    """Make a peer of matrix products only: 6 FLOPs per weight and token, at the rate of the output layer's product.
 
-    Attention is left out, unless its FLOPs are given, so the figure is below what any implementation can reach.
+    Attention is excluded unless its FLOPs are given, so the result is below any implementation.
     """
     import torch
 
@@ -149,10 +149,9 @@ def limit(extra_flops: float = 0) -> Callable[[], float]:
 
 
 def floor() -> Callable[[], float]:
-    """A peer that does what no implementation can leave out: :func:`limit` with attention, and a copy of the bytes.
+    """Make a peer with the minimum work of any implementation: :func:`limit` with attention, and a copy of the bytes.
 
-    What is no matrix product reads its inputs once and writes its outputs once, forward and backward; nothing is
-    counted for the products' own operands.
+    Every operator except matrix products reads its inputs once and writes its outputs once, forward and backward.
     """
     import torch
 
@@ -179,7 +178,7 @@ def floor() -> Callable[[], float]:
 
 
 def measure(rounds: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Rows of the result table, and the ratios that have goals."""
+    """Return the rows of the result table, and the ratios with goals."""
     from harness import interleave, ratio
 
     peers = {name: Peer(*setting) for name, setting in PEERS.items()}
@@ -206,7 +205,7 @@ def measure(rounds: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
 
 
 def check_losses(losses: dict[str, list[float]]) -> None:
-    """The chip's are native CPU's bit for bit; with the operators they differ by rounding."""
+    """Check that the chip's losses equal native CPU's bit for bit, and differ by rounding with the operators."""
     if losses["chip"] != losses["cpu"]:
         raise SystemExit("train_step: the chip's losses are not bit-equal to native CPU's")
     for step, (ours, theirs) in enumerate(zip(losses["chip, operators"], losses["cpu"], strict=True)):

@@ -1,4 +1,4 @@
-"""What every test shares. The environment is set before anything imports torch."""
+"""Shared fixtures. The environment is set before anything imports torch."""
 
 import gc
 import os
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-# Two devices, so that a mistake about the current device shows.
+# Two devices, to expose mistakes about the current device.
 os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
 os.environ.setdefault("ISTHMUS_HOST_MEMORY", "2GiB")
-if "PYTEST_XDIST_WORKER" in os.environ:  # tests beside tests: the capacity of a chip is each worker's own
+if "PYTEST_XDIST_WORKER" in os.environ:  # parallel workers: each has its own chips
     _account = tempfile.TemporaryDirectory(prefix="isthmus-tests-")
     os.environ["XDG_RUNTIME_DIR"] = _account.name
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that spin would hold up the other worker
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads would delay the other worker
 
 if (
     signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -72,13 +72,13 @@ def _note_sample(config: pytest.Config, kept: int, total: int) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Take the numbers from a worker of pytest-xdist."""
+    """Collect the counts of a pytest-xdist worker."""
     if sampled := getattr(node, "workeroutput", {}).get("sampled"):
         _note_sample(node.config, *sampled)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how many cases were left out."""
+    """Report the number of cases left out."""
     kept, total = config.stash.get(_SAMPLED, (0, 0))
     if kept < total:
         terminalreporter.write_line(f"sampled: {kept:,} of {total:,} cases; --full runs all")
@@ -86,14 +86,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True)
 def same_numbers() -> None:
-    """Random numbers are those of the test alone, so that a failure shows again; nothing imports torch for that."""
+    """Seed each test separately, so that failures are reproducible; does not import torch."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Golden data by hand. A file of tests that needs other data has a fixture of its own."""
+    """Hand-written golden data. Test files that need other data have their own fixture."""
     from tests.helpers.conformance_data import write_golden
 
     return write_golden(tmp_path_factory.mktemp("data") / "golden")
@@ -101,7 +101,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An operator library that is right about that data."""
+    """An operator library that is correct for that data."""
     from tests.helpers.conformance_libraries import write_library
 
     return write_library(tmp_path_factory.mktemp("library"), "right")
@@ -109,7 +109,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fresh_memory() -> Iterator[None]:
-    """Nothing cached on the chip before the test, no history of its memory after it."""
+    """Empty the chip's cache before the test and its memory history after it."""
     import torch
 
     gc.collect()

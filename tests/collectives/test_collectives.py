@@ -16,7 +16,7 @@ from tests.helpers.outside_driver import build
 from tests.helpers.run_rank import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Those that need a group, or an end, of their own.
+# Checks that need a separate group or job.
 APART = (
     "default_backend",
     "composite_backend",
@@ -27,7 +27,7 @@ APART = (
 OF_GLOO = ("refusals_of_gloo", "collective_that_outlasts_its_profile_has_no_row")
 TOGETHER = tuple(name for name in CHECKS if name not in (*APART, *OF_GLOO))
 THROUGH_GLOO = tuple(name for name in CHECKS if name not in (*APART, "reductions_of_the_driver"))
-# Those in which a tensor that a driver cannot show the CPU takes another path.
+# Checks in which a tensor takes another path if the CPU cannot access its memory.
 COPIED = (
     "broadcast",
     "all_reduce",
@@ -37,13 +37,13 @@ COPIED = (
     "send_and_receive",
     "any_layout",
 )
-# A driver that cannot connect rank 1, as the host chip cannot connect ranks on several machines.
+# A driver that cannot connect rank 1, like the host chip with ranks on several machines.
 REFUSED_BY_ONE = "table.comm_create = refuse_rank_1;"
 WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;"
 
 
 class Ranks:
-    """Two ranks that have run some checks: their exit statuses, and the error of each check by rank."""
+    """Run checks on two ranks: exit statuses, and the error of each check by rank."""
 
     def __init__(self, folder: Path, names: tuple[str, ...], **environment: str) -> None:
         processes = [start(rank, folder / "store", names, environment) for rank in range(2)]
@@ -166,7 +166,7 @@ def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
 
 
 def test_groups_can_be_recreated(tmp_path: Path) -> None:
-    """The store still has what the groups before left under the same names."""
+    """The store still has the keys of earlier groups under the same names."""
     script = ROOT / "tests" / "scripts" / "groups_anew.py"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),

@@ -1,4 +1,4 @@
-"""What ranks are told when one of them dies, stops, is elsewhere or makes another call, and within what time."""
+"""Errors on the other ranks when one dies, stops, leaves or makes another call, and how soon they are raised."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.children import Child, start_module
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 90.0  # seconds for a job: a hang fails the test
-# Runs a command that has a /dev/shm of its own, full.
+# Runs a command with a separate, full /dev/shm.
 FULL_SHM = (
     "unshare",
     "--mount",
@@ -56,7 +56,7 @@ def free_port() -> int:
 def run(
     name: str, size: int = 3, port: int = 0, within: tuple[str, ...] = (), **environment: str
 ) -> list[dict[str, Any]]:
-    """What each rank was told; nothing from one that was killed. Nothing may be left in /dev/shm."""
+    """Return the error of each surviving rank; checks that nothing is left in /dev/shm."""
     port = port or free_port()
     processes = [start(rank, size, port, name, environment, within) for rank in range(size)]
     told: list[dict[str, Any]] = [{} for _ in processes]
@@ -116,7 +116,7 @@ def test_a_stopped_rank_is_named_within_the_timeout() -> None:
     told = run("stopped")
     assert told[1] == {}
     errors = [told[rank]["error"] for rank in (0, 2)]
-    # Who finds out first says it; the other repeats that, or has found out by itself.
+    # The first rank to detect it reports it; the other repeats that, or detects it itself.
     for error in errors:
         assert "timed out after 3 s waiting for ranks [1]; rank 1 last enqueued broadcast #2" in error, error
 
@@ -131,7 +131,7 @@ def test_a_rank_outside_the_collective_is_named(group: str, tmp_path: Path) -> N
     told = run("late", FAULT_GROUP=group, ISTHMUS_FAILURE_FILE=f"{folder}/{{rank}}.json", **environment)
     for rank in (0, 2):
         assert "waiting for ranks [1]; rank 1 last enqueued broadcast #2" in told[rank]["error"], told
-    assert "timed out after 3 s" in told[1]["error"], told  # it comes to a group that has failed
+    assert "timed out after 3 s" in told[1]["error"], told  # it joins a group that has failed
     check_flight_records(tmp_path / "flight")
     found = [each for rank, each in records(folder).items() if rank != 1]
     assert [(record["kind"], record["number"], record["ranks"]) for (record,) in found] == [
@@ -165,7 +165,7 @@ def test_the_operation_that_failed_is_named() -> None:
 
 
 def trace(folder: Path) -> str:
-    """What PyTorch's reader says of the records."""
+    """Return the output of PyTorch's reader for the records."""
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert result.returncode == 0, result.stderr
@@ -240,7 +240,7 @@ def test_full_shared_memory_is_harmless() -> None:
 
 
 def test_a_dead_job_leaves_nothing_behind() -> None:
-    """No segment, no id in the store, none of the devices' memory, of which it held more than half."""
+    """No segment, no id in the store and no device memory is left, of which it held more than half."""
     port = free_port()
     assert run("dies_with_its_job", port=port) == [{}, {}, {}]
     for found in run("follows_a_dead_job", port=port):

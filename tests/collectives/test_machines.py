@@ -79,7 +79,7 @@ def machines() -> Iterator[list[Machine]]:
 
 @pytest.fixture(scope="module")
 def told(machines: list[Machine]) -> list[dict[str, Any]]:
-    """What each rank printed."""
+    """Return the output of each rank."""
     processes = [
         machines[rank // 2].start(
             *("-m", "tests.helpers.machine_cases", str(rank), str(SIZE), machines[0].address, str(PORT))
@@ -120,5 +120,5 @@ def test_every_operation_across_machines(told: list[dict[str, Any]]) -> None:
 
 
 def test_data_parallel_training_across_machines(told: list[dict[str, Any]]) -> None:
-    """Float64: what is left is the order of additions."""
+    """In float64, only the order of additions differs."""
     assert all(found["distance"] < 1e-14 for found in told), told

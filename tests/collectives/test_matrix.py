@@ -10,12 +10,12 @@ import pytest
 from tests.helpers.children import start_module
 from tests.helpers.outside_driver import build
 
-# What a driver need not have: the core makes them of messages.
+# Optional driver functions; the core replaces them by messages.
 WITHOUT_OPTIONAL = "table.gather = 0; table.scatter = 0; table.all_to_all = 0; table.all_to_all_v = 0;"
 
 
 def run(size: int, folder: Path, **environment: str) -> int:
-    """Run the matrix with so many ranks, and return how many cases each ran."""
+    """Run the matrix on some ranks; return the number of cases run by each."""
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
     processes = [
         start_module("tests.helpers.matrix_rank", str(rank), str(size), str(folder / "store"), **settings)

@@ -1,4 +1,4 @@
-"""How torch.compile reaches the chip: what is compiled, what is left alone, and where no CPU reaches the memory."""
+"""torch.compile on the chip: what is compiled and what is not, and chips with memory that the CPU cannot access."""
 
 from __future__ import annotations
 

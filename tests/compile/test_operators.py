@@ -1,4 +1,4 @@
-"""Compiled for the CPU and run on the chip: which operators stay on the chip, and the ways to call it."""
+"""Code compiled for the CPU on the chip: operators that stay on the chip, and ways to call it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_training_runs_inductors_kernels_bit_equal_to_cpu(monkeypatch: pytest.Mo
         compiled = torch.compile(model, fullgraph=True)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         x, losses = torch.randn(32, 8).to(device), []
-        torch.manual_seed(1)  # CPU's generator has made the data; what follows is drawn on the device
+        torch.manual_seed(1)  # the CPU's generator created the data; later numbers are drawn on the device
         torch.chip.reset_dispatch_stats()
         for _ in range(3):
             loss = compiled(x).square().mean()
@@ -91,7 +91,7 @@ def test_memory_is_the_chips() -> None:
             del loss
         use[name] = (saved, peak)
     assert use["compiled"][0] >= 3 * x.nbytes
-    assert use["compiled"][1] <= use["eager"][1]  # what backward is done with is freed on the way
+    assert use["compiled"][1] <= use["eager"][1]  # backward frees tensors as it proceeds
     assert _C.host_view_blocks() == 0
 
 

@@ -1,4 +1,4 @@
-"""``isthmus conform bench``: what it counts, what it leaves out, what it writes. Nothing here depends on speed."""
+"""``isthmus conform bench``: what it counts, skips and writes. No test depends on speed."""
 
 from __future__ import annotations
 

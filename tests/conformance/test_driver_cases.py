@@ -1,4 +1,4 @@
-"""The driver cases catch every broken driver, and accuse none that is right."""
+"""The driver cases catch every broken driver and pass correct ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
 SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
 DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+),", SOURCE.read_text(), re.MULTILINE))
-# What else has to change so that only the defect is seen.
+# Other changes needed to isolate the defect.
 COMPANIONS = {
     "allocate_unaligned": "table.memory_free = free_unaligned;",
     "pinned_unaligned": "table.host_free = free_pinned_unaligned;",
@@ -91,7 +91,7 @@ def test_every_mandatory_function_has_a_case() -> None:
     judged = {case.function for case in cases()}
     text = (ROOT / "csrc/driver.h").read_text()
     mandatory = set(re.findall(r"\[M\][^;]*?\(\*(\w+)\)", text))
-    # Judged by every other case: without them none of these runs.
+    # Tested by every other case, which needs them.
     implied = {"event_create", "finalize", "host_free"}
     assert mandatory - judged - implied == set()
     members = {name for name, _ in interface.structure("driver")._fields_}

@@ -1,4 +1,4 @@
-"""Golden data: what is written is what is read, the same cases give the same bytes, damage is one clear line."""
+"""Golden data: round trips, deterministic bytes, and one clear line for damaged files."""
 
 from __future__ import annotations
 

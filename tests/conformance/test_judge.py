@@ -1,4 +1,4 @@
-"""The judge: every element, in ulps of its dtype; NaN, infinity and signed zero in their places; laws of chance."""
+"""The judge: elements in ulps of their dtype; NaN, infinity and signed zero; statistical tests of random numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _judge(got: Any, reference: Any, dtype: str, tolerance: Tolerance = ONE_ULP,
 
 
 def _neighbour(value: float, dtype: str, steps: int) -> np.ndarray:
-    """The number of a dtype that is some numbers further from zero."""
+    """Return the number of a dtype some steps further from zero."""
     kind = DTYPES[dtype].numpy
     bits = np.dtype(f"u{kind.itemsize}")
     return (np.array([value], kind).view(bits) + bits.type(steps)).view(kind)
@@ -59,7 +59,7 @@ def test_rounding_is_that_of_ml_dtypes_where_float32_is_exact(dtype: str) -> Non
 
 
 def test_bfloat16_is_rounded_once_not_twice() -> None:
-    # Just above the middle between 1 and the next number: by way of float32 it would become a tie.
+    # Just above the midpoint between 1 and the next number: rounded via float32 it would become a tie.
     value = np.array([1 + 2.0**-8 + 2.0**-40])
     assert float(rounded(value, "bfloat16")[0]) == 1 + 2.0**-7
     assert float(value.astype(np.float32).astype(ml_dtypes.bfloat16)[0]) == 1.0
@@ -142,7 +142,7 @@ def test_integers_and_bool_are_exact() -> None:
     big = 2**62
     assert _judge([big + 1, 7], np.array([big, 7]), "int64", Tolerance(100, 100, "")).wrong == 1
     assert _judge([True, False], np.array([True, True]), "bool").wrong == 1
-    odd = np.array([1, 2], np.uint8).view(np.bool_)  # a truth value that is not the byte 1
+    odd = np.array([1, 2], np.uint8).view(np.bool_)  # a bool whose byte is not 1
     assert judge(odd, Expected("bool", (2,), np.array([True, True])), EXACT).wrong == 1
 
 

@@ -1,4 +1,4 @@
-"""``isthmus conform run``: a right library passes, every kind of wrong one fails, the reports say it."""
+"""``isthmus conform run``: a correct library passes, every kind of wrong one fails, and the reports show it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.conformance_libraries import WRONG, write_library
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory, golden: Path, right: Path) -> list[dict[str, Any]]:
-    """Results of one run over the right library and all wrong ones."""
+    """Results of one run over the correct library and all wrong ones."""
     folder = tmp_path_factory.mktemp("wrong")
     paths = [right, *(write_library(folder, name, source) for name, (source, _) in WRONG.items())]
     options = [option for path in paths for option in ("--library", path)]
@@ -180,7 +180,7 @@ def test_stale_known_failures_fail_the_run(tmp_path: Path, golden: Path, right: 
     assert done.returncode == 1
     assert "stale: " in done.stdout
     assert "aten::add.Tensor" in done.stdout
-    # A run that leaves its cases out says nothing of it.
+    # A run without its cases does not report it.
     assert conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::cat").returncode == 0
 
 

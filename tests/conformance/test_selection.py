@@ -1,4 +1,4 @@
-"""``isthmus conform``: what was asked for is what is judged, and what is not judged is said."""
+"""``isthmus conform``: exactly the selected cases are judged, and missing ones are reported."""
 
 from __future__ import annotations
 

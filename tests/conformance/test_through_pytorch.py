@@ -1,4 +1,4 @@
-"""The same cases through PyTorch's operators on chip tensors: routes that are no kernels are judged too."""
+"""The cases through PyTorch's operators on chip tensors: routes other than kernels are judged too."""
 
 from __future__ import annotations
 

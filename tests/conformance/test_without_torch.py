@@ -1,4 +1,4 @@
-"""What does not need PyTorch works where it is not installed; the rest says in one line that it needs it."""
+"""Commands without PyTorch: they work if they do not need it, and otherwise say so in one line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PATTERNS = ("aten::add.Tensor", "aten::mm")
 OPERATORS = [word for pattern in PATTERNS for word in ("--operators", pattern)]
-# Tools that look at PyTorch itself, and shared libraries.
+# Tools that inspect PyTorch itself, and shared libraries.
 NEED_TORCH = ("through_pytorch", "trace", "torchgen_schemas", "libisthmus_host")
 
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Golden data of two operators, made with PyTorch."""
+    """Golden data of two operators, generated with PyTorch."""
     folder = tmp_path_factory.mktemp("golden")
     command = [sys.executable, "-m", "isthmus", "conform", "generate", "--output", str(folder)]
     subprocess.run([*command, "--operators", ",".join(PATTERNS)], check=True, capture_output=True, text=True)
@@ -28,7 +28,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `import torch` fails as if it were not installed, in child processes too."""
+    """Environment in which `import torch` fails as if not installed, also in child processes."""
     (tmp_path / "sitecustomize.py").write_text('import sys\nsys.modules["torch"] = None\n')
     return {**os.environ, "PYTHONPATH": str(tmp_path)}
 
@@ -80,7 +80,7 @@ def test_a_driver_is_judged(environment: dict[str, str], golden: Path, tmp_path:
 
 
 def test_modules_for_chip_makers_do_not_import_torch() -> None:
-    """Not even where PyTorch is installed."""
+    """They do not import it even if it is installed."""
     code = f"""
 import pkgutil, importlib, sys
 import isthmus.conformance, isthmus.drivers, isthmus.opset

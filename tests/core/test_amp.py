@@ -58,7 +58,7 @@ def test_bfloat16_step_is_that_of_explicit_casts_on_the_cpu():
     for layer in model:
         parameters = [parameter.bfloat16() for parameter in layer.parameters()]
         hidden = torch.nn.functional.linear(hidden, *parameters) if parameters else layer(hidden)
-    # As on CUDA, cross_entropy asks log_softmax for the dtype of its input; only nll_loss is promoted.
+    # As on CUDA, cross_entropy passes its input's dtype to log_softmax; only nll_loss is promoted.
     expected = torch.nn.functional.nll_loss(torch.log_softmax(hidden, -1).float(), y)
     expected.backward()
     assert loss.item() == expected.item()
@@ -113,7 +113,7 @@ def test_custom_forward_casts():
 
 
 def casts_in(region, weight):
-    """How often the weight is cast while region runs."""
+    """Count the casts of the weight while region runs."""
     seen = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

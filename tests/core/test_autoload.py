@@ -1,4 +1,4 @@
-"""What `import torch` does to load the chip, and what it must not do."""
+"""Loading of the chip by `import torch`, and what it must not do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices: counting, choosing, describing them, and what torch.accelerator says."""
+"""Devices: count, selection, description, and torch.accelerator."""
 
 from __future__ import annotations
 

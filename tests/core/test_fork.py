@@ -1,4 +1,4 @@
-"""Fork: a child may use the chip if its parent had not; else every way in says why not, in one line."""
+"""Fork: a child may use the chip if its parent has not; otherwise every entry point raises with the reason."""
 
 from __future__ import annotations
 

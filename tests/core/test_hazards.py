@@ -1,4 +1,4 @@
-"""What once went wrong: races, lifetimes, tensors of another kind, tensors without data."""
+"""Regression tests: races, lifetimes, tensors of other kinds, tensors without data."""
 
 import copy
 import threading
@@ -13,7 +13,7 @@ def attention(q: torch.Tensor) -> torch.Tensor:
 
 
 def test_attention_of_tensors_without_data() -> None:
-    """The choice of a kernel must look at metadata alone: compile, vmap and grad have nothing else."""
+    """The choice of a kernel must use metadata only: compile, vmap and grad have nothing else."""
     value = torch.linspace(-1, 1, 2 * 3 * 4 * 8).view(2, 3, 4, 8)
     ours = value.to("chip")
     assert torch.equal(torch.compile(attention)(ours).cpu(), attention(value))
@@ -84,7 +84,7 @@ def test_a_padded_encoder_in_evaluation() -> None:
     with torch.no_grad():
         expected = encoder(value, src_key_padding_mask=mask)
         ours = encoder.to("chip")(value.to("chip"), src_key_padding_mask=mask.to("chip")).cpu()
-    # CPU makes nested tensors of it, which round in another order and leave zeros at the padding.
+    # The CPU uses nested tensors, which round in another order and have zeros at the padding.
     torch.testing.assert_close(ours[:, :2], expected[:, :2], rtol=1e-5, atol=1e-6)
 
 

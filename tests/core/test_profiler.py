@@ -59,7 +59,7 @@ def test_operators_and_kernels_have_device_time():
     operators, kernels = averages(prof, DeviceType.CPU), averages(prof, DeviceType.PrivateUse1)
     assert kernels["aten::mm"].count == 1
     assert kernels["aten::mm"].self_device_time_total > 0
-    # An operator's device time is that of the kernel that it launched, and an outer one's holds it.
+    # An operator's device time is that of its kernel, and an outer operator's includes it.
     assert operators["aten::mm"].self_device_time_total == kernels["aten::mm"].self_device_time_total
     assert operators["aten::matmul"].device_time_total == operators["aten::mm"].device_time_total
     assert operators["aten::matmul"].self_device_time_total == 0
@@ -275,7 +275,7 @@ def test_stacks_add_up_to_the_devices_time(tmp_path: Path):
     lines = [line.rsplit(" ", 1) for line in (tmp_path / "stacks").read_text().splitlines()]
     kernels = [event for event in prof.events() if event.device_type == DeviceType.PrivateUse1]
     time = sum(event.device_time_total for event in kernels if not event.is_user_annotation)
-    # A line is in whole microseconds, rounded down, and left out if that is none.
+    # A line is in whole microseconds, rounded down, and omitted if 0.
     assert time - len(kernels) <= sum(int(each) for _, each in lines) <= time
     product = sum(event.device_time_total for event in kernels if event.name == "aten::mm")  # of backward
     assert sum(int(each) for stack, each in lines if "_backward" not in stack) > product > 0

@@ -1,4 +1,4 @@
-"""The driver's device_set() is called once for a thread, and in a steady training step never."""
+"""The driver's device_set() is called once per thread, and never in a steady training step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Job:
         self.source = torch.randn(8, 16).pin_memory()
 
     def step(self) -> float:
-        """Forward, backward and optimizer, with the input copied on a stream of its own."""
+        """Forward, backward and optimizer, with the input copied on a separate stream."""
         with torch.chip.device(self.device):
             main = torch.chip.current_stream()
             with torch.chip.stream(self.side):

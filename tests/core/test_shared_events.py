@@ -12,7 +12,7 @@ TIMEOUT = 120
 
 
 def child(inbox, outbox) -> None:
-    """Waits for the parent's event on a stream, and records its own behind that."""
+    """Wait for the parent's event on a stream, then record an event."""
     event = torch.chip.Event.from_ipc_handle("chip:0", inbox.get(timeout=TIMEOUT))
     answer = torch.chip.Event(interprocess=True)
     outbox.put((answer.ipc_handle(), event.query()))

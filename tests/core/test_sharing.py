@@ -1,4 +1,4 @@
-"""Tensors of the chip through torch.multiprocessing: the same memory in both processes, for as long as it is used."""
+"""Chip tensors through torch.multiprocessing: shared memory in both processes while it is used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def through_pickle(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def receiver(inbox, outbox) -> None:
-    """Does what it is told with the tensors that it is sent."""
+    """Child process: execute commands on received tensors."""
     held: list[torch.Tensor] = []
     while (message := inbox.get(timeout=TIMEOUT)) is not None:
         order, value = message
@@ -59,7 +59,7 @@ def receiver(inbox, outbox) -> None:
 
 
 class Other:
-    """A second process, and the questions to it."""
+    """A second process, and requests to it."""
 
     def __init__(self) -> None:
         context = mp.get_context("spawn")
@@ -83,7 +83,7 @@ def other_process() -> Iterator[Other]:
 
 @pytest.fixture
 def other(other_process: Other) -> Iterator[Other]:
-    """It holds nothing before and after."""
+    """It holds no memory before and after the test."""
     yield other_process
     other_process("drop")
     torch.chip.ipc_collect()
@@ -92,7 +92,7 @@ def other(other_process: Other) -> Iterator[Other]:
 
 @contextmanager
 def allocated(expected: int) -> Iterator[None]:
-    """The bytes that chip:1 has more afterwards."""
+    """Bytes that chip:1 holds more afterwards."""
     torch.chip.ipc_collect()
     before = torch.chip.memory_allocated(1)
     yield
@@ -223,9 +223,7 @@ def test_within_a_process_it_is_the_same_tensor() -> None:
 def test_a_message_is_received_once() -> None:
     rebuild, message = ForkingPickler._extra_reducers[torch.Tensor](torch.ones(3, device="chip"))
     assert rebuild(*message).tolist() == [1, 1, 1]
-    with pytest.raises(
-        RuntimeError, match="received already; a chip tensor can be received once for each send"
-    ):
+    with pytest.raises(RuntimeError, match="already received; a chip tensor can be received once per send"):
         rebuild(*message)
 
 

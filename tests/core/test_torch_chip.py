@@ -35,7 +35,7 @@ def test_reading_an_absent_name_gives_the_reason():
 
 @pytest.mark.parametrize("module", [name for name in TABLE if name.startswith("torch.cuda")])
 def test_functions_take_the_arguments_of_cuda(module: str):
-    """Every parameter of torch.cuda's function can be given to ours, in its place and by its name."""
+    """Every parameter of torch.cuda's function is accepted by ours, by position and by name."""
     theirs = importlib.import_module(module)
     ours = torch.chip
     for part in module.split(".")[2:]:

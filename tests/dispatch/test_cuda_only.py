@@ -1,4 +1,4 @@
-"""ATen operators that have only CUDA kernels: decomposed where public functions reach them, refused by name else."""
+"""ATen operators with only CUDA kernels: decomposed if public functions reach them, otherwise refused by name."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def single_process_group() -> Iterator[None]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(8, 5), (4, 5, 3), (2, 5, 3, 4)])
 def test_parts_of_batch_norm_over_two_ranks(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Two halves of a batch, joined by hand, against BatchNorm of the whole."""
+    """Two halves of a batch, combined by hand, against BatchNorm of the whole."""
     torch.manual_seed(0)
     whole = torch.randn(shape).to(dtype)
     upstream = torch.randn(shape).to(dtype)

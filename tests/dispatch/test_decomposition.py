@@ -1,4 +1,4 @@
-"""The routes of a chip without a delegate, whose arguments of every type reach decompositions written in Python."""
+"""Routes of a chip without a delegate: arguments of every type reach decompositions written in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes: native, delegate, decomposition, fallback; what crosses between the chip and CPU and what may not."""
+"""Routes: native, delegate, decomposition, fallback; allowed and refused mixes of chip and CPU tensors."""
 
 import inspect
 import warnings

@@ -1,4 +1,4 @@
-"""The kernel route: what the core does around the operators of a library."""
+"""The kernel route: preparation of arguments and results of a library's operators."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ FIRST, SECOND = str(LIBRARIES / "first.py"), str(LIBRARIES / "second.py")
 
 
 def kernels(code: str, *names: str, libraries: str = FIRST, **environment: str) -> str:
-    """Output of the code on the host chip with these operators forced to the library's kernels."""
+    """Run code on the host chip with some operators forced to the library's kernels; return its output."""
     forced = ",".join(f"{name}=kernel" for name in names)
     script = f"import torch\n{code}"
     return output(script, ISTHMUS_LIBRARIES=libraries, ISTHMUS_ROUTE=forced, **environment)

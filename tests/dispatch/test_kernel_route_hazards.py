@@ -1,4 +1,4 @@
-"""The kernel route where it is easily wrong: the numpy chip, which has nothing but kernels, against the CPU."""
+"""Regression tests of the kernel route: the numpy chip, which has only kernels, against the CPU."""
 
 from tests.helpers.children import output
 

@@ -18,7 +18,7 @@ CAPACITY = 64 * MIB
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Two devices of 64 MiB. A copy of the library has its own state, whatever else this process opened."""
+    """Two devices of 64 MiB. A copy of the library has separate state in this process."""
     folder = tmp_path_factory.mktemp("host")
     folder.chmod(0o700)
     library = Path(shutil.copy(hd.LIBRARY, folder / "lib.so"))

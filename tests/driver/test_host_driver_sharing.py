@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Maker:
-    """Another process, with memory full of 7 and an event, which does what it is told."""
+    """Another process, with memory filled with 7 and an event, that executes commands."""
 
     def __init__(self) -> None:
         self.process = hd.start_script("import sys\n" + MAKER)

@@ -62,7 +62,7 @@ def event(driver: Driver) -> Iterator[int]:
 
 
 class Gate:
-    """Holds a stream up until it is opened; leaving the context opens it and waits for the stream."""
+    """Block a stream until opened; leaving the context opens it and waits for the stream."""
 
     def __init__(self, driver: Driver, stream: int | None) -> None:
         self.driver, self.stream = driver, stream

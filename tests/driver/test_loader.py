@@ -1,4 +1,4 @@
-"""Opening operator libraries and drivers without PyTorch: what is right works, what is wrong is one clear line."""
+"""Opening operator libraries and drivers without PyTorch; invalid ones raise one clear line."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def run(*command: str, cwd: Path = ROOT, **variables: str) -> subprocess.Complet
 
 
 def train(driver: str, output: Path, *flags: str) -> tuple[list[float], str]:
-    """Losses of the tiny LLaMA, iteration by iteration, and what was printed."""
+    """Losses of the tiny LLaMA by iteration, and its output."""
     example = str(ROOT / "examples" / "pretrain_llama.py")
     script = (example, "--tiny", "--output", str(output), *flags)
     result = run(*ISTHMUS, "run", "--driver", driver, *script, ISTHMUS_STRICT="1")
@@ -90,7 +90,7 @@ def test_routes_are_native_kernel_decomposition_or_none() -> None:
 
 
 def test_the_tutorial_builds_a_chip_that_trains(tmp_path: Path) -> None:
-    """Its blocks in their order: toml is driver.toml, python grows operators.py, console is run and compared."""
+    """Its blocks in order: toml is driver.toml, python extends operators.py, console is run and compared."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     chip = tmp_path / "mychip"
     pages = [ROOT / "docs" / "chip-makers" / name for name in ("bring-up.md", "bring-up-training.md")]

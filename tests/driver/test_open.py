@@ -1,4 +1,4 @@
-"""Opening a driver: an outside one goes the host chip's way, and a wrong one is refused in one clear line."""
+"""Opening a driver: an external one works like the host chip, an invalid one is refused in one clear line."""
 
 import ctypes
 import subprocess

@@ -20,7 +20,7 @@ LLAMA = [
     *("--iterations", "3", "--warmup", "1", "--eval-interval", "3", "--eval-samples", "4"),
 ]
 
-# An operator that says by its result that it ran, and one for a dtype that the chip's own library has not.
+# An operator whose result shows that it ran, and one for a dtype that the chip's own library lacks.
 SECOND_LIBRARY = """
 from isthmus.opset.library import Library
 
@@ -40,7 +40,7 @@ def add(self, other, alpha, out):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the package is installed in; the source is copied, so that nothing is built in the checkout."""
+    """Folder of the installed package; built from a copy of the source, not in the checkout."""
     folder = tmp_path_factory.mktemp("sample")
     ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
     source = shutil.copytree(EXAMPLES / "sample_chip", folder / "source", ignore=ignored)
@@ -60,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def chip(site: Path) -> Callable[..., str]:
-    """What code prints on the sample chip; with options, other environment variables."""
+    """Run code on the sample chip with environment variables; return its output."""
 
     def on_chip(code: str, **environment: str) -> str:
         return output(code, **{"PYTHONPATH": str(site), "ISTHMUS_DRIVER": "sample", **environment})

@@ -1,4 +1,4 @@
-"""What several tests of the analysis share."""
+"""Helpers for tests of the analysis."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def source(text: str, name: str = "train.py") -> Source:
 
 
 def findings(text: str, name: str = "train.py") -> list[Finding]:
-    """What the detectors of modules find in a text that parses."""
+    """Return the findings of the module detectors in a valid source."""
     module, problems = parse(source(text, name))
     assert module
     assert not problems

@@ -1,4 +1,4 @@
-"""Running Python in child processes, for what depends on a process of its own or on the environment.
+"""Run Python in child processes, for tests that depend on a separate process or on the environment.
 
 A child is forked from a server that has imported PyTorch, which takes a tenth of the time of a fresh interpreter.
 The chip registers itself in the child, so it reads the environment there.
@@ -24,8 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300  # a hang fails the test
 
-# Beginnings of variables that are read after PyTorch is imported, so they may differ from the server's.
-# Any other that differs needs a fresh interpreter.
+# Prefixes of variables that are read after the import of PyTorch, so they may differ from the server's.
+# Any other difference needs a fresh interpreter.
 _LATE = tuple(
     "ISTHMUS_ PYTEST_ ACCELERATE_ DS_ MASTER_ LOCAL_ FAULT_ FLIGHT_ NCCL_ RANK WORLD_SIZE TMPDIR XDG_RUNTIME_DIR "
     "PYTHONPATH TORCH_DEVICE_BACKEND_AUTOLOAD PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TORCHINDUCTOR_ "
@@ -52,12 +52,12 @@ def run(code: str, **environment: str | None) -> subprocess.CompletedProcess[str
 
 
 def output(code: str, **environment: str | None) -> str:
-    """What the code prints in such a child; an error of the child fails the test with its message."""
+    """Return the code's output in such a child; an error of the child fails the test with its message."""
     return _printed(run(code, **environment))
 
 
 def run_fresh(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter, for what depends on the import of PyTorch itself or on Python's own exit."""
+    """Run code in a fresh interpreter, for tests of the import of PyTorch or of Python's exit."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
     variables = _changed(environment)
     return subprocess.run(
@@ -66,7 +66,7 @@ def run_fresh(code: str, **environment: str | None) -> subprocess.CompletedProce
 
 
 def output_fresh(code: str, **environment: str | None) -> str:
-    """What the code prints in a fresh interpreter; an error of the child fails the test with its message."""
+    """Return the code's output in a fresh interpreter; an error of the child fails the test with its message."""
     return _printed(run_fresh(code, **environment))
 
 
@@ -129,7 +129,7 @@ class Child:
         self.pid = int(line)
 
     def poll(self) -> int | None:
-        """Its exit status, or None while it runs."""
+        """Return its exit status, or None while it runs."""
         return self._wait(0)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -154,13 +154,13 @@ class Child:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal unless it has exited."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
@@ -196,7 +196,7 @@ class Child:
 
 
 class _Server:
-    """The server of this process, started at the first request."""
+    """Return the server of this process, started by the first request."""
 
     def __init__(self) -> None:
         self._variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -219,7 +219,7 @@ class _Server:
             self._process.wait()
 
     def serves(self, variables: Mapping[str, str]) -> bool:
-        """Whether these variables differ from the server's only in what is read after PyTorch is imported."""
+        """Whether these variables differ from the server's only in those read after the import of PyTorch."""
         return _early(variables) == _early(self._variables)
 
     def start(

@@ -70,7 +70,7 @@ def refusals(rank: int, device: torch.device) -> None:
 
 @check
 def lists_of_several_tensors(rank: int, device: torch.device) -> None:
-    """An operation takes one tensor, or list, of each rank; a second one would be dropped."""
+    """An operation accepts one tensor or list per rank; a second one would be ignored."""
     group = dist.group.WORLD
     assert group is not None
     backend = group._get_backend(device)
@@ -104,7 +104,7 @@ def refusals_of_gloo(rank: int, device: torch.device) -> None:
 
 @check
 def reductions_of_the_driver(rank: int, device: torch.device) -> None:
-    """What gloo has no types or operations for."""
+    """Dtypes and operations that gloo lacks."""
     short = numbers(rank, device, 2, torch.int16)
     dist.all_reduce(short)
     equal(short, [10, 12])
@@ -242,7 +242,7 @@ def batched_point_to_point(rank: int, device: torch.device) -> None:
 
 @check
 def any_layout(rank: int, device: torch.device) -> None:
-    """Ranks may differ in the strides of a tensor, and what lies between its elements stays."""
+    """Ranks may use different strides, and memory between a tensor's elements is not changed."""
     base = torch.full((3, 8), -1.0, device=device)
     strided = base[:, ::2] if rank == 0 else torch.empty(4, 3, device=device).t()
     strided.copy_(numbers(rank, device, 12).view(3, 4))
@@ -296,7 +296,7 @@ def asynchronous_work(rank: int, device: torch.device) -> None:
         assert torch.equal(doubled, tensor * 2)
     dist.all_reduce(
         torch.ones(1 << 16, device=device), async_op=True
-    )  # dropped: the work keeps what it needs
+    )  # dropped: the work keeps its tensors alive
     dist.barrier()
 
 

@@ -1,4 +1,4 @@
-"""The ``isthmus`` command in an environment without options of its own."""
+"""Run the ``isthmus`` command in an environment without Isthmus options."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Runs a function that compiles on the CPU and on the chip and requires one outcome."""
+"""Run a compiled function on the CPU and the chip and require equal outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEVICES = ("cpu", "chip")
 
 
 class Counts(NamedTuple):
-    """What Dynamo and Inductor did."""
+    """Counters of Dynamo and Inductor."""
 
     graphs: int
     breaks: int
@@ -27,7 +27,7 @@ def counts() -> Counts:
 
 
 def on_each(function: Callable[[str], Any]) -> Any:
-    """Run on both devices and require one outcome, counts included; returns it."""
+    """Run on both devices, require equal outcomes and counters, and return the outcome."""
     outcomes = []
     for device in DEVICES:
         torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Golden data by hand for the tests of the suite: operators whose right answers are plain to see. NumPy only."""
+"""Hand-written golden data for tests of the suite: operators with obvious results. NumPy only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def values(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 
 def wide(tensor: Tensor) -> Array:
-    """Its values in float64; integers as they are."""
+    """Convert floats to float64; return integers unchanged."""
     floating = DTYPES[str(tensor.array.dtype)].kind == "float"
     return tensor.array.astype(np.float64) if floating else tensor.array
 
@@ -109,7 +109,7 @@ def _sums() -> list[Case]:
 
 
 def write_golden(folder: Path, seed: int = 0) -> Path:
-    """Golden data of all of these."""
+    """Write golden data of all these operators."""
     families = {
         "pointwise": [
             *_pairs("aten::add.Tensor", np.add, True),

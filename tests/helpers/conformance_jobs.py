@@ -1,4 +1,4 @@
-"""Running ``isthmus conform``, and chips to run it on."""
+"""Run ``isthmus conform``, and chips for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import isthmus.drivers
 
 
 def conform(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``isthmus conform`` in a process of its own."""
+    """Run ``isthmus conform`` in a separate process."""
     command = [sys.executable, "-m", "isthmus", "conform", *map(str, arguments)]
     env = {**os.environ, **environment}
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""Operator libraries for the tests of the suite: one that is right, and one for each way to be wrong."""
+"""Operator libraries for tests of the suite: a correct one, and one for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _add(body: str, flags: str = "", more: str = "") -> str:
     return ADD.format(flags=flags, more=more) + "\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ")
 
 
-# Name -> (source, part of the message that the suite is to give).
+# Name -> (source, part of the suite's expected message).
 WRONG: dict[str, tuple[str, str]] = {
     "one_element_off": (
         _add("store(out, wide(self) + wide(other)); out.reshape(-1)[-1:] += out.dtype.type(1)"),
@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "another seed",
     ),
     "ignores_the_stream": (
-        # Raw: it is handed the stream to enqueue on, and computes at once instead.
+        # Raw: it gets a stream to enqueue on, but computes immediately.
         '@library.operator("aten::add.Tensor", dtypes=DTYPES, strided=True, raw=True)\n'
         "def add(context, self, other, alpha, out):\n"
         "    from isthmus.opset.library import as_array\n"

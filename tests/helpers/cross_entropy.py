@@ -1,4 +1,4 @@
-"""What the tests of cross entropy share: its options, a reference and targets."""
+"""Helpers for tests of cross entropy: options, a reference and targets."""
 
 import pytest
 import torch

@@ -20,19 +20,19 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(seconds=3)
-SAY_HOW_FAR = ("stopped", "late")  # their rank 1 must have said what it did last
+SAY_HOW_FAR = ("stopped", "late")  # their rank 1 must have reported its last operation
 HEALTHY = (
     "full_shared_memory",
     "dies_with_its_job",
     "follows_a_dead_job",
     "healthy",
-)  # nobody waits for the timeout
+)  # no rank waits for the timeout
 CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
 Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
 
 
 class Uncaught(BaseException):
-    """Ends the process."""
+    """Kill the process."""
 
 
 def case(function: Case) -> Case:
@@ -58,7 +58,7 @@ def stopped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def late(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Rank 1 is elsewhere, alive."""
+    """Rank 1 runs but does not call the collective."""
     if rank == 1:
         time.sleep(TIMEOUT.total_seconds() + 2)
     dist.all_reduce(tensor, group=group, async_op=True).wait()
@@ -74,7 +74,7 @@ def healthy(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def raised(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Rank 1 ends of an exception, the others wait for it."""
+    """Rank 1 raises an exception; the others wait for it."""
     if rank == 1:
         print("{}", flush=True)
         raise Uncaught
@@ -84,7 +84,7 @@ def raised(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def differs_among_others(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Operation 8 differs; 3 to 7 are most likely not known to have ended then, and 9 and 10 wait behind it."""
+    """Operation 8 differs; 3 to 7 are probably not yet known to be complete, and 9 and 10 are queued after it."""
     for operation in range(3, 11):
         if operation == 8 and rank == 1:
             dist.broadcast(tensor, 0, group=group)
@@ -109,7 +109,7 @@ def other_shape(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> No
 
 @case
 def unanswered(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """A message that rank 1 does not take."""
+    """A message that rank 1 does not receive."""
     if rank == 0:
         dist.recv(tensor, 1, group=group)
         tensor.sum().item()
@@ -164,7 +164,7 @@ def batch(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Rank 1 does not come to the first operation of a group."""
+    """Rank 1 does not join the first operation of a group."""
     group = dist.new_group(timeout=TIMEOUT)
     if rank == 1:
         time.sleep(TIMEOUT.total_seconds() + 2)
@@ -192,7 +192,7 @@ def aborted(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def full_shared_memory(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Every operation goes on, of chip tensors and of CPU tensors."""
+    """Every operation continues, with chip and CPU tensors."""
     try:
         Path("/dev/shm/more").write_bytes(bytes(1 << 20))
     except OSError as error:
@@ -204,7 +204,7 @@ def full_shared_memory(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup
 
 @case
 def dies_with_its_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """All ranks are killed, with collectives under way and a third of their device's memory in use."""
+    """All ranks are killed with collectives in flight and a third of their device's memory in use."""
     try:
         kept = torch.ones(320 << 18, device=tensor.device)
         dist.barrier(group=group)
@@ -252,14 +252,14 @@ def said(call: Callable[[], object]) -> str:
 
 
 def await_boards(group: dist.ProcessGroup, size: int) -> None:
-    """Until every rank has said in the store that it has come to the second operation."""
+    """Wait until every rank has reported in the store that it reached the second operation."""
     _, parent = dist.distributed_c10d._world.pg_map[group]
     assert parent is not None
     members = "".join(f"{each}," for each in dist.get_process_group_ranks(group))
     part = f"chip/{hashlib.sha1(members.encode()).hexdigest()}/1/group"
     store = dist.PrefixStore(part, dist.PrefixStore("chip/", parent))
     for key in (f"chip/at/{rank}" for rank in range(size)):
-        # A get() that waited would hold the store, through which this rank itself has to say it.
+        # A blocking get() would hold the store, which this rank itself needs to report.
         while not store.check([key]) or int(store.get(key).split()[0]) < 2:
             time.sleep(0.02)
 
@@ -272,7 +272,7 @@ def main() -> None:
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("chip", init_method=address, rank=rank, world_size=size)
     tensor = torch.ones(100_000, device=device)
-    # Of a long timeout: ranks start late on a busy machine.
+    # With a long timeout: ranks start late on a busy machine.
     group = dist.group.WORLD if os.environ.get("FAULT_GROUP") == "default" else dist.new_group()
     assert group is not None
     dist.all_reduce(tensor, group=group)
@@ -288,8 +288,8 @@ def main() -> None:
     again = said(lambda: dist.all_reduce(tensor, group=group))
     print(json.dumps({"error": error, "seconds": seconds, "again": again}), flush=True)
     if rank == 0:
-        sys.stdin.read()  # until the others have ended: it has the store, which they ask what has happened
-    os._exit(0)  # as a job ends that has failed
+        sys.stdin.read()  # until the others have exited: it serves the store, which they query
+    os._exit(0)  # like a failed job
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process that has imported PyTorch without the chip, and forks itself for each program it is asked to run.
+"""A process that has imported PyTorch without the chip and forks a child for each requested program.
 
 ``python fork_server.py FD`` reads requests from the Unix socket FD until its end. A request is a line of JSON with
 three or four file descriptors: stdin, stdout, stderr of the program, and a pipe for its process id and wait status.
@@ -64,7 +64,7 @@ def _report_end(child: int, status: int) -> None:
 
 
 def _tell(status: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the test has ended before its child
+    with contextlib.suppress(BrokenPipeError):  # the test ended before its child
         os.write(status, f"{number}\n".encode())
 
 
@@ -97,7 +97,7 @@ def run(request: dict[str, Any]) -> None:
 
 
 def end(error: BaseException | None) -> int:
-    """Exit status of a program that ended so, after what Python does at an exit."""
+    """Run Python's exit handling and return the exit status of a program."""
     status = 0
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -124,7 +124,7 @@ def main() -> None:
     """Serve, and in each child run its program."""
     control = socket.socket(fileno=int(sys.argv[1]))
     gc.collect()
-    gc.freeze()  # else a collection in a child copies every page
+    gc.freeze()  # otherwise a collection in a child copies every page
     request = serve(control)
     if request is None:
         return

@@ -63,7 +63,7 @@ class Driver(driver.Driver):
         return window
 
     def enqueue(self, stream: int | None, body: Callable[[], object]) -> None:
-        """Enqueues body as a host function; its C entry lives as long as this object."""
+        """Enqueue body as a host function; this object keeps its C entry alive."""
         entry = HostFunction(lambda _: body())
         self._host_functions.append(entry)
         self.stream_host_function(stream, ctypes.cast(entry, ctypes.c_void_p), None)
@@ -84,7 +84,7 @@ def start_script(code: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def run_script(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs code to its end; a hang fails the test."""
+    """Run code to its end; a hang fails the test."""
     process = start_script(code, **environment)
     try:
         out, err = process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Jobs of the ranks of test_host_driver_collectives.py that are about order, groups and failures."""
+"""Rank jobs of test_host_driver_collectives.py about order, groups and failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = 100
 
 @job
 def all_reduces(self: Rank, count: int, calls: int) -> bool:
-    """Calls in place that no host code waits in between; all ranks must get the same bits."""
+    """In-place calls without host waits in between; all ranks must get the same bits."""
     self.driver.write(self.to, elements(UINT32, count, self.rank))
     for _ in range(calls):
         self.driver.all_reduce(self.to, self.to, count, UINT32.code, SUM, None, self.comm, self.stream)
@@ -66,7 +66,7 @@ def around_the_ring(self: Rank, count: int, grouped: bool) -> bool:
 
 @job
 def mixed_group(self: Rank, count: int) -> bool:
-    """Messages and collectives on one stream, in another order on every rank."""
+    """Messages and collectives on one stream, in a different order on every rank."""
     size = count * FLOAT32.numpy.itemsize
     self.driver.write(self.other, elements(FLOAT32, count, self.rank))
     peers = [(self.rank + i) % self.world for i in range(self.world)]
@@ -129,7 +129,7 @@ def split(self: Rank) -> list[Any]:
 
 @job
 def skips_one(self: Rank) -> None:
-    """Rank 1 leaves a broadcast out."""
+    """Rank 1 skips a broadcast."""
     if self.rank != 1:
         self.run("broadcast", self.to, SMALL, FLOAT32.code, 0)
     self.run("all_reduce", self.to, self.to, SMALL, FLOAT32.code, SUM, None)
@@ -145,7 +145,7 @@ def differs(self: Rank, count: int, dtype: str, op: int) -> None:
 
 @job
 def parts_differ(self: Rank) -> None:
-    """Rank 0 expects more of rank 1 than that sends."""
+    """Rank 0 expects more data than rank 1 sends."""
     array = ctypes.c_size_t * self.world
     sent, offsets = [1] * self.world, list(range(0, 10 * self.world, 10))
     taken = [3 if (self.rank, peer) == (0, 1) else 1 for peer in range(self.world)]
@@ -155,7 +155,7 @@ def parts_differ(self: Rank) -> None:
 
 @job
 def message_differs(self: Rank) -> None:
-    """Rank 1 wants fewer elements than rank 0 sends."""
+    """Rank 1 expects fewer elements than rank 0 sends."""
     if self.rank == 0:
         self.run("send", self.to, LARGE, FLOAT32.code, 1)
     else:
@@ -164,7 +164,7 @@ def message_differs(self: Rank) -> None:
 
 @job
 def one_stays_away(self: Rank, count: int) -> list[Any]:
-    """After some calls the last rank makes no more; how that ends, three times over."""
+    """The last rank stops making calls; return the outcome of three attempts."""
     for _ in range(3):
         self.run("all_reduce", self.to, self.other, count, FLOAT32.code, SUM, None)
     if self.rank == self.world - 1:
@@ -182,7 +182,7 @@ def one_stays_away(self: Rank, count: int) -> list[Any]:
 
 @job
 def one_is_signalled(self: Rank, count: int, number: int) -> None:
-    """After some calls, and with one under way, rank 1 gets a signal."""
+    """Rank 1 gets a signal after some calls, with one in flight."""
     arguments = (self.to, self.other, count, FLOAT32.code, SUM, None, self.comm, self.stream)
     for index in range(50):
         self.driver.all_reduce(*arguments)
@@ -194,7 +194,7 @@ def one_is_signalled(self: Rank, count: int, number: int) -> None:
 
 @job
 def message_to_nobody(self: Rank) -> None:
-    """Rank 0 sends what rank 1 never receives."""
+    """Rank 0 sends a message that rank 1 never receives."""
     if self.rank == 0:
         self.run("send", self.to, LARGE, FLOAT32.code, 1)
     else:
@@ -218,7 +218,7 @@ def aborts(self: Rank, rank: int) -> Any:
 
 @job
 def leaves(self: Rank) -> None:
-    """Rank 1 destroys its communicator while the others go on."""
+    """Rank 1 destroys its communicator while the others continue."""
     self.run("all_reduce", self.to, self.other, SMALL, FLOAT32.code, SUM, None)
     if self.rank != 1:
         self.run("all_reduce", self.to, self.other, SMALL, FLOAT32.code, SUM, None)
@@ -226,11 +226,11 @@ def leaves(self: Rank) -> None:
 
 @job
 def count_descriptors(self: Rank) -> int:
-    """Open files of this process while it is a rank."""
+    """Count open files of this process while it is a rank."""
     return descriptors()
 
 
 @job
 def stale_id(self: Rank) -> str:
-    """An id, for a process that will be gone."""
+    """Create an id in a process that will exit."""
     return new_id(self.driver).hex() + f" {os.getpid()}"

@@ -1,4 +1,4 @@
-"""What ranks of the host chip do in the tests of its collectives: each job checks its own part against NumPy.
+"""Jobs of host chip ranks in the tests of its collectives: each checks its part against NumPy.
 
 Run as a program it is one rank after the other: it reads jobs as JSON lines and answers each with one.
 """
@@ -61,7 +61,7 @@ class Rank:
         self.to, self.other = (driver.made("memory_allocate", BUFFER_BYTES) for _ in range(2))
 
     def close(self) -> None:
-        """Give back all that the rank holds."""
+        """Free all resources of the rank."""
         for address in (self.to, self.other):
             self.driver.memory_free(address)
         self.driver.stream_destroy(self.stream)
@@ -107,7 +107,7 @@ def elements(dtype: Dtype, count: int, rank: int, seed: int = 0) -> Array:
 
 
 def supported(dtype: Dtype, op: int) -> bool:
-    """Whether a reduction has a meaning: what driver.h's users may count on."""
+    """Whether driver.h guarantees a reduction of a dtype."""
     name = next(key for key, value in OPS.items() if value == op).removeprefix("ISTHMUS_")
     bits = ("BAND", "BOR", "BXOR")
     return {
@@ -151,12 +151,12 @@ def same(found: Array, wanted: Array) -> bool:
 
 
 def count_of(nbytes: int, dtype: Dtype) -> int:
-    """Elements that fill so many bytes."""
+    """Return the number of elements in some bytes."""
     return -(-nbytes // dtype.numpy.itemsize)
 
 
 def check_reductions(self: Rank, nbytes: int, functions: list[str], in_place: bool) -> list[str]:
-    """Every dtype with every reduction; returns what was wrong.
+    """Check every dtype with every reduction; return the errors.
 
     Args:
         nbytes: of the result per rank.
@@ -215,7 +215,7 @@ def check_rounding(self: Rank, count: int) -> list[str]:
 
 
 def check_movement(self: Rank, nbytes: int, in_place: bool) -> list[str]:
-    """Every function that moves elements, with every dtype; returns what was wrong."""
+    """Check every function that moves elements, with every dtype; return the errors."""
     return [
         f"{function.__name__} {dtype.name}"
         for dtype in DTYPES.values()
@@ -303,7 +303,7 @@ def job(function: Job) -> Job:
 
 @contextmanager
 def joined(driver: Driver, message: dict[str, Any]) -> Iterator[Rank]:
-    """A rank as a message describes it, for one job."""
+    """Create the rank described by a message, for one job."""
     rank = Rank(driver, bytes.fromhex(message["id"]), message["rank"], message["world"], **message["options"])
     try:
         yield rank
@@ -312,7 +312,7 @@ def joined(driver: Driver, message: dict[str, Any]) -> Iterator[Rank]:
 
 
 def answer(driver: Driver, message: dict[str, Any]) -> dict[str, Any]:
-    """Do one job; a failure of the driver is an answer too."""
+    """Run a job; a failure of the driver is a valid result."""
     if message["job"] == "new_id":
         return {"result": new_id(driver).hex()}
     begin = time.monotonic()

@@ -18,7 +18,7 @@ JOB_SECONDS = 60  # a hang fails the test
 
 
 class Worker:
-    """A process that does one job at a time."""
+    """A process that runs one job at a time."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}
@@ -38,7 +38,7 @@ class Worker:
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the job's answer; a worker that was killed has none."""
+        """Wait for the job's result; a killed worker has none."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found: dict[str, Any] = json.loads(line) if line else {"result": "gone"}
@@ -49,13 +49,13 @@ class Worker:
         self.process.send_signal(number)
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self.process.kill()
         self.process.communicate()
 
 
 class Ranks:
-    """Workers that become the ranks of one communicator after the other."""
+    """Workers that are the ranks of successive communicators."""
 
     def __init__(self, most: int, **environment: str) -> None:
         self._environment = environment
@@ -77,7 +77,7 @@ class Ranks:
     def answers(
         self, job: str, world: int, arguments: dict[str, Any] | None = None, **options: Any
     ) -> list[dict[str, Any]]:
-        """The same with failures as they are: status, message, seconds."""
+        """Run a job and return failures as (status, message, seconds) instead of raising."""
         self.start(job, world, arguments, **options)
         return self.finish(world)
 
@@ -90,7 +90,7 @@ class Ranks:
             worker.tell(job=job, arguments=arguments or {}, **message)
 
     def finish(self, world: int) -> list[dict[str, Any]]:
-        """The answers of a job that was started."""
+        """Return the results of a started job."""
         timer = threading.Timer(JOB_SECONDS, self.close)
         timer.start()
         try:
@@ -99,12 +99,12 @@ class Ranks:
             timer.cancel()
 
     def replace(self, rank: int) -> None:
-        """A new process in place of one that was killed."""
+        """Replace a killed process."""
         self.workers[rank].close()
         self.workers[rank] = Worker(self._environment)
 
     def close(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         for worker in self.workers:
             worker.close()
 

@@ -29,7 +29,7 @@ GROUPS = ([0, 2], [1, 3], [0, 1], [2, 3])  # the last two are each on one machin
 
 
 def chosen(name: str) -> bool:
-    """What gloo has types for, in two sizes."""
+    """Dtypes supported by gloo, in two sizes."""
     what, dtype, *count = name.split() if " " in name else (name, "")
     if what == "PREMUL_SUM" or count not in ([], *COUNTS):
         return False

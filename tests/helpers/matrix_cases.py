@@ -29,7 +29,7 @@ MOVED = (
     *ONLY_MOVED,
     torch.uint16,
 )
-COUNTS = (0, 1, 7, 5003)  # the last goes past what the host chip sends through its control file in one piece
+COUNTS = (0, 1, 7, 5003)  # the last exceeds one piece in the host chip's control file
 
 Op = dist.ReduceOp
 REDUCE_OPS = {
@@ -46,7 +46,7 @@ REDUCE_OPS = {
 
 
 class Team:
-    """The ranks that take part: a group, and where this rank stands in it."""
+    """A group, and this rank's position in it."""
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self.group = group
@@ -73,7 +73,7 @@ def values(rank: int, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def reduced(name: str, parts: list[Tensor]) -> Tensor:
-    """What all ranks' parts reduce to."""
+    """Expected reduction of all ranks' parts."""
     first = parts[0]
     if first.dtype == torch.bool and name not in ("BAND", "BOR", "BXOR"):
         stacked = torch.stack(parts)
@@ -129,12 +129,12 @@ def reductions(team: Team, name: str, op: object, dtype: torch.dtype, count: int
 
 
 def overflow(team: Team, dtype: torch.dtype) -> None:
-    """Sums beyond the largest number become what PyTorch makes of them: it, or infinity, by the format."""
+    """Overflowing sums become the largest number or infinity, by the format, as in PyTorch."""
     largest = torch.finfo(dtype).max
     ends = [0.0, 1.0, largest / 64, largest / 32, largest / 2, largest, math.inf, math.nan]
     pairs = [(a, sign * b) for a in ends for b in ends for sign in (1, -1)]
     first, second = torch.tensor(pairs).to(dtype).unbind(1)
-    # The others add nothing, so that the order does not matter.
+    # The others contribute zeros, so the order does not matter.
     parts = [first, *[torch.zeros_like(first)] * (team.size - 2), second][: team.size]
     tensor = team.on_chip(parts[team.rank])
     dist.all_reduce(tensor, group=team.group)

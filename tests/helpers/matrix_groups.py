@@ -28,7 +28,7 @@ def ring_of_messages(team: Team) -> None:
 
 
 def message_around_a_collective(team: Team) -> None:
-    """Rank 0 sends before the first collective, the last rank receives after it; then both have met all."""
+    """Rank 0 sends before the first collective, and the last rank receives after it."""
     last = team.size - 1
     mine, out = team.on_chip(values(team.rank, 7, torch.int64)), team.empty(7, torch.int64)
     work = dist.isend(mine, team.ranks[last], team.group) if team.rank == 0 else None
@@ -45,7 +45,7 @@ def message_around_a_collective(team: Team) -> None:
 
 
 def tagged_messages(team: Team) -> None:
-    """Received in another order than sent, told apart by their tags."""
+    """Messages received in another order than sent, distinguished by tags."""
     after, before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
     sent = [
         dist.isend(
@@ -63,7 +63,7 @@ def tagged_messages(team: Team) -> None:
 
 
 def messages_on_another_device(team: Team) -> None:
-    """Rank 0's are on the device of its collective, and refused from another before anything is enqueued."""
+    """Rank 0's messages must be on the device of its collective; others are refused before anything is enqueued."""
     last = team.size - 1
     other = torch.device("chip", (team.device.index + 1) % torch.chip.device_count())
     total = team.on_chip(values(team.rank, 7, torch.int64))
@@ -100,7 +100,7 @@ def messages_before_a_collective_on_another_device(team: Team) -> None:
 
 
 def overlapping_splits(device: torch.device) -> None:
-    """The ranks of the second part were not all in the first, and count their groups otherwise."""
+    """Not all ranks of the second part were in the first, so their group counts differ."""
     size = dist.get_world_size()
     parent = dist.new_group()
     assert isinstance(parent, dist.ProcessGroup)

@@ -26,7 +26,7 @@ from megatron.core.tensor_parallel import layers, mappings
 
 
 class Waited:
-    """A Work that counts the collectives that began before it was waited for."""
+    """A Work that counts the collectives started before its wait."""
 
     def __init__(self, work: dist.Work, seen: collections.Counter[str]) -> None:
         self.work, self.seen, self.before = work, seen, begun(seen)

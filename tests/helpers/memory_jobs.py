@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def make(*events: tuple[int, ...]) -> Trace:
-    """A trace of (kind, id, size, stream) rows; what is left out is 0."""
+    """Make a trace of (kind, id, size, stream) rows; missing values are 0."""
     rows = np.array([event + (0,) * (4 - len(event)) for event in events], np.int64).reshape(-1, 4)
     columns = {name: row.astype(dtype) for (name, dtype), row in zip(COLUMNS.items(), rows.T, strict=True)}
     return Trace(**columns, name="small", made="by hand", model="none")

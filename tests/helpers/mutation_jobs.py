@@ -1,4 +1,4 @@
-"""Mutation runs, each in an interpreter of its own: `Runner` forks, which a process with PyTorch's threads cannot.
+"""Mutation runs in separate interpreters: `Runner` forks, which is not safe with PyTorch's threads.
 
 ``python -m tests.helpers.mutation_jobs JOB GOLDEN`` prints what came of it as JSON.
 """
@@ -51,7 +51,7 @@ def nothing() -> Wrong:
 
 
 def crashes(golden: Reader) -> dict[str, Any]:
-    """Four mutants, of which the first and the last end their process."""
+    """Four mutants; the first and the last kill their process."""
     wrongs = {"abort": crash, "raise": raise_error, "nothing": nothing, "abort again": crash}
 
     def mutants(self: trial.Bench, name: str) -> Iterator[Mutant]:

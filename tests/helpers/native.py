@@ -1,4 +1,4 @@
-"""Compiles C and C++ of the tests against the headers that makers of chips get."""
+"""Compile C and C++ of the tests against the headers for chip makers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of isthmus.ops share: devices, dtypes with their tolerances, and the comparison in float64."""
+"""Helpers for tests of isthmus.ops: devices, dtypes with tolerances, and comparison in float64."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,12 +21,12 @@ by_each = pytest.mark.parametrize("implementation", ["cpu", "composite"])
 def leaf(
     *shape: int, device: str = "cpu", dtype: torch.dtype = torch.float64, scale: float = 1.0
 ) -> torch.Tensor:
-    """A random tensor that wants a gradient; the same numbers on every device."""
+    """Return a random tensor that requires a gradient, equal on every device."""
     return (torch.randn(*shape, dtype=torch.float64) * scale).to(dtype).to(device).requires_grad_()
 
 
 def gradcheck(name: str, implementation: str, function: Callable[..., Any], *inputs: Any) -> None:
-    """Check gradients in float64 of a function of isthmus.ops by one implementation, which must be the one taken."""
+    """Check float64 gradients of a function by one implementation, and that it is the one used."""
     with ops.use(name, implementation):
         assert torch.autograd.gradcheck(function, inputs, nondet_tol=0.0)
 

@@ -1,4 +1,4 @@
-"""A call of every function of isthmus.ops that computes: what is to hold for all of them is tested over these."""
+"""Calls of every computing function of isthmus.ops, for tests of common properties."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 
 def cases(device: str = "cpu", dtype: torch.dtype = torch.float64) -> list[Case]:
-    """One call at least of every function."""
+    """Return at least one call of every function."""
     return [
         *_rows(device, dtype),
         *_rotary(device, dtype),

@@ -1,4 +1,4 @@
-"""A driver from outside: the host chip's table, handed on with a change."""
+"""An external driver: the host chip's table with a change."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
 
-# A library that hands on the host chip's table, changed by EDIT.
+# A library that returns the host chip's table, changed by EDIT.
 SOURCE = r"""
 #define ISTHMUS_DRIVER_IMPLEMENTATION
 #include "driver.h"

@@ -1,4 +1,4 @@
-"""Groups, data-parallel training, and how a group ends; run_rank.py runs these."""
+"""Groups, data-parallel training, and destruction of groups; run_rank.py runs these."""
 
 import copy
 import os
@@ -100,7 +100,7 @@ def fully_sharded(rank: int, device: torch.device) -> None:
 
 @check
 def killed_peer(rank: int, device: torch.device) -> None:
-    """Last: rank 1 is gone after it."""
+    """The last check: rank 1 exits in it."""
     tensor = torch.ones(1 << 20, device=device)
     dist.all_reduce(tensor)
     if rank == 1:
@@ -122,14 +122,14 @@ def killed_peer_of_gloo(rank: int, device: torch.device) -> None:
 
 @check
 def default_backend(rank: int, device: torch.device) -> None:
-    """Of a group that was made without naming one; bound to its device it can be split."""
+    """Default backend of a group; bound to its device, the group can be split."""
     assert dist.get_backend() == "chip"
     mesh = dist.init_device_mesh("chip", (2, 1), mesh_dim_names=("dp", "tp"))
     tensor = torch.ones(2, device=device)
     dist.all_reduce(tensor, group=mesh["dp"].get_group())
     dist.all_reduce(tensor, group=mesh["tp"].get_group())
     dist.all_reduce(tensor, group=dist.new_group([0, 1]))
-    alone = dist.new_group([1])  # rank 0 is told that it is not in it
+    alone = dist.new_group([1])  # rank 0 gets the non-member value
     assert (alone == dist.GroupMember.NON_GROUP_MEMBER) == (rank == 0)
     half = dist.split_group(split_ranks=[[0], [1]])
     dist.all_reduce(tensor, group=half)
@@ -143,7 +143,7 @@ def default_backend(rank: int, device: torch.device) -> None:
 
 @check
 def composite_backend(rank: int, device: torch.device) -> None:
-    """As scripts write it: another backend for each type of device."""
+    """A different backend for each device type, as in scripts."""
     tensor, cpu = torch.ones(2, device=device), torch.ones(2)
     dist.all_reduce(tensor)
     dist.all_reduce(cpu)
@@ -154,7 +154,7 @@ def composite_backend(rank: int, device: torch.device) -> None:
 
 @check
 def exit_without_destroying(rank: int, device: torch.device) -> None:
-    """As many scripts end. The last work holds tensors that have Python objects."""
+    """Exit like many scripts; the last work holds tensors with Python objects."""
     tensors = [torch.ones(1 << 10, device=device) for _ in range(4)]
     for tensor in tensors:
         dist.all_reduce(tensor)

@@ -72,7 +72,7 @@ def collectives_are_rows(rank: int, device: torch.device) -> None:
 
 @check
 def collectives_that_overlap_have_rows_of_their_own(rank: int, device: torch.device) -> None:
-    """What is received first was sent last, so the first is under way during all of the second."""
+    """The first receive matches the last send, so it is in flight during all of the second."""
     first, second = (torch.full((3,), float(i), device=device) for i in range(2))
     with profile() as prof, tempfile.TemporaryDirectory() as folder:
         exchange = dist.isend if rank == 0 else dist.irecv

@@ -1,4 +1,4 @@
-"""What checks share that two ranks run together, each on its own chip."""
+"""Helpers for checks run by two ranks, each on its own chip."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Scripts that print what they found as a line of JSON, run as a job of their own."""
+"""Run scripts that print their findings as a line of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def report(*arguments: object, **environment: str) -> dict[str, Any]:
-    """The last line of JSON that this Python prints for the arguments; an error of the job fails the test with it."""
+    """Run Python with arguments and return its last line of JSON; an error of the job fails the test."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
     settings = {"ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Which parametrized cases a run without ``--full`` takes."""
+"""Sampling of parametrized cases in runs without ``--full``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def sample(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Of the cases of each test, so many that every pair of values of two parameters occurs.
+    """Select cases of each test such that every pair of values of two parameters occurs.
 
     A test marked ``sampled(n)`` keeps n cases, evenly spaced; one marked ``full`` keeps none.
     """
@@ -38,7 +38,7 @@ def _values(item: pytest.Item) -> dict[str, Hashable]:
 
 
 def pairwise(cases: Sequence[dict[str, Hashable]]) -> list[int]:
-    """Indices of cases in which every pair of values of two parameters occurs that occurs in all of them."""
+    """Return indices of cases that cover every pair of values of two parameters in all cases."""
     pairs = [set(_pairs(case)) for case in cases]
     missing = set().union(*pairs)
     chosen: list[int] = []

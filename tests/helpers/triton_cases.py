@@ -1,4 +1,4 @@
-"""What the Triton kernels are run on: for each operator, calls of odd sizes, strides and dtypes.
+"""Cases of the Triton kernels: for each operator, calls of odd sizes, strides and dtypes.
 
 A process of its own runs them (tests/ops/test_triton.py): Triton reads TRITON_INTERPRET when it is imported.
 """
@@ -199,7 +199,7 @@ def _attention(dtype: torch.dtype) -> Calls:
 
     yield call(*made(40, 150, 2, 1), right=0)
     mask = torch.rand(2, 1, 9, 70) > 0.6
-    mask[1, 0, 2] = True  # a query that sees nothing
+    mask[1, 0, 2] = True  # a query without visible keys
     bias = _random(1, 4, 1, 70, dtype=dtype)
     slopes = torch.rand(2, 4)
     yield call(*made(9, 70, 4, 2, 24, 40), bias=bias, mask=mask, slopes=slopes, right=0, left=40, softcap=3.0,
@@ -209,7 +209,7 @@ def _attention(dtype: torch.dtype) -> Calls:
     yield call(*packed.unbind(1), (ends, ends, 135, 135), right=0, slopes=slopes[0, 1:3], dropout_p=0.1)
     if dtype != torch.float32:
         return
-    yield call(*made(300, 150), right=0)  # the first queries see nothing
+    yield call(*made(300, 150), right=0)  # the first queries have no visible keys
     yield call(*made(300, 150), right=0, top_left=True)
     yield call(*made(200, 330), left=70, right=5)
     yield call(*made(200, 330, size=20), left=70, top_left=True, scale=-0.5)
@@ -282,7 +282,7 @@ def calls(name: str) -> Iterator[tuple[torch.dtype, tuple[Any, ...]]]:
 
 
 def check(name: str) -> int:
-    """Compare the operator's Triton kernel with its composite in float64; how many calls were compared."""
+    """Compare the operator's Triton kernel with its composite in float64; return the number of calls compared."""
     done = 0
     for dtype, arguments in calls(name):
         expected = _tensors(_changed(operators()[name].composite, _each(arguments, _widened)))
@@ -308,7 +308,7 @@ def _close(place: str, ours: Any, theirs: Any, dtype: torch.dtype) -> None:
 
 
 def _changed(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
-    """What the function returns, and its arguments as they are afterwards."""
+    """Call the function; return its results and its arguments after the call."""
     made = function(*arguments)
     results = list(made) if isinstance(made, tuple) else [made]
     return [*results, *arguments]
@@ -347,7 +347,7 @@ def compile_for_hopper(name: str) -> set[str]:
     done: set[str] = set()
 
     def kind(value: Any) -> Any:
-        if isinstance(value, tuple):  # an int in it that is 1 has no type of its own
+        if isinstance(value, tuple):  # an int argument equal to 1 is specialised
             return tuple("i32" if each == 1 else mangle_type(each) for each in value)
         return mangle_type(value)
 
@@ -380,7 +380,7 @@ def compile_for_hopper(name: str) -> set[str]:
 
 
 def report(examine: Callable[[str], Any], names: Iterable[str]) -> None:
-    """Print, as JSON, for each of these operators what the examination found, or the error that it ended with."""
+    """Print as JSON the result, or the error, of the examination of each operator."""
     import json
     import traceback
 

@@ -45,7 +45,7 @@ def launched(folder: Path, kind: str, precision: str = "no") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process finds."""
+    """Return the result of a single process."""
     found = report(*RUN, SCRIPTS / "accelerated_ranks.py", tmp_path_factory.mktemp("alone"))
     assert (found["type"], len(found["outputs"])) == ("DistributedType.NO", 21)
     return found

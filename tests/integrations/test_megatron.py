@@ -73,7 +73,7 @@ PAIRS = [(first, other) for first, *others in SETS for other in others]
 
 
 def train(*flags: str, ranks: int = 2) -> dict[str, dict]:
-    """What the last rank reports for each command line; all run in one job, for the imports take seconds."""
+    """Report of the last rank for each command line; all run in one job, because the imports take seconds."""
     run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     settings = {"ISTHMUS_HOST_DEVICES": str(ranks), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(

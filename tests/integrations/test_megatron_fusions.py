@@ -1,4 +1,4 @@
-"""What stands in for Transformer Engine's and apex's fused operators computes what Megatron's own code does."""
+"""The stand-ins for Transformer Engine's and apex's fused operators compute the same as Megatron's code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""AscendSpeed's options: those that mean something here do it, the others say so, or end the job with a line."""
+"""AscendSpeed's options: supported ones take effect, others warn or end the job with one line."""
 
 import pytest
 

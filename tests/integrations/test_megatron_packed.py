@@ -1,4 +1,4 @@
-"""Packed sequences (``thd``) in Megatron's local attention: each comes out as it does alone."""
+"""Packed sequences (``thd``) in Megatron's local attention: each gives the same result as alone."""
 
 from pathlib import Path
 

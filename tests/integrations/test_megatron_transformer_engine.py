@@ -1,4 +1,4 @@
-"""What stands in for Transformer Engine's layers computes what Megatron's local layers and PyTorch do."""
+"""The stand-ins for Transformer Engine's layers compute the same as Megatron's local layers and PyTorch."""
 
 from pathlib import Path
 

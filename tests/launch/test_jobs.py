@@ -170,7 +170,7 @@ def test_two_nodes(tmp_path):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_two_nodes_restart_and_rendezvous_again(tmp_path, by_hand):
-    """Rank 1 ends after a first collective, which rank 0 does not notice: its node is told."""
+    """Rank 1 exits after a first collective without an error on rank 0; the launcher reports it to the node."""
     port = free_port()
     here: list[tuple[str, ...]] = [("--rdzv-endpoint", f"localhost:{port}")] * 2
     if by_hand:

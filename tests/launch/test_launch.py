@@ -77,7 +77,7 @@ def rank_of(folder: Path, number: int) -> Rank:
 def ended(
     folder: Path, number: int, code: int, wrote: str | tuple[str, dict[str, object]] = "", at: float = 0.0
 ) -> Failure:
-    """How a rank ended; wrote is its standard error, with its failure record if it has one."""
+    """Describe the end of a rank; ``wrote`` is its standard error, with its failure record if any."""
     rank = rank_of(folder, number)
     if isinstance(wrote, tuple):
         wrote, record = wrote
@@ -97,7 +97,7 @@ def ended(
         ([(1, GLOO, 0.0), (3, "", 0.1), (1, GLOO, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
         ([(1, SLOW, 0.0), (3, "", 0.1), (1, SLOW, 0.1)], 1, 3, "rank 1 failed first: exit status 3"),
         ([(ABORT, ABSENT, 0.0), (TERM, "", 0.1), (1, ABSENT, 0.0)], 1, 134, "rank 1 did not reach a"),
-        # One that takes no notice of SIGTERM is killed half a minute later.
+        # A rank that ignores SIGTERM is killed half a minute later.
         ([(1, ABSENT, 0.0), (KILL, "", 30.0), (1, ABSENT, 0.0)], 1, 1, "rank 1 did not reach a"),
         ([(1, GONE, 0.0), (0, "", -1.0), (TERM, "", 0.1)], 1, 1, "rank 1 ended with exit status 0 while"),
         ([(1, GONE, 0.1), (TERM, "", 0.0), (TERM, "", 0.2)], 1, 143, "rank 1 failed first: SIGTERM"),
@@ -111,7 +111,7 @@ def ended(
         ([(1, (MINE, GONE[1]), 0.1), (1, ABSENT, 0.0)], 0, 1, "ValueError: my mistake"),
         ([(3, ("", GONE[1]), 0.0), (KILL, "", 0.1)], 1, 137, "rank 1 failed first: SIGKILL"),
         ([(1, GONE_PROCESS, 0.0), (0, "", -1.0)], 1, 1, "rank 1 ended with exit status 0 while"),
-        # Of ranks whose operations time out, none may be missing.
+        # All ranks whose operations time out are present.
         ([(1, LATE, 0.0), (1, LATE, 0.1)], 0, 1, "its error names no missing rank; compare the last operations"),
         ([(1, LATE, 0.0), (1, ABSENT, 0.1), (1, ABSENT, 0.1)], 0, 1, "its error names no missing rank"),
         ([(1, ABSENT, 0.0), (1, GONE_IN_GROUP, 0.1)], 0, 1, "that ranks [1] were missing; see their output"),
@@ -306,7 +306,7 @@ def test_the_status_line_where_there_is_no_terminal(progress):
 
 
 def test_each_iteration_has_its_line_where_there_is_no_terminal(tmp_path):
-    """Also if several are read at once, and those that are read last."""
+    """Also if several lines are read at a time, and for the last ones."""
     rank = Rank(0, 0, 1, 0, tmp_path / "rank-0.attempt-0", os.getpid())
     for path in (rank.stdout, rank.stderr):
         path.touch()

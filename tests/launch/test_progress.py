@@ -1,4 +1,4 @@
-"""The progress line of ``isthmus run --nproc``: what it says of the lines that frameworks print."""
+"""The progress line of ``isthmus run --nproc`` for the log lines of frameworks."""
 
 from __future__ import annotations
 

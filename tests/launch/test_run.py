@@ -23,7 +23,7 @@ END = (
 
 
 def plain(*arguments):
-    """What plain Python does with the same arguments; the scripts need no GPU for this."""
+    """Run plain Python with the same arguments; these scripts do not need a GPU."""
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
@@ -114,7 +114,7 @@ def test_a_program_without_torch_prints_nothing_of_ours(tmp_path):
     assert (done.stdout, done.stderr, done.returncode) == ("False\n", "", 0)
 
 
-# ---- how it ends ---------------------------------------------------------------------------------------------
+# ---- exits ---------------------------------------------------------------------------------------------------
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "code"), [("exit", 7), ("error", 1), ("signal", -signal.SIGTERM), ("end", 0)]

@@ -198,6 +198,6 @@ print([tensor.data_ptr() for tensor in held] == addresses, torch.chip.memory_res
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "raw"])
 def test_blocks_of_a_communication_stream_are_reused_last(allocator: str) -> None:
-    """Best fit would take the lower address, a stack the newest: the one that was sent, in both cases."""
+    """Best fit would choose the lower address, a stack the newest block: in both cases the sent one."""
     name, options = ALLOCATORS[allocator]
     assert children.output(COMMUNICATION, ISTHMUS_ALLOCATOR=name, ISTHMUS_ALLOC_CONF=options) == "True True"

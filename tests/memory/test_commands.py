@@ -1,4 +1,4 @@
-"""``isthmus memory``: the commands, and what they say when something is wrong."""
+"""``isthmus memory``: the commands and their error messages."""
 
 from __future__ import annotations
 

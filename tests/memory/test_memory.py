@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def empty_chip() -> None:
-    """Each test starts with nothing of the chip allocated, cached or counted."""
+    """Start each test with no memory allocated, cached or counted on the chip."""
     gc.collect()
     chip.synchronize()
     chip.empty_cache()
@@ -38,7 +38,7 @@ def held() -> int:
 
 
 def run(script: str, **environment: str) -> str:
-    """Output of a new process that runs script; fails with its errors unless it exits with 0."""
+    """Run a script in a new process and return its output; fails unless it exits with 0."""
     result = subprocess.run(
         [sys.executable, "-c", "import torch\n" + textwrap.dedent(script)],
         env=os.environ | environment,

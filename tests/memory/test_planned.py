@@ -116,11 +116,11 @@ def test_two_streams_reserve_less_than_torch_does():
     assert planned.reserved_peak_first <= torch.reserved_peak_first
 
 
-# ---- steps that are not as the last one
+# ---- steps that differ from the last one
 
 
 def repeated(**changes: dict) -> Trace:
-    """Six equal steps, of which some (by number, "s3") differ as told."""
+    """Six equal steps; some (by number, "s3") differ as specified."""
     program = Program()
     program.weights()
     for step in range(6):
@@ -184,7 +184,7 @@ def test_a_plan_calls_the_driver_once():
 
 
 def test_scattered_states_do_not_prevent_a_plan():
-    """Each holds a segment whose rest is of no use to large requests: a plan reserves more than is in use."""
+    """Each holds a segment whose rest cannot serve large requests: a plan reserves more than is in use."""
     calls = []
     for count in (8, 16):
         program = Program()
@@ -268,7 +268,7 @@ def noise(seed: int, streams: int) -> Trace:
 
 
 def almost_periodic(seed: int) -> Trace:
-    """Steps of one sequence in which each event may be left out, doubled, or of another size."""
+    """Steps of one sequence in which each event may be omitted, doubled, or of another size."""
     source = random.Random(seed)
     pattern = [source.randrange(MIB, 30 * MIB) for _ in range(60)]
     program = Program()

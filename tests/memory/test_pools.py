@@ -1,4 +1,4 @@
-"""Pools, fractions, memory by address, the choice of an allocator, and what allocators are told of a job."""
+"""Pools, fractions, memory by address, the choice of an allocator, and step boundaries."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_no_report_without_live_memory():
 
 
 def test_history_of_threads_that_accumulate_into_one_leaf():
-    # PyTorch makes the record of the forward's stack at its first use, without a lock.
+    # PyTorch creates the record of the forward's stack at its first use, without a lock.
     said = output(
         """
         import threading, torch

@@ -1,4 +1,4 @@
-"""The analysis says of every line what the conversion does with it."""
+"""The findings of analyse agree with what convert does on every line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What each detector finds, one pattern at a time, and what it leaves alone."""
+"""Findings of each detector, one pattern at a time, and patterns without findings."""
 
 from pathlib import Path
 
@@ -99,7 +99,7 @@ LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
         ('averages.table(sort_by="cuda_time_total")', {"IM124": "cuda_time_total"}),
         ("event.cuda_time", {"IM124": "cuda_time"}),
         ("torch.autograd.profiler.profile(use_cuda=True)", {"IM124": "use_cuda"}),
-        # the error of full memory
+        # the out-of-memory error
         ('if "CUDA out of memory" in str(e): pass', {"IM132": '"CUDA out of memory"'}),
         ('if str(e).startswith("CUDA error: out of memory"): pass', {"IM132": '"CUDA error: out of memory"'}),
         ('any(s in str(e) for s in ["CUDA out of memory."])', {"IM132": '"CUDA out of memory."'}),
@@ -218,7 +218,7 @@ def test_libraries(source: str, code: str, severity: Severity):
 
 
 def test_names_of_apex_have_the_codes_of_their_rules():
-    """The conversion's own table of classes, so that a new one is not forgotten here."""
+    """The table of classes in convert, so that a new one is not missed here."""
     for name in COUNTERPARTS:
         assert third_party.LIBRARIES[name].code == ApexModules.code
 

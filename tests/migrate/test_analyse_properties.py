@@ -1,4 +1,4 @@
-"""No file, whatever it holds, makes the analysis fail; what it says is in the file."""
+"""The analysis does not fail on any file, and its findings are in the file."""
 
 import ast
 from pathlib import Path

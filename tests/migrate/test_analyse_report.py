@@ -1,4 +1,4 @@
-"""What is printed and written: lines, JSON, SARIF, CSV, HTML; severities and exit codes."""
+"""Reports: lines, JSON, SARIF, CSV, HTML; severities and exit codes."""
 
 import csv
 import io
@@ -177,7 +177,7 @@ def test_files_of_the_vendors_tool(tmp_path: Path):
 
 
 class Page(HTMLParser):
-    """What a page holds."""
+    """Collect the content of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

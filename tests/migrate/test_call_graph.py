@@ -1,4 +1,4 @@
-"""What reaches something that only a person can port: through functions, methods, instances and modules."""
+"""Code that reaches code to port by hand, through functions, methods, instances and modules."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from isthmus.migrate.analyse import engine
 from isthmus.migrate.source.findings import Finding, Severity
 
-GRAPH = "    g = torch.cuda.CUDAGraph()\n"  # a finding that only a person can mend
+GRAPH = "    g = torch.cuda.CUDAGraph()\n"  # a finding to port by hand
 BASE = f"import torch\ndef bad():\n{GRAPH}"
 
 
@@ -155,7 +155,7 @@ def test_a_long_chain_is_cut_and_long_aliases_end(tmp_path: Path):
         ("pkg/use.py", "from . import ops", "ops.bad()"),
         ("pkg/use.py", "import pkg.ops as o", "o.bad()"),
         ("use.py", "import pkg.ops", "pkg.ops.bad()"),
-        ("use.py", "from pkg import bad as b", "b()"),  # pkg/__init__.py hands it on
+        ("use.py", "from pkg import bad as b", "b()"),  # pkg/__init__.py re-exports it
         ("use.py", "import pkg", "pkg.bad()"),
     ],
 )

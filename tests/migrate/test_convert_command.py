@@ -1,4 +1,4 @@
-"""`isthmus migrate convert`: patches that git takes, files in place, logs, notebooks."""
+"""`isthmus migrate convert`: patches for git, files in place, logs, notebooks."""
 
 from __future__ import annotations
 

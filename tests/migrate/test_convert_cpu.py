@@ -1,4 +1,4 @@
-"""A converted script runs where the CPU is all there is, and on the accelerator."""
+"""A converted script runs on the CPU only, and on the accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--ddp` recognises in a script, what it makes of it, and what it leaves alone with a reason."""
+"""Scripts that `--ddp` converts, and scripts that it does not change, with the reason."""
 
 from __future__ import annotations
 

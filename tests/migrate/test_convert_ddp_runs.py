@@ -31,7 +31,7 @@ ARGUMENTS = {
 CHECKPOINTS = {"functions": "model.pt", "trainer": "best.pt", "module_level": "net.pt"}
 
 
-# Ends right after a number was reduced: gloo's thread may still hold its tensor then.
+# Exits right after a number is reduced: gloo's thread may still hold its tensor.
 SHORT = """\
 import torch
 from torch.utils.data import DataLoader
@@ -45,8 +45,8 @@ for x in loader:
     optimizer.step()
     print(loss.item())
 """
-# Pairs of ranks, forked so that PyTorch is imported once. A thread that asks for Python's lock gets it only where the
-# script gives it away, and one core is all there is: what a busy machine does now and then.
+# Pairs of ranks, forked so that PyTorch is imported once. Threads get the GIL only where the script releases it, and
+# there is one core: this occasionally happens on a busy machine.
 PAIRS = """\
 import os, socket, sys
 import torch, torch._dynamo

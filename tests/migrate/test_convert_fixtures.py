@@ -1,4 +1,4 @@
-"""Every rule does what its fixtures say, and what it writes exists in PyTorch."""
+"""Every rule converts its fixtures as expected, and its output uses names that exist in PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _read(case: str, name: str) -> str:
 
 
 def _convert(case: str, name: str) -> Result:
-    """Convert a file of a fixture; a rule that an option turns on only where the fixture is its own."""
+    """Convert a file of a fixture; rules enabled by an option run only on their own fixtures."""
     options = [rule.option for rule in registry.all_rules() if rule.option and case.startswith(rule.name)]
     return convert_source(_read(case, name), name, options=options)
 

@@ -1,4 +1,4 @@
-"""What the rules cannot be sure of stays as it is, and is reported."""
+"""Uncertain code is not changed but reported."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_devices_that_are_chosen_in_a_function_come_after_the_constant(setting: 
     source = IN_FUNCTION.format(setting)
     found = convert_source(source, "a.py").findings
     assert [(each.code, each.severity, each.line) for each in found] == [("IM129", Severity.REVIEW, 9)]
-    assert not convert_source(source, "a.py", "npu").findings  # a pinned device is not asked for
+    assert not convert_source(source, "a.py", "npu").findings  # a fixed device is not queried
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What only looks like a device stays; what has no counterpart on another device stays and is reported."""
+"""Strings that only look like devices are not changed; calls without a counterpart are reported."""
 
 from __future__ import annotations
 

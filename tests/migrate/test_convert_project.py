@@ -1,4 +1,4 @@
-"""What the conversion of a file takes from the other files of its project."""
+"""Effects of a project's other files on the conversion of a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSTANT = '{} = torch.accelerator.current_accelerator(check_available=True) or 
 
 
 def _convert(root: Path, files: dict[str, str], target: str = "") -> dict[str, str]:
-    """The project after its conversion; files that are there already stay."""
+    """Convert the project; existing files stay."""
     for name, text in files.items():
         (root / name).write_text(text)
     for each in project.convert(root, project.Request(target)):

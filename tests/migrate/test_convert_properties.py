@@ -1,4 +1,4 @@
-"""Whatever the source: it converts without a crash, compiles, converts once only, and what is not logged stays."""
+"""Any source converts without a crash, compiles, converts once only, and changes only where logged."""
 
 from __future__ import annotations
 

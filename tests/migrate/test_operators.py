@@ -1,4 +1,4 @@
-"""Operators that a target lacks or runs on the CPU: which names reach them, and what a device does with each."""
+"""Operators that a target lacks or runs on the CPU: names that reach them, and their routes on a device."""
 
 import json
 import stat
@@ -34,7 +34,7 @@ TROUBLES = Troubles(
 
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What would take a minute to probe."""
+    """A table that would take a minute to probe."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = operators.cache()
     path.parent.mkdir(parents=True)

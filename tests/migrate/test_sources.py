@@ -57,7 +57,7 @@ def test_a_missing_path_is_refused(tmp_path: Path):
 def test_hidden_folders_environments_and_caches_are_left_out(tmp_path: Path):
     kept = write(tmp_path / ".hidden", {"a.py": b""})
     write(kept, {".git/b.py": b"", "env/pyvenv.cfg": b"", "env/c.py": b"", "__pycache__/d.py": b""})
-    assert list(found(kept)) == ["a.py"]  # and the folder that was asked for may be hidden itself
+    assert list(found(kept)) == ["a.py"]  # and the given folder may be hidden itself
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``isthmus migrate verify``: what is compared, and that a wrong conversion is seen."""
+"""``isthmus migrate verify``: comparisons, and detection of a wrong conversion."""
 
 import contextlib
 import dataclasses

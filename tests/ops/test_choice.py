@@ -1,4 +1,4 @@
-"""Which implementation a call takes, forcing one, and what the user is told."""
+"""The implementation used by a call, forcing one, and messages to the user."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Inputs at the edges of what isthmus.ops takes: right, or refused by one clear line."""
+"""Edge cases of isthmus.ops: correct, or refused with one clear line."""
 
 import copy
 import pickle
@@ -109,7 +109,7 @@ def test_rotary_in_place_of_two_views_of_one_projection(device):
 
 @on_each_device
 def test_products_of_every_other_element(device):
-    """The operands are flat tensors in which rows are addressed by their distance: those have to lie there."""
+    """The operands are flat tensors with rows addressed by their distance, which must be in bounds."""
     sizes = ([2], [2], [2], [2], [2], [2], [4], [4], [4])
     a, b = torch.randn(8, device=device)[::2], torch.randn(1, device=device).expand(4)
     found = ops.unpad_strided_batch_matmul(a, b, False, False, *sizes, 1, 1)

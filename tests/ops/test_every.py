@@ -1,4 +1,4 @@
-"""What holds for every function of isthmus.ops: gradients by the fused kernels, any layout, compilation, modes."""
+"""Properties of every function of isthmus.ops: gradients by the fused kernels, any layout, compilation, modes."""
 
 import types
 
@@ -10,12 +10,12 @@ from isthmus.ops import registration
 from tests.helpers.ops_checks import on_each_device
 from tests.helpers.ops_table import Case, cases
 
-# They have no gradients, or take no tensors; those that compute are in tests of their own.
+# They have no gradients, or no tensor arguments; computing ones have their own tests.
 WITHOUT = {
     "implementations", "which", "patch", "unpad_gen_attention_mask", "grad_norm", "grad_norms", "clip_grad_norm_",
     "adamw_",
 }  # fmt: skip
-# In terms of batched products of PyTorch, which has the fastest there are.
+# Composed of PyTorch's batched products.
 COMPOSITE = {"unpad_strided_batch_matmul"}
 
 NAMES = [f"{case.function}-{len(case.inputs)}" for case in cases()]
@@ -27,7 +27,7 @@ def tensors(made) -> list[torch.Tensor]:
 
 
 def turned(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers in memory the other way round."""
+    """Return equal values in reversed memory layout."""
     order = tuple(reversed(range(tensor.dim())))
     return tensor.detach().permute(order).contiguous().permute(order)
 
@@ -74,7 +74,7 @@ def test_any_layout_of_inputs_and_gradients(index, device):
 
 @for_every_function
 def test_the_gradient_of_a_sum(index):
-    """It is one number in memory, however many elements it has."""
+    """The gradient of a sum is one number in memory, expanded."""
     case = cases()[index]
     spread = gradients(case, case.inputs, lambda grad: torch.ones(()).double().expand(grad.shape))
     whole = gradients(case, case.inputs, torch.ones_like)

@@ -76,7 +76,7 @@ def test_frozen_inputs_get_no_gradient_and_a_tied_weight_gets_both():
 
 
 def extra_memory(function, *tensors):
-    """Bytes of the chip that a loss and its gradients take beyond their inputs, at most."""
+    """Peak bytes of chip memory for a loss and its gradients beyond their inputs."""
     torch.chip.synchronize()
     torch.chip.reset_peak_memory_stats()
     before = torch.chip.memory_allocated()

@@ -24,12 +24,12 @@ def there_and_back(tokens, chosen, probs):
 
 
 def weighted(tokens, chosen, probs):
-    """What it should be: every token times the sum of its probabilities."""
+    """Expected result: every token times the sum of its probabilities."""
     return tokens * (probs * chosen).sum(-1, keepdim=True)
 
 
 def using(implementation):
-    """Force what permutation is made of."""
+    """Force the implementations used by permutation."""
     import contextlib
 
     stack = contextlib.ExitStack()

@@ -127,7 +127,7 @@ def test_state_converts_both_ways(device, fused):
 
 @by_each
 def test_halves_with_float32_state_and_masters(implementation):
-    """Masters make training in bfloat16 what it is in float32: the parameters are roundings of them."""
+    """With master weights, bfloat16 training equals float32: the parameters are rounded masters."""
     mine, yours = parameters(torch.bfloat16), parameters(torch.bfloat16)
     yours = [torch.nn.Parameter(each.detach().float()) for each in yours]
     ours = ops.AdamW(mine, lr=1e-4, state_dtype=torch.float32, master_weights=True)

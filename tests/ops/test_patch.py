@@ -22,7 +22,7 @@ LIKE_LLAMA = FAMILIES[:4]
 
 
 class Counting(TorchDispatchMode):
-    """Counts the calls of isthmus.ops' operators."""
+    """Count the calls of isthmus.ops' operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def step(model: Any, ids: torch.Tensor, **others: Any) -> dict[str, torch.Tensor
 
 
 def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], share: float) -> None:
-    """Each within a share of its own largest element."""
+    """Compare tensors within a fraction of their largest element."""
     assert ours.keys() == theirs.keys()
     for name, each in theirs.items():
         limit = share * max(each.abs().max().item(), 1e-3)
@@ -208,7 +208,7 @@ def test_every_loss_over_the_next_tokens_is_replaced(patched):
 
 
 def namespaces() -> dict[str, dict[str, Any]]:
-    """Everything in the modules and classes that could have been touched."""
+    """Return all attributes of modules and classes that patches may change."""
     found = {}
     touched = (
         "transformers.models.",
@@ -293,7 +293,7 @@ def test_unpatchable_targets_are_refused():
 
 
 def losses(steps: int, dtype: torch.dtype, family: str = "Llama") -> torch.Tensor:
-    """Losses of a run over text that can be learnt; deterministic."""
+    """Return losses of a deterministic run on learnable text."""
     model = build(family).to(dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(3)

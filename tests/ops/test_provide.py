@@ -16,7 +16,7 @@ from tests.helpers.children import output
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_path():
-    """What a job has on PYTHONPATH."""
+    """Return the PYTHONPATH of a job."""
     before = list(sys.path)
     sys.path[:0] = provide.folders("flash_attn,apex")
     yield
@@ -119,7 +119,7 @@ def test_flash_attn_modules():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_modules(causal):
-    """Packed sequences are attended to one by one; a call overrules its module; dropout is for training."""
+    """Packed sequences are separate; a call overrides its module; dropout is for training."""
     mha = load("flash_attn.modules.mha")
     qkv, starts = torch.randn(7, 3, 2, 8), torch.tensor([0, 3, 7], dtype=torch.int32)
     q, k, v = qkv.unbind(1)
@@ -158,7 +158,7 @@ def cache(batch=3, longest=9, heads=2, size=8, seed=0):
 
 
 def attended(q, k, v, causal):
-    """Attention with the last query beside the last key."""
+    """Attention with the last query aligned to the last key."""
     scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
     if causal:
         seen = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))

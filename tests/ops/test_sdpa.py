@@ -29,7 +29,7 @@ def patched() -> Iterator[Any]:
 
 
 def calls() -> dict[str, int]:
-    """Calls of each operator of attention on the chip since the last call of this function."""
+    """Return the calls of each attention operator on the chip since the last call of this function."""
     found = torch.chip.dispatch_stats()["operators"]
     torch.chip.reset_dispatch_stats()
     return {name: each["calls"] for name, each in found.items() if "attention" in name}
@@ -126,7 +126,7 @@ def test_dropout_has_the_rate_and_the_same_mask_in_backward(patched):
     assert not torch.equal(first, sdpa(q, k, v, dropout_p=0.25))
     torch.manual_seed(3)
     assert torch.equal(first, sdpa(q, k, v, dropout_p=0.25))
-    # What a key's value gets is linear in the mask: the derivative in v is the mask that forward took.
+    # The gradient of v is linear in the mask, so it shows the mask used in forward.
     weight = torch.randn(2, 4, 128, 16, device="chip")
     torch.manual_seed(3)
     (grad,) = torch.autograd.grad((sdpa(q, k, v, dropout_p=0.25) * weight).sum(), v)
@@ -196,7 +196,7 @@ def test_unsupported_calls_take_the_previous_path(patched):
     found = sdpa(q, q, q, both.to("chip"), is_causal=True).detach().cpu()
     assert torch.equal(found, sdpa(*[q.detach().cpu()] * 3, both, is_causal=True))
     with pytest.raises(RuntimeError):
-        sdpa(q, k, v)  # grouped heads that were not asked for
+        sdpa(q, k, v)  # grouped heads without enable_gqa
     with sdpa_kernel(SDPBackend.MATH):
         sdpa(q, q, q)
     assert OURS not in calls()

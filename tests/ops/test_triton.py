@@ -1,4 +1,4 @@
-"""The Triton kernels, by Triton's interpreter and by its compiler for a GPU that need not be there."""
+"""The Triton kernels, by Triton's interpreter and by its compiler for a GPU, which is not needed."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ CODE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); fro
 
 @pytest.fixture(scope="module")
 def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What went wrong for each operator, all in one process, as most of the time is PyTorch's import."""
+    """Errors of each operator, from one process, since most of the time is the import of PyTorch."""
     names = _names(request, test_interpreted_against_the_composite_in_float64)
     return json.loads(
         output(CODE + f"triton_cases.report(triton_cases.check, {names})", TRITON_INTERPRET="1")

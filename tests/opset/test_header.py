@@ -33,7 +33,7 @@ const isthmus_operator* table(void) {
 }
 """
 
-# One argument of each kind; the kernel says through explain() what it got.
+# One argument of each kind; the kernel reports through explain() what it got.
 PROBE = (
     "aten::probe(Tensor self, Tensor? other, Scalar s, Scalar? t, int i, int? default, float f, bool b, bool? c, "
     "str d, int[] e, int[]? k, Tensor[] h, ScalarType? dtype=None, bool pin_memory=False) -> (Tensor, Tensor[])"
@@ -120,7 +120,7 @@ class Entry(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
-    """DLTensor, of which the kernels here look at the number of dimensions."""
+    """DLTensor; these kernels read only the number of dimensions."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -148,7 +148,7 @@ def item(value: Any) -> Any_:
 
 
 class Caller:
-    """Calls an entry of the table as the framework does."""
+    """Call an entry of the table like the framework."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""The opset: samples cover what they should, references obey the rules."""
+"""The opset: coverage of the samples, and references that obey the rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.opset import torchgen_schemas
 from tools.opset.outside import OUTSIDE, reason
 
 NAMES = sorted(opset.operators())
-# A few of each sort for what takes long: an elementwise one, lists, written arguments, several outputs, random.
+# A few operators for slow tests: elementwise, lists, written arguments, several outputs, random.
 SOME = (
     "aten::mul.Tensor,aten::mm,aten::_foreach_norm.Scalar,aten::copy_,aten::native_layer_norm,aten::normal_"
 )

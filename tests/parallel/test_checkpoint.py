@@ -1,4 +1,4 @@
-"""Distributed checkpoints: written by some ranks, read by others, and what is read is what was written.
+"""Distributed checkpoints: written by some ranks and read back equal by others.
 
 Each job of ranks runs the checks that it is named; the folder stays between jobs.
 """
@@ -40,7 +40,7 @@ class Trained:
         self.steps = models.optimizer(self.model)
 
     def train(self, steps: range) -> None:
-        """The same batch on all ranks, so that it does not matter how many they are."""
+        """The same batch on all ranks, independent of their number."""
         for step in steps:
             self.steps.zero_grad()
             models.square(self.model, models.batch(step).to(self.rank.device)).backward()
@@ -73,7 +73,7 @@ def whole(value: Tensor) -> Tensor:
 
 
 def save(rank: Rank, trained: Trained, name: str) -> float:
-    """Write the checkpoint, and beside it what its values are."""
+    """Write the checkpoint, and its values next to it."""
     dcp.save(trained.state(), checkpoint_id=rank.folder / name)
     values = trained.values()
     if rank.number == 0:
@@ -87,7 +87,7 @@ def written(rank: Rank, name: str) -> list[Tensor]:
 
 
 def loaded(rank: Rank, name: str, *, tensor_parallel: bool = False) -> float:
-    """What a checkpoint gives to a model that was trained otherwise."""
+    """Load a checkpoint into a differently trained model; return its values."""
     trained = Trained(rank, tensor_parallel=tensor_parallel)
     trained.train(range(7, 8))
     trained.load(rank.folder / name)

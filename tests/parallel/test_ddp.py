@@ -161,7 +161,7 @@ def buffers_of_the_first_rank(rank: Rank) -> float:
 
 @within(0)
 def uneven_inputs(rank: Rank) -> float:
-    """Rank 1 has one batch, rank 0 three: the gradients of one rank count as they are, halved no more."""
+    """Rank 1 has one batch, rank 0 three: gradients of a single rank are no longer halved."""
     model = DistributedDataParallel(models.mlp().to(rank.device), device_ids=[rank.number])
     steps = torch.optim.SGD(model.parameters(), lr=0.1)
     with Join([model], divide_by_initial_world_size=False):

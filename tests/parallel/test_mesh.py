@@ -13,7 +13,7 @@ from tests.helpers.parallel.ranks import checks_of
 
 
 def members(rank: Rank, group: dist.ProcessGroup) -> list[int]:
-    """The ranks of a group, in order, as they say themselves by an all-gather."""
+    """Return the ranks of a group, in order, by an all-gather."""
     mine = torch.tensor([rank.number], device=rank.device)
     found = torch.empty(dist.get_world_size(group), dtype=torch.int64, device=rank.device)
     dist.all_gather_into_tensor(found, mine, group=group)

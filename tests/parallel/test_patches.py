@@ -1,4 +1,4 @@
-"""What is patched for parallelism: listed, in force once PyTorch's module is imported, and taken back."""
+"""Patches for parallelism: listed, applied when PyTorch's module is imported, and undone."""
 
 from __future__ import annotations
 

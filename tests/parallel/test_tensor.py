@@ -81,8 +81,8 @@ def loss_of(model: nn.Module, data: Tensor) -> Tensor:
 
 def train(model: nn.Module, device: torch.device, shards: range, loss: Callable = loss_of) -> list[Tensor]:
     """Losses over all shards of three steps, and the parameters."""
-    # One by one, for some parameters are DTensors and some are not. Not Adam, which makes a step of the rounding of
-    # gradients that are nearly 0.
+    # One by one, since only some parameters are DTensors. Not Adam, whose steps amplify the rounding of
+    # gradients near 0.
     steps = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
     losses = []
     for step in range(models.STEPS):
@@ -160,7 +160,7 @@ def redistribution(rank: Rank) -> float:
                 isinstance(a, Partial) and not isinstance(b, Partial)
                 for a, b in zip(after, before, strict=True)
             ):
-                continue  # nothing makes a partial of whole values but the same partial
+                continue  # a partial placement converts only from itself
             worst = max(worst, _redistributed(full, mesh, before, after, rank))
     return worst
 

@@ -17,7 +17,7 @@ def pair(*dtypes: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 @covers("autocast", "test_autocast_with_unsupported_type", "test_openreg_autocast_error_message")
 def test_an_unsupported_dtype_warns_and_disables():
-    """Upstream's reference backend does so for float32, which the chip, like CUDA, takes for a target."""
+    """Upstream's reference backend rejects float32 too; on the chip, as on CUDA, it is a valid target."""
     with (
         pytest.warns(UserWarning, match="In chip autocast, but the target dtype is not supported"),
         torch.autocast("chip", dtype=torch.int32),

@@ -60,7 +60,7 @@ class DeviceDecorators(TestCase):
 
 
 class Bypass(TestCase):
-    """A backend may run what is marked for CUDA only."""
+    """A backend may run tests marked for CUDA only."""
 
     ran: ClassVar[set[str]] = set()
 
@@ -127,7 +127,7 @@ del DeviceDecorators, Bypass, OperatorSamples, template
 
 
 def instance(name: str) -> Any:
-    """The class that PyTorch made of a template. It is named after the key until the first of them is set up."""
+    """Return the class that PyTorch created from a template; it is named after the key until one is set up."""
     return next(kind for made, kind in instances.items() if made.startswith(name) and made != name)
 
 

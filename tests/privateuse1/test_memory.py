@@ -132,7 +132,7 @@ def _gradients() -> None:
 @covers("memory", "test_no_leak_with_views", "test_no_leak_inplace_operations", "test_no_leak_with_gradients")
 @covers("memory", "test_no_leak_repeated_large_allocations", "test_leak_detection_with_statistics")
 def test_nothing_leaks(work: Callable[[], object], times: int):
-    """Upstream runs these and takes the absence of a crash for a pass; here the statistics must come back."""
+    """Upstream only checks for crashes; here the statistics must return to their initial values."""
     found = []
     for repeated in (1, times, times):
         for _ in range(repeated):
@@ -140,7 +140,7 @@ def test_nothing_leaks(work: Callable[[], object], times: int):
         gc.collect()
         found.append((torch.chip.memory_allocated(), torch.chip.memory_reserved()))
     assert found[0][0] == found[1][0]
-    # In the first half the allocator may still ask for the memory of a whole step, as earlier tests had them.
+    # In the first half the allocator may still request the memory of a whole step of earlier tests.
     assert found[1] == found[2]
 
 

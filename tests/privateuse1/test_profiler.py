@@ -17,7 +17,7 @@ from tests.privateuse1 import covers
 
 @pytest.fixture(autouse=True)
 def _no_error_in_a_callback(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """PyTorch prints what fails in the profiler's callbacks and goes on."""
+    """PyTorch prints failures in the profiler's callbacks and continues."""
     yield
     assert "Exception in RecordFunction callback" not in capfd.readouterr().err
 

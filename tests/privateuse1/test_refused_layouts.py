@@ -1,4 +1,4 @@
-"""Layouts that the chip does not hold are refused by name, with what to do."""
+"""Unsupported layouts are refused by name, with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends in the way that its argument says."""
+"""Exit in the way given by the argument."""
 # ruff: noqa - written as its author would
 
 import os

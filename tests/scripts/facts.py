@@ -1,4 +1,4 @@
-"""Prints what a program can see of how it was started."""
+"""Print what a program can see of how it was started."""
 # ruff: noqa - written as its author would
 
 import json

@@ -1,4 +1,4 @@
-"""A rank of a job in which rank 1 ends badly: launched.py HOW, without PyTorch unless collectives are meant."""
+"""A rank of a job in which rank 1 fails: launched.py HOW, without PyTorch unless collectives are used."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ elif how == "again":
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    # Where nodes number themselves, only that of rank 1 counts the restart.
+    # With static node ranks, only rank 1's node counts the restart.
     total = torch.tensor([1.0, not first])
     dist.all_reduce(total)
     if not total[1] and rank == 1:

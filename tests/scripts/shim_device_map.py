@@ -1,4 +1,4 @@
-"""Where transformers and accelerate put a model that is asked for on CUDA."""
+"""Print where transformers and accelerate place a model requested on CUDA."""
 # ruff: noqa - written as its author would
 
 import json

@@ -1,4 +1,4 @@
-"""What a distributed CUDA script asks of PyTorch, on two ranks; prints what it found as a line of JSON."""
+"""Calls of a distributed CUDA script on two ranks; print the results as a line of JSON."""
 # ruff: noqa - written as its author would
 
 import json

@@ -1,4 +1,4 @@
-"""Names of PyTorch before and after the shim, in a process of its own: what is changed, and where a proxy is left."""
+"""Compare PyTorch's names before and after the shim: print changes and remaining proxies."""
 
 import importlib
 import json
@@ -29,7 +29,7 @@ def snapshot():
 
 
 def changed(before):
-    """Attributes that are another object or gone, and new ones; modules are added by imports, and integers count."""
+    """Return changed, removed and new attributes, except modules added by imports and integer counters."""
     for owner, (namespace, attributes) in before.items():
         now = vars(namespace)
         for name in attributes.keys() | now.keys():
@@ -45,7 +45,7 @@ def is_proxy(value):
 
 
 def left():
-    """Names and tables, of any module or class, that hold a function of the shim's."""
+    """Return names and tables of any module or class that contain a function of the shim."""
     for module_name, module in list(sys.modules.items()):
         if not isinstance(module, ModuleType) or module_name.partition(".")[0] == "isthmus":
             continue

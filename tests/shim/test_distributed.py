@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_ranks.py"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What the ranks found."""
+    """Results of the ranks."""
     return report("-m", "isthmus", "run", "--nproc", 2, SCRIPT, tmp_path_factory.mktemp("checkpoint"))
 
 

@@ -26,7 +26,7 @@ def cuda():
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Writes a module and imports it."""
+    """Write a module and import it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     names = []
 
@@ -46,7 +46,7 @@ def run(source, **names):
     return names
 
 
-# ---- what it answers -----------------------------------------------------------------------------------------
+# ---- results --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -82,7 +82,7 @@ def test_expressions_on_the_accelerator(cuda, expression, expected):
 
 @pytest.fixture
 def full():
-    """The error of memory that is full, on the chip."""
+    """Return the chip's out-of-memory error."""
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(1 << 60, dtype=torch.int8, device=CHIP)
     return caught.value

@@ -1,4 +1,4 @@
-"""Libraries that look for CUDA themselves, under `isthmus run`: they find it, and compute what they should."""
+"""Libraries that detect CUDA themselves, under `isthmus run`: they find it and compute correct results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 
 def found_by(name: str, folder: Path, *needs: str, devices: int = 1) -> dict[str, Any]:
-    """What the script finds; skips the test where it lacks a library."""
+    """Run the script and return its results; skip the test if a library is missing."""
     for library in needs:
         if not find_spec(library):
             pytest.skip(f"no {library}")

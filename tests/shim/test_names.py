@@ -1,4 +1,4 @@
-"""What scripts ask of PyTorch beside devices and torch.cuda: attention, extensions, profiler, numbers as devices."""
+"""PyTorch's names in scripts besides devices and torch.cuda: attention, extensions, profiler, numbered devices."""
 
 from __future__ import annotations
 

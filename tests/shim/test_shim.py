@@ -1,4 +1,4 @@
-"""The proxies of the shim, in this process: CUDA's names work inside the scope and are gone after it."""
+"""The proxies of the shim, in this process: CUDA's names work inside the scope only."""
 
 import copy
 import io
@@ -28,7 +28,7 @@ def cuda():
 
 # ---- the scope -----------------------------------------------------------------------------------------------
 def _state():
-    """Every attribute of every object that the shim patches, by identity."""
+    """Return every attribute of every object that the shim patches, by identity."""
     with shim.enter() as scope:
         targets = {patch.target for patch in scope.patches}
     found = {"meta_path": list(sys.meta_path), "registry": list(torch.serialization._package_registry)}
@@ -444,7 +444,7 @@ def test_torch_compile(cuda):
 
 
 def test_torch_compile_folds_the_state_of_autocast(tmp_path):
-    """In a process that imports Dynamo under the shim, whose table of what it folds then has the proxies."""
+    """Runs in a process that imports Dynamo under the shim, so its table of folded functions has the proxies."""
     script = tmp_path / "script.py"
     script.write_text(
         "import torch\n"

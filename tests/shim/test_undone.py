@@ -1,4 +1,4 @@
-"""Leaving the shim: every attribute of every module of PyTorch is the object that it was, and no proxy is left."""
+"""Leaving the shim restores every attribute of every PyTorch module and leaves no proxy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.reports import report
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_undone.py"
 
-# They copy functions of PyTorch into names and tables of their own.
+# They copy functions of PyTorch into their own names and tables.
 COPY = [
     "torch._dynamo.variables.torch",
     "torch._inductor.compile_fx",
@@ -33,7 +33,7 @@ LIBRARIES = [
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("modules", [COPY, COPY + LIBRARIES], ids=["pytorch", "libraries"])
 def test_every_attribute_of_pytorch_is_restored(modules):
-    """After imports inside the scope the changes are those that the imports make by themselves."""
+    """After imports inside the scope, only the imports' own changes remain."""
     plain = report(SCRIPT, "plain", *modules)
     shimmed = report(SCRIPT, "shim", *modules)
     assert plain["inside"] == plain["left"] == shimmed["left"] == []

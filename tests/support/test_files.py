@@ -1,4 +1,4 @@
-"""Modes of what Isthmus makes, and files that are whole or not at all."""
+"""File modes, and atomic writes."""
 
 from __future__ import annotations
 

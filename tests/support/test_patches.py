@@ -1,4 +1,4 @@
-"""The patch registry: what it applies, what it refuses, and that it puts everything back."""
+"""The patch registry: applying, refusing and undoing patches."""
 
 import pytest
 import torch

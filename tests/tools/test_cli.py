@@ -1,4 +1,4 @@
-"""The ``isthmus`` command: env, doctor, ops, and how it says that something is wrong."""
+"""The ``isthmus`` command: env, doctor, ops, and error messages."""
 
 import json
 import os

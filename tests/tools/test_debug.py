@@ -1,4 +1,4 @@
-"""Live debugging in one process: what is watched, compared, found, captured, and that nothing stays."""
+"""Live debugging in one process: watching, comparing, finding, capturing, and clean removal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 @contextlib.contextmanager
 def planted(name: str, kernel: Callable[..., Any]) -> Iterator[None]:
-    """The chip's kernel of an overload replaced; it gets the former one first."""
+    """Replace the chip's kernel of an overload; the new one gets the old one as its first argument."""
     former = torch.library.get_kernel(f"aten::{name}", "PrivateUse1")
     library = torch.library.Library("aten", "IMPL")
 

@@ -1,4 +1,4 @@
-"""`isthmus bisect`: what it compares, what it accuses, and what it leaves alone."""
+"""`isthmus bisect`: compared numbers, guilty operators, and operators that are never forced."""
 
 from __future__ import annotations
 

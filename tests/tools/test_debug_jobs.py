@@ -29,7 +29,7 @@ def test_a_wrong_kernel_is_named_and_the_job_fails(tmp_path: Path, job: dict[str
     again = isthmus("replay", "debug/capture", "--device", "cpu", "--compare", cwd=tmp_path)
     assert again.returncode == 3 and "WRONG aten::silu" in again.stdout and "2 calls: 2 wrong" in again.stdout
     again = isthmus("replay", "debug/capture", "--times", "2", cwd=tmp_path, **job)
-    assert again.returncode == 0 and "bit-equal" in again.stdout  # as wrong as it was
+    assert again.returncode == 0 and "bit-equal" in again.stdout  # still as wrong
 
 
 @pytest.mark.full

@@ -35,7 +35,7 @@ FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```", re.MULTILINE | r
 SPAN = re.compile(r"`((?:isthmus|make) [^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 BIN = Path(sys.executable).parent
-# What stands before a program, whose own arguments follow.
+# Options before a program; its own arguments follow.
 RUNNERS = {("run",), ("bisect",), ("migrate", "verify"), ("memory", "trace", "record")}
 
 
@@ -60,7 +60,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(page: Path) -> set[str]:
-    """Those of blocks, and those in the text."""
+    """Return the commands in blocks and in the text."""
     found = set(SPAN.findall(FENCE.sub("", page.read_text())))
     for block in blocks(page):
         lines = block.body.splitlines()

@@ -26,7 +26,7 @@ Report = list[dict[str, str]]
 
 
 def full(**variables: str) -> tuple[int, Report]:
-    """Status and findings of a whole run; what is not ok has a remedy."""
+    """Run doctor; return status and findings, all with a remedy unless ok."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
     done = subprocess.run(
         [sys.executable, "-m", "isthmus.doctor", "--json"],
@@ -43,7 +43,7 @@ def failures(findings: Report) -> dict[str, str]:
 
 
 def in_shell(command: str, check: str) -> Report:
-    """What a check of isthmus.doctor says in a process that a shell command starts."""
+    """Return the findings of a check in a process started by a shell command."""
     module = check.partition(".")[0]
     code = f"import json\nfrom isthmus.doctor import {module}\nprint(json.dumps([f._asdict() for f in {check}()]))"
     words = ["sh", "-c", f'{command} "$@"', "sh", sys.executable, "-c", code]
@@ -104,7 +104,7 @@ def test_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Writes a module with a function whose body is given; returns its name for children.run()."""
+    """Write a module with a function of the given body; return its name for children.run()."""
 
     def write(body: str) -> str:
         (tmp_path / "doctor_target.py").write_text(
@@ -542,7 +542,7 @@ def test_a_plugin_that_breaks_pytorch_and_a_missing_package(tmp_path: Path) -> N
 
 
 def test_options_of_an_allocator_that_it_refuses() -> None:
-    """What the core raises is a finding about the chip, not a defect of the report."""
+    """An exception of the core is a finding about the chip, not a defect of the report."""
     status, findings = full(
         PYTORCH_ALLOC_CONF="max_split_size_mb:lots", PYTHONIOENCODING="ascii", OMP_NUM_THREADS="\xe9"
     )

@@ -1,4 +1,4 @@
-"""Mutation testing: what is planted is what is said, and the suite notices it."""
+"""Mutation testing: mutants are as described, and the suite detects them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def outcome(job: str, folder: Path) -> dict[str, Any]:
 def test_the_suite_notices_one_mistake_of_each_kind(samples: Reader) -> None:
     score = outcome("one_of_each", samples.folder)
     assert score["false_alarms"] == []
-    # Of the source's mutants some are right in these few operators, and wrong in others that share the line.
+    # Some source mutants are correct for these operators and wrong for others that share the line.
     kinds = {mutation.name for mutation in trial.MUTATIONS}
     planted = [result for result in score["results"] if result["mutation"] in kinds]
     assert [r for r in planted if r["status"] == "survived"] == []

@@ -1,4 +1,4 @@
-"""The stream-order checker: it finds what nothing orders, and nothing else."""
+"""The stream-order checker: it reports all unordered accesses, and no others."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _typed(module: Module, call: ast.Call, done: set[ast.AST]) -> Iterator[Findi
         yield module.finding("IM118", _AUTOMATIC, call, name, "is of CUDA", "is given DEVICE.type")
     if name == "torch.random.fork_rng" and (call.args or {"devices", "device_type"} & given.keys()):
         done.update(filter(None, [given.get("device_type")]))
-        said, advice = "forks generators of devices", "forks none where there is no accelerator"
+        said, advice = "forks generators of devices", "forks none without an accelerator"
         yield module.finding("IM117", _REVIEW, call, name, said, advice)
     if isinstance(first, ast.Constant) and first.value == "cuda" and call not in done:
         if name == "torch.device":

@@ -1,4 +1,4 @@
-"""A library of a few operators, each chosen for what the route has to do around it."""
+"""A library of operators that need different preparation by the route."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Another library of the same chip: an operator that the first has too, and one dtype that it lacks."""
+"""A second library of the chip: an operator that the first has too, and a dtype that it lacks."""
 
 import numpy as np
 

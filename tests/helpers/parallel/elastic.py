@@ -1,4 +1,4 @@
-"""A training job that goes on after a worker was killed: ``torchrun --max-restarts 1 elastic.py FOLDER STEP``.
+"""A training job that continues after a worker is killed: ``torchrun --max-restarts 1 elastic.py FOLDER STEP``.
 
 Two ranks train with DDP and write a checkpoint after each step. In the first attempt rank 1 kills itself in the
 backward pass of STEP (-1: never). Rank 0 writes ``<folder>/losses-<attempt>.json``: the losses by step, and how many
@@ -61,7 +61,7 @@ def save(folder: Path, model: nn.Module, steps: torch.optim.Optimizer, step: int
 
 
 def resume(folder: Path, model: nn.Module, steps: torch.optim.Optimizer) -> int:
-    """Load the last checkpoint; returns the step to go on with."""
+    """Load the last checkpoint; return the next step."""
     if not (folder / "last").exists():
         return 0
     last = int((folder / "last").read_text())

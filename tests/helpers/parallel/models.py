@@ -1,4 +1,4 @@
-"""What subjects train, and the training of one process that they are compared with."""
+"""Models of the subjects, and the single-process training to compare with."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def train_alone(
     micro_batches: int = 1,
     reduced: torch.dtype | None = None,
 ) -> list[list[Tensor]]:
-    """One process does what data-parallel ranks do: losses of each shard, then the parameters.
+    """Train in one process like data-parallel ranks: losses of each shard, then the parameters.
 
     Gradients of the shards are halved (or quartered ...) and added in the order of the ranks, as an all-reduce of
     two ranks does it to the bit; in another dtype where one is given.

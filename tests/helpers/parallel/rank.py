@@ -57,7 +57,7 @@ def within(tolerance: float) -> Callable[[Check], Check]:
 
 
 def checks(members: Mapping[str, Any]) -> dict[str, Check]:
-    """The marked functions among the members of a module, in their order."""
+    """Return the marked functions of a module, in order."""
     return {name: value for name, value in members.items() if hasattr(value, "tolerance")}
 
 
@@ -103,5 +103,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Checks import this module by name, which must be the same one.
+    # Checks import this module by name and must get this instance.
     sys.exit(importlib.import_module("tests.helpers.parallel.rank").main(sys.argv[1:]))

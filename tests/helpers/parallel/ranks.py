@@ -1,4 +1,4 @@
-"""Starts the ranks of a subject and collects what each check reports.
+"""Start the ranks of a subject and collect the results of the checks.
 
 ``python -m tests.helpers.parallel.ranks SUBJECT SIZE`` prints the differences from one process.
 """
@@ -28,7 +28,7 @@ class Ranks:
 
     def __init__(self, subject: str, size: int, folder: Path, *names: str, **environment: str) -> None:
         settings = {"ISTHMUS_HOST_DEVICES": str(size), "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
-        store = Path(tempfile.mkdtemp(dir=folder)) / "store"  # not that of a former job
+        store = Path(tempfile.mkdtemp(dir=folder)) / "store"  # not of a previous job
         processes = [
             start_module(
                 "tests.helpers.parallel.rank",
@@ -46,7 +46,7 @@ class Ranks:
         self.reports = [_reports(output) for output in self.outputs]
 
     def assert_passed(self, check: str) -> None:
-        """Assert that every rank ran the check and found no more than its tolerance."""
+        """Assert that every rank ran the check within its tolerance."""
         errors = [report.get(check, {}).get("error") for report in self.reports]
         missing = [number for number, report in enumerate(self.reports) if check not in report]
         found = [f"rank {number}: {error}" for number, error in enumerate(errors) if error]
@@ -55,7 +55,7 @@ class Ranks:
 
 
 def checks_of(module: Mapping[str, Any], size: int) -> tuple[Any, Any]:
-    """A fixture ``ranks`` that runs all checks of a test module once, and a test that looks at each of them."""
+    """Make a fixture ``ranks`` that runs all checks of a test module once, and a test of each check."""
     subject = Path(module["__file__"]).stem.removeprefix("test_")
 
     @pytest.fixture(scope="module")

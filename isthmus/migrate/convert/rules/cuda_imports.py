@@ -78,7 +78,7 @@ class CudaImports(Rule):
         return self._with_comments(updated_node)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
-        """The same."""
+        """Move comments at the end of the module to its footer."""
         return self._with_comments(updated_node)
 
     def _with_comments(self, block: Block) -> Block:
