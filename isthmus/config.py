@@ -31,7 +31,7 @@ Settings.__doc__ = "The options with their current values, typed and checked."
 
 
 class Option(NamedTuple):
-    """One option, for people.
+    """One option, as shown to users.
 
     Attributes:
         variable: name of the environment variable.

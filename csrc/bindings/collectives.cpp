@@ -28,7 +28,7 @@ void bind_collectives(py::module_& m) {
       .def_property_readonly("options", &ChipBackend::getBackendOptions)
       // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
       .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));
-  // Of all ranks, unless a failure had them written.
+  // Of all ranks, unless already written after a failure.
   m.def("write_flight_records", [] {
     const py::gil_scoped_release release;
     if (!recorder::was_written()) write_records();

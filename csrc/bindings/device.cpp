@@ -99,7 +99,7 @@ void bind_device(py::module_& m) {
   m.def("device_error", [] { return device_error(); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });
   m.def("set_device", [](int device) {
-    // An index that the narrower type cannot hold must not come out as another device.
+    // An index too large for the narrower type must not become another device.
     set_current_device(static_cast<c10::DeviceIndex>(std::clamp(device, -1, kMaxDevices)));
   });
   m.def("exchange_device",

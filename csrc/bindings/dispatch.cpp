@@ -60,7 +60,7 @@ py::dict routes() {
   return result;
 }
 
-// (name, dtypes, flags, address of the function, its handle), as isthmus.drivers.libraries has them.
+// (name, dtypes, flags, address of the function, its handle), as in isthmus.drivers.libraries.
 using EntryTuple = std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t>;
 
 void add_operators(const std::string& library, const std::vector<EntryTuple>& operators) {

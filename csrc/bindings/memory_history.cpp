@@ -245,7 +245,7 @@ void observe_out_of_memory(const py::function& function) {
       });
 }
 
-// Memory handed out by address, for other libraries.
+// Memory allocated by address, for other libraries.
 struct Raw {
   std::mutex mutex;
   std::unordered_map<uintptr_t, c10::DataPtr> held;
@@ -277,8 +277,8 @@ void raw_delete(uintptr_t address) {
   raw().held.erase(found);
 }
 
-// In backward PyTorch adds the forward's stack, by a record of the node that it makes at first use without a
-// lock: threads that accumulate into one leaf would make it twice. The GIL is taken in there anyway.
+// In backward PyTorch adds the forward's stack, by a record of the node created at first use without a lock:
+// threads that accumulate into one leaf would create it twice. The GIL is acquired there anyway.
 memory::history::Stack gather(bool cpp_frames) {
   if (Py_IsInitialized() == 0) return nullptr;
   const py::gil_scoped_acquire gil;

@@ -40,13 +40,13 @@ const char* action_name(StreamAction action) {
   return "";
 }
 
-// Calls function(action, what, stream id, device index); an exception of it is printed, not passed on.
+// Calls function(action, what, stream id, device index); its exceptions are printed, not propagated.
 void listen(const py::object& function) {
   if (function.is_none()) {
     listen_to_streams(nullptr);
     return;
   }
-  // The last reference may go on a thread without the interpreter's lock.
+  // The last reference may be dropped on a thread without the GIL.
   const std::shared_ptr<py::object> held(new py::object(function), [](py::object* object) {
     py::gil_scoped_acquire gil;
     delete object;

@@ -13,7 +13,7 @@ namespace {
 
 using Flags = std::unordered_map<std::string, bool>;
 
-// Never changed once it is attached, so the tensors that share one may.
+// Never changed once attached, so tensors may share it.
 struct Metadata final : c10::BackendMeta {
   explicit Metadata(Flags flags) : flags(std::move(flags)) {}
   const Flags flags;

@@ -5,7 +5,7 @@
 
 namespace isthmus {
 
-// An isthmus_dtype; -1 where the interface has no name for the dtype.
+// An isthmus_dtype; -1 if the interface lacks the dtype.
 int dtype_code(c10::ScalarType dtype) noexcept;
 
 }  // namespace isthmus

@@ -19,9 +19,9 @@ struct Event {
   bool timing;
 };
 
-// Events are used again, whether or not their last work is done: a new record replaces it, and who waits for
-// the old one is not disturbed. So a training step creates none, and sets no device for it. Leaked: events
-// may be returned during static destruction.
+// Events are reused even if their last work is not done: a new record replaces it, and waits for the old one
+// are not affected. So a training step creates no events and sets no device for them. Leaked: events may be
+// returned during static destruction.
 class EventPool {
  public:
   Event* take(c10::DeviceIndex device, bool timing) {

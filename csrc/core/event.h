@@ -1,4 +1,4 @@
-// Events, as PyTorch's guard interface passes them: an opaque pointer made at the first record.
+// Events of PyTorch's guard interface: an opaque pointer created at the first record.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -18,7 +18,7 @@ void destroy_event(void* event) noexcept;
 double elapsed_ms(void* start, void* end);  // both recorded with timing and done
 
 // An event that other processes can wait for and record. The driver's event is made at the first record() or
-// ipc_handle(). Throws where the driver cannot share events.
+// ipc_handle(). Throws if the driver cannot share events.
 class SharedEvent {
  public:
   SharedEvent() = default;

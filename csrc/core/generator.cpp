@@ -118,12 +118,12 @@ ChipGenerator* ChipGenerator::clone_impl() const {
 
 namespace {
 
-// Default generators are made at first use, since counting devices initialises the driver; seeding does not.
+// Default generators are created at first use: counting devices initialises the driver, seeding does not.
 struct Defaults {
   std::mutex mutex;
   std::array<at::Generator, kMaxDevices> generators;
   std::array<std::once_flag, kMaxDevices> once;
-  std::optional<uint64_t> seed;  // of those that are not made yet
+  std::optional<uint64_t> seed;  // of those not created yet
 };
 
 Defaults& defaults() {

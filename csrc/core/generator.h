@@ -1,5 +1,5 @@
-// Random numbers of the chip: CPU's mt19937, so that a seed gives the numbers that it gives on CPU; or Philox
-// (ISTHMUS_HOST_RNG=philox), whose numbers depend on seed and offset only.
+// Random numbers of the chip: the CPU's mt19937, so that a seed gives the same numbers as on the CPU; or
+// Philox (ISTHMUS_HOST_RNG=philox), whose numbers depend on seed and offset only.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -18,8 +18,8 @@ class ChipGenerator final : public c10::GeneratorImpl {
  public:
   explicit ChipGenerator(c10::DeviceIndex device);
 
-  // The generator for CPU kernels: the engine itself, or with Philox one that the next block seeds. Lock this
-  // generator's mutex of its own: kernels lock the engine's.
+  // The generator for CPU kernels: the engine itself, or with Philox one seeded by the next block. Lock this
+  // generator's own mutex: kernels lock the engine's.
   at::Generator engine();
 
   // The next words of Philox, which are consumed. Only where it is chosen.
@@ -34,7 +34,7 @@ class ChipGenerator final : public c10::GeneratorImpl {
   // mt19937: CPU's state; Philox: seed and offset, 8 bytes each, or the seed alone.
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
-  // A generator that shares its state with this one, and the way back.
+  // A generator that shares its state with this one, and the reverse conversion.
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override;
 
@@ -48,7 +48,7 @@ class ChipGenerator final : public c10::GeneratorImpl {
 // Generator of the device that operators use when none is given.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
-// Seeds the default generator of every device, those not made yet included. Does not initialise the driver.
+// Seeds the default generator of every device, including future ones. Does not initialise the driver.
 void seed_default_generators(uint64_t seed);
 
 // Checks that it is a generator of the chip.

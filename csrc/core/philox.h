@@ -38,7 +38,7 @@ struct Sequence {
   }
 };
 
-// Where a generator is in the sequence of its seed.
+// Position of a generator in the sequence of its seed.
 class Position {
  public:
   Sequence get() const {

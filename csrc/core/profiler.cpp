@@ -19,15 +19,15 @@ std::atomic<bool> recording{false};
 
 namespace {
 
-// Set in what the driver carries as correlation if it is a launch recorded here, not an operator of PyTorch.
+// Flag in the driver's correlation id for launches recorded here, as opposed to PyTorch's operators.
 constexpr uint64_t kLaunchBit = uint64_t{1} << 62;
-// Launches are numbered where PyTorch's operators will not be: both are ids of events in one trace.
+// Launches have numbers that PyTorch's operators do not use: both are ids of events in one trace.
 constexpr uint32_t kFirstLaunch = uint32_t{1} << 30;
 
 struct State {
   std::mutex mutex;
   std::vector<Record> records;
-  std::unordered_map<uint32_t, Record> collectives;  // by launch: what the driver does not know of its work
+  std::unordered_map<uint32_t, Record> collectives;  // by launch: what the driver does not record of it
   std::atomic<uint32_t> next_launch{kFirstLaunch};
   std::atomic<uint32_t> profile{0};  // how many there were
   std::atomic<bool> driver_started{false};
@@ -106,7 +106,7 @@ void receive(const isthmus_activity* activities, size_t count, void*) {
   }
 }
 
-// Once per profile, by the first use of the driver. A failure loses the driver's records and nothing else.
+// Once per profile, by the first use of the driver. A failure only loses the driver's records.
 void start_driver() {
   State& s = state();
   if (s.driver_started.load(std::memory_order_acquire) || !driver_initialized() || in_bad_fork()) return;

@@ -26,7 +26,7 @@ struct Record {
   uint64_t bytes = 0;
   int64_t operator_id = 0;    // of PyTorch's operator that runs on the thread; 0 if none
   int64_t annotation_id = 0;  // of the innermost record_function(); 0 if none
-  uint32_t launch = 0;        // what a call and the work that it started have in common; 0 if unknown
+  uint32_t launch = 0;        // shared by a call and the work that it started; 0 if unknown
   std::string name;
   // For a collective, which runs beside the streams: its stream is a row that the trace chooses.
   c10::ScalarType dtype = c10::ScalarType::Undefined;
@@ -127,12 +127,12 @@ class Collective {
   struct Delete {
     void operator()(Row* row) const noexcept;
   };
-  std::unique_ptr<Row, Delete> row_;  // null where no profile runs
+  std::unique_ptr<Row, Delete> row_;  // null if no profile runs
 };
 
 // ---- work timed by events (profiler_events.cpp)
 
-// A recorded event, or null where that fails: a profiler never fails the work that it watches.
+// A recorded event, or null if that fails: the profiler must not fail the profiled work.
 void* mark(c10::Stream stream) noexcept;
 // The record's times are set when both events are done.
 void time_by_events(Record record, void* before, void* after);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNanosecondsPerMillisecond = 1e6, kMicrosecondsPerMillisecond = 1e3;
 
-// A moment that both clocks know.
+// A time measured by both clocks.
 struct Base {
   void* event = nullptr;
   int64_t time_ns = 0;
@@ -109,7 +109,7 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
     synchronize_event(end->get());
     return static_cast<float>(elapsed_ms(start->get(), end->get()) * kMicrosecondsPerMillisecond);
   }
-  // Marks and ranges are for a maker's own tool; the driver interface has none.
+  // Marks and ranges are for a vendor's own tool; the driver interface has none.
   void mark(const char*) const override {}
   void rangePush(const char*) const override {}
   void rangePop() const override {}

@@ -235,7 +235,7 @@ class Profiler final : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return types_; }
 
-  // Null, so no cost, where the chip's activity is not asked for.
+  // Null, without cost, if the chip's activity is not requested.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(const std::set<ActivityType>& types,
                                                                  const libkineto::Config&) override {
     const bool asked = types.count(ActivityType::CONCURRENT_KERNEL) != 0 ||

@@ -16,7 +16,7 @@ struct State {
   const isthmus_driver* table = nullptr;  // &opened, once it is
   isthmus_driver opened{};
   std::string path;
-  std::string name;   // where it takes the place of the driver's own
+  std::string name;   // if it replaces the driver's own
   std::string error;  // why the devices cannot be used
   std::mutex mutex;
   std::atomic<bool> initialized{false};
@@ -48,7 +48,7 @@ void initialize_driver(State& s) {
   s.initialized.store(true, std::memory_order_release);
 }
 
-// A driver that can be asked before it is initialised leaves the process free to fork after the question.
+// If the driver can count devices before it is initialised, the process may still fork afterwards.
 int count_devices(State& s) {
   TORCH_CHECK(s.table != nullptr, "no chip driver is open; `isthmus doctor` says why.");
   int32_t count = 0;

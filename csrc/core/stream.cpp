@@ -13,7 +13,7 @@
 namespace isthmus {
 namespace {
 
-constexpr int kPoolSize = 32;         // streams per device and priority, handed out in turn, as CUDA's pool
+constexpr int kPoolSize = 32;         // streams per device and priority, returned in turn, like CUDA's pool
 constexpr int kMaxStreams = 1 << 14;  // of the whole process
 
 struct Entry {
@@ -21,7 +21,7 @@ struct Entry {
   c10::DeviceIndex device = 0;
   bool external = false;
   int priority = ISTHMUS_STREAM_PRIORITY_DEFAULT;
-  // Work that drain() has to wait for: what was submitted less what a synchronisation has seen done.
+  // Work that drain() has to wait for: submitted but not yet seen done by a synchronisation.
   std::atomic<uint64_t> submitted{0};
   std::atomic<uint64_t> completed{0};
 };

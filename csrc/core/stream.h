@@ -10,7 +10,7 @@ namespace isthmus {
 c10::Stream default_stream(c10::DeviceIndex device);
 c10::Stream current_stream(c10::DeviceIndex device) noexcept;  // of this thread
 void set_current_stream(c10::Stream stream);
-c10::Stream new_stream(c10::DeviceIndex device, int priority);  // the nearest priority that there is
+c10::Stream new_stream(c10::DeviceIndex device, int priority);  // the nearest available priority
 c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority);
 c10::Stream external_stream(void* native, c10::DeviceIndex device);
 
@@ -35,8 +35,8 @@ void synchronize_stream(c10::Stream stream);
 void synchronize_device(c10::DeviceIndex device);
 bool query_stream(c10::Stream stream);
 
-// Called when the host has waited for a stream, and before a failure of it is thrown: throws what the work of
-// others failed with that the stream has waited for.
+// Called when the host has waited for a stream, before its failure is thrown: throws the failure of other
+// work that the stream has waited for.
 void set_stream_waited(void (*function)(c10::Stream));
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // Reports operations on streams and events to one listener, the stream-order checker.
 //
-// Only operations of the program are reported, through the guard or torch.chip. The core's own are left out:
-// they order streams on this chip, and may not on another.
+// Only operations of the program are reported, through the guard or torch.chip, not the core's own: they
+// order streams on this chip, but may not on another.
 #pragma once
 
 #include <c10/core/Stream.h>

@@ -15,7 +15,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// First use of the chip: the driver starts, and CPU kernels can be given the chip's memory.
+// First use of the chip: initialises the driver and lets CPU kernels use the chip's memory.
 void prepare() {
   static const bool once = [] {
     driver();

@@ -10,7 +10,7 @@
 
 namespace isthmus {
 
-// PyTorch's composite kernel of the overload, if it has one that does not lead back to the overload itself.
+// PyTorch's composite kernel of the overload, if it has one that does not call the overload itself.
 Decomposition composite_of(const c10::OperatorHandle& op);
 
 // A function that replaces the arguments of an overload on the stack: one of PyTorch's registered

@@ -11,7 +11,7 @@
 namespace isthmus {
 namespace {
 
-// More geometries than a job with static shapes has; those with dynamic shapes start again.
+// More geometries than in a job with static shapes; jobs with dynamic shapes clear the cache.
 constexpr size_t kRemembered = 4096;
 
 using Key = c10::SmallVector<int64_t, 48>;
@@ -37,7 +37,7 @@ void append_bits(double number, Key& key) {
   key.push_back(bits);
 }
 
-// False for a value that geometry may depend on in a way that the key does not say.
+// False for a value that may affect geometry but is not in the key.
 bool append(const c10::IValue& value, Key& key) {
   if (value.isTensor()) {
     append(value.toTensor(), key);
@@ -134,7 +134,7 @@ std::shared_ptr<const ResultMeta> Inference::run(c10::ArrayRef<c10::IValue> argu
   torch::jit::Stack stack;
   stack.reserve(arguments.size());
   for (const c10::IValue& argument : arguments) stack.push_back(meta_of(argument));
-  // Factories without a tensor and without a device would be CPU's.
+  // Factories without tensor and device arguments would run on the CPU.
   const auto& declared = op_.schema().arguments();
   for (size_t i = 0; i < stack.size(); ++i)
     if (declared[i].name() == "device" && stack[i].isNone()) stack[i] = c10::Device(at::kMeta);

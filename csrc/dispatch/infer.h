@@ -32,7 +32,7 @@ class Inference {
   explicit Inference(const c10::OperatorHandle& op) : op_(op) {}
 
   // Results of the operator for these arguments (the schema's, in order). The reference stays valid.
-  // Throws what PyTorch throws for arguments that do not fit.
+  // Throws PyTorch's errors for invalid arguments.
   std::shared_ptr<const ResultMeta> operator()(c10::ArrayRef<c10::IValue> arguments);
 
  private:

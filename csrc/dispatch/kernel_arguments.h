@@ -1,4 +1,4 @@
-// The arguments of a kernel as operators.h has them, built on the stack of the call.
+// The arguments of a kernel in the format of operators.h, built on the stack of the call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ class KernelArguments {
   void tensor(const at::Tensor& tensor, bool written = false);  // undefined is None
   void length(int64_t items) { push(kTVMFFIInt).v_int64 = items; }
   void none() { push(kTVMFFINone).v_int64 = 0; }
-  // Numbers, text, lists of numbers. False for what operators.h has no form for (complex numbers).
+  // Numbers, text, lists of numbers. False for types that operators.h lacks (complex numbers).
   bool value(const c10::IValue& value);
 
   // Runs the kernel. Returns false when it answers ISTHMUS_UNSUPPORTED; throws for any other failure.

@@ -35,13 +35,13 @@ class KernelCall {
   // Dtypes of all tensors that the kernel would get.
   uint64_t dtypes() const;
   bool prepare_inputs(const Kernel& kernel, KernelArguments& call);
-  // The tensor in the form that the kernel takes; kept alive to the end of the call.
+  // The tensor in the form required by the kernel; kept alive until the end of the call.
   const at::Tensor& input(const at::Tensor& tensor, const KernelRoute::Role& role, const Kernel& kernel);
-  // A number from the CPU, by a fill on the stream where a library has one: a copy would wait for the stream.
+  // A number from the CPU, by a fill on the stream if a library has one: a copy would wait for the stream.
   at::Tensor brought(const at::Tensor& number) const;
   void prepare_outputs(const Kernel& kernel, KernelArguments& call);
   const at::Tensor& output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel);
-  // Before the inputs are looked at, whose memory may be what is resized.
+  // Before reading the inputs, whose memory may be resized.
   void resize_outputs();
   at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const;
   at::Tensor given_output(size_t i, size_t j) const;

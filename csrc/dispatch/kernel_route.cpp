@@ -31,7 +31,7 @@ bool omitted(const c10::Argument& argument) {
   }
 }
 
-// Operators that compute in one dtype to which they bring their tensors.
+// Operators that convert their tensors to one dtype and compute in it.
 bool promotes(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> others{"aten::cat", "aten::floor_divide", "aten::stack"};
   return op.hasTag(at::Tag::pointwise) || others.count(op.schema().name()) > 0;
@@ -50,7 +50,7 @@ size_t count_outputs(const c10::FunctionSchema& schema) {
                                            [](const c10::Argument& result) { return !is_written(result); }));
 }
 
-// Masks become the indices of what they select, and indices from the CPU come over, as on CUDA.
+// Masks become indices, and indices from the CPU are copied, as on CUDA.
 c10::IValue indices_on_chip(const at::Tensor& self, const c10::IValue& given) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::List<std::optional<at::Tensor>> indices;
@@ -101,8 +101,8 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   plan_inference(op, canonical);
 }
 
-// In-place and out= overloads are inferred as the functional one is; a factory's out= overload, which lacks
-// arguments of that, as it is itself.
+// In-place and out= overloads are inferred by the functional overload; a factory's out= overload, which lacks
+// some of its arguments, by itself.
 void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical) {
   if (outputs_ == 0) return;
   const size_t given = op.schema().arguments().size();
@@ -182,7 +182,7 @@ std::unique_ptr<KernelRoute>& copy_kernels() {
 }  // namespace
 
 void set_copy_kernels(const c10::OperatorHandle& op, Kernels kernels) {
-  // A copy is how tensors become contiguous, so it cannot require contiguous ones.
+  // Tensors are made contiguous by a copy, so it cannot require contiguous ones.
   std::erase_if(kernels.kernels, [](const Kernel& kernel) { return !kernel.has(ISTHMUS_OPERATOR_STRIDED); });
   copy_kernels() = std::make_unique<KernelRoute>(op, std::move(kernels));
 }

@@ -36,7 +36,7 @@ class KernelRoute {
  private:
   friend class KernelCall;
 
-  // One argument of the overload, as far as a kernel is concerned.
+  // Properties of an argument that a kernel needs.
   struct Role {
     bool passed = true;    // kernels get it
     bool output = false;   // an out= argument

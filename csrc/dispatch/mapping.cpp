@@ -64,7 +64,7 @@ void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex dev
 }
 
 Mapping::~Mapping() {
-  // The tensors of the mapping go first; a storage that is still used then has escaped the call.
+  // The mapping's tensors are released first; a storage still in use then has escaped the call.
   for (TensorPair& pair : pairs_) pair.mapped.reset();
   if (kind_ == Kind::kAlias)
     for (StoragePair& pair : storages_)
@@ -149,7 +149,7 @@ at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_al
   return at::Tensor(std::move(mapped));
 }
 
-// Makes a CPU storage the chip's, in place where its bytes are, else by copying them.
+// Makes a CPU storage the chip's, in place if its bytes are on the chip, else by copying them.
 void Mapping::move_to_chip(c10::StorageImpl& storage) {
   if (kind_ == Kind::kAlias && memory::adopt(storage)) return;
   const size_t nbytes = storage.nbytes();

@@ -1,4 +1,4 @@
-// The operator libraries of the chip: which kernels there are for an operator of the opset.
+// The operator libraries of the chip: the kernels available for an operator of the opset.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,7 +37,7 @@ struct LibraryEntry {
   Kernel kernel;
 };
 
-// Adds a library behind those that are there. Call before register_routes().
+// Appends a library. Call before register_routes().
 void add_library(const std::string& name, std::vector<LibraryEntry> entries);
 
 // The kernels that are registered under the very name, or null.
@@ -54,11 +54,11 @@ void set_operator_runtime(void* library);
 // Takes the error that a kernel raised on this thread: (kind, message).
 std::pair<std::string, std::string> take_raised_error();
 
-// Gives back what a kernel returned, if it is an object.
+// Releases a kernel's return value, if it is an object.
 void release(const TVMFFIAny& value);
 
-// Whether the schema says that the operator writes to the argument, or that the result is one that it wrote
-// to.
+// Whether the schema declares that the operator writes to the argument, or that the result is a written
+// argument.
 bool is_written(const c10::Argument& argument);
 
 // "aten::add.Tensor", from and to.

@@ -54,7 +54,7 @@ void update(const Item& item, int64_t begin, int64_t end) {
   const V keep = wide(f.keep_square), part = wide(f.square), eps = wide(f.eps), step = wide(f.step);
   const auto half = [&](V p, V g, V& m, V& s, V& t) {
     g = g * scale;
-    if (f.l2 != 0) g = at::vec::fmadd(l2, p, g);  // a parameter that is NaN leaves the state of AdamW alone
+    if (f.l2 != 0) g = at::vec::fmadd(l2, p, g);  // a NaN parameter does not affect the state of AdamW
     m = at::vec::fmadd(slope, g - m, m);
     s = at::vec::fmadd(s, keep, g * g * part);
     t = at::vec::maximum(t, s);

@@ -24,7 +24,7 @@ constexpr int64_t kFar = int64_t{1} << 40;  // beyond any length
 
 at::ScalarType wide_type(const Tensor& tensor) { return at::toOpMathType(tensor.scalar_type()); }
 
-// Tokens that a kernel can step over: features without gaps, and a distance that BLAS can be given.
+// Tokens that a kernel can step over: contiguous features, and a stride that BLAS supports.
 Tensor rows(const Tensor& given) {
   const int64_t rank = given.dim();
   const int64_t pitch = given.stride(rank - 3);

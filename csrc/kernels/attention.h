@@ -46,7 +46,7 @@ struct Call {
   int64_t query_tokens;
   std::vector<Span> spans;
   double scale, softcap, dropout;
-  int64_t left, right;  // how far a query sees; far beyond any length where it sees all
+  int64_t left, right;  // window of a query; beyond any length if unlimited
   bool top_left;
   at::Tensor bias, mask;  // [batch, heads, queries, keys], expanded; the bias in the type computed in
   at::Tensor alibi;       // [batch, heads], expanded
@@ -71,7 +71,7 @@ struct Call {
   Range seen(const Span& span, int64_t query, int64_t count) const {
     return {seen(span, query).first, seen(span, query + count - 1).last};
   }
-  // Where the logarithm of a query's sum is.
+  // Address of the logarithm of a query's sum.
   int64_t sum_at(const Span& span, int64_t head, int64_t query) const {
     if (packed) return head * query_tokens + span.query + query;
     return (span.batch * heads + head) * query_tokens + query;

@@ -32,7 +32,7 @@ class WeightGradients {
     clear(x, dx, 0, first);
     clear(x, dx, last, count);
     if (first == last) return;
-    if (std::isnan(sum)) {  // which an approximate exponential need not notice
+    if (std::isnan(sum)) {  // which an approximate exponential may miss
       std::fill(x + first, x + last, sum);
       std::fill(dx + first, dx + last, sum);
       return;

@@ -1,4 +1,4 @@
-// Products of blocks in float and double, by the BLAS that PyTorch carries: operands are used where they lie.
+// Products of blocks in float and double, by PyTorch's BLAS: operands are used in place.
 #pragma once
 
 #include "kernels/attention.h"
@@ -31,7 +31,7 @@ void multiply(int64_t m, int64_t n, int64_t k, Matrix<W> a, Matrix<W> b, W beta,
             ldb = static_cast<int>(std::max<int64_t>(a.pitch, 1)), ldc = static_cast<int>(pitch);
   const W one = 1;
   const char *first = b.transposed ? "T" : "N", *second = a.transposed ? "T" : "N";
-  // BLAS counts by columns, so it is given the transposed product.
+  // BLAS is column-major, so it computes the transposed product.
   if constexpr (std::is_same_v<W, float>)
     sgemm_(first, second, &rows, &columns, &inner, &one, b.data, &lda, a.data, &ldb, &beta, c, &ldc);
   else

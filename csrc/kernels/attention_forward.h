@@ -1,4 +1,4 @@
-// The forward pass over blocks: the softmax of a row goes on from block to block (Milakov and Gimelshein,
+// The forward pass over blocks: the softmax of a row continues from block to block (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018).
 #pragma once
 
@@ -32,7 +32,7 @@ class OnlineSoftmax {
       std::fill_n(weights, count, Weight(0));
       return 1;
     }
-    if (!std::isfinite(top)) {  // which an approximate exponential need not notice
+    if (!std::isfinite(top)) {  // which an approximate exponential may miss
       std::fill_n(weights, count, Weight(0));
       top = sum = std::numeric_limits<W>::quiet_NaN();
       return top;

@@ -1,5 +1,5 @@
 // Products of blocks in bfloat16 with sums in float, by the matrix unit of the processor: operands are packed
-// as it wants them, pairs of rows side by side.
+// in its format, pairs of rows interleaved.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -19,7 +19,7 @@ constexpr int64_t kTile = 32;  // to which every dimension of a packed block is 
 
 inline int64_t filled(int64_t count) { return (count + kTile - 1) / kTile * kTile; }
 
-// Whether this process has what the blocks below need.
+// Whether this process can use the blocks below.
 inline bool has_tiles() {
 #if defined(CPU_CAPABILITY_AVX512)
   static const bool has = at::native::cpublas::could_pack(at::kBFloat16);

@@ -1,4 +1,4 @@
-// exp() of vectors, for softmax and what is made of it.
+// exp() of vectors, for softmax and operators based on it.
 #pragma once
 
 #include <ATen/cpu/vec/vec.h>

@@ -1,5 +1,5 @@
 // RMSNorm over the last dimension, with and without the residual added first. A row is read twice, the second
-// time from the cache, and the next one is asked for meanwhile.
+// time from the cache, while the next one is prefetched.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

@@ -25,7 +25,7 @@ struct Settings {
 // Cosines and sines, [batch or 1, rows, dim / 2 or dim], and the row of each token.
 struct Tables {
   Tensor cos, sin, positions;
-  bool whole;  // dim wide: the two of a pair have entries of their own
+  bool whole;  // dim wide: both elements of a pair have separate entries
 
   Tables(const Tensor& cos, const Tensor& sin, const OptionalTensor& positions, const Tensor& input,
          int64_t dim)

@@ -62,15 +62,15 @@ inline bool is_aligned(const T* to) {
   return reinterpret_cast<uintptr_t>(to) % kStreamAlignment == 0;
 }
 
-// Asks for the memory of a piece. The processor foresees what a loop reads too late when its body is as long
-// as that of most kernels here. An address beyond the tensor does no harm.
+// Prefetches the memory of a piece. With loop bodies as long as in most kernels, the hardware prefetcher is
+// too late. An address beyond the tensor is harmless.
 template <typename T>
 inline void prefetch(const T* piece) {
   constexpr int64_t kLine = 64, kBytes = Piece<T>::kSize * static_cast<int64_t>(sizeof(T));
   for (int64_t i = 0; i < kBytes; i += kLine) __builtin_prefetch(reinterpret_cast<const char*>(piece) + i);
 }
 
-// For what is read once and in order.
+// For data that is read once and in order.
 template <typename T>
 inline Piece<T> load_ahead(const T* from, int64_t count) {
   prefetch(from + kAheadBytes / sizeof(T));

@@ -1,6 +1,6 @@
-/* Opens what a chip's maker supplies: a driver, and libraries of operators. Each is checked whole before it
- * is used, and what is wrong with it is said in one line. Free of PyTorch: the core compiles these sources
- * into itself, and Python code that runs where PyTorch is not installed calls them in libisthmus_loader.so.
+/* Opens drivers and operator libraries. Each is checked completely before use, and errors are reported in one
+ * line. Independent of PyTorch: the core includes these sources, and Python code without PyTorch calls them
+ * in libisthmus_loader.so.
  */
 #ifndef ISTHMUS_LOADER_H_
 #define ISTHMUS_LOADER_H_
@@ -18,10 +18,10 @@ extern "C" {
 #define ISTHMUS_LOADER_API
 #endif
 
-/* Opens the driver at path and copies its table, which then has this interface's size: a function of a newer
- * interface is left out, one that an older driver lacks is null. Does not initialise the driver.
- * name: takes the place of the driver's own unless it is empty; it must outlive the table.
- * delegate: "" leaves what the driver declares, "none" and "cpu" narrow it.
+/* Opens the driver at path and copies its table, which then has this interface's size: functions of a newer
+ * interface are omitted, those that an older driver lacks are null. Does not initialise the driver.
+ * name: replaces the driver's own unless empty; it must outlive the table.
+ * delegate: "" keeps the driver's declaration, "none" and "cpu" restrict it.
  * Returns 0, or -1 with one line in error: path, what is wrong, remedy. */
 ISTHMUS_LOADER_API int isthmus_open_driver(const char* path, const char* name, const char* delegate,
                                            isthmus_driver* table, char* error, size_t error_bytes);

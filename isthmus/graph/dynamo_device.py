@@ -1,4 +1,4 @@
-"""The device's runtime as Dynamo asks for it. Importing this imports Dynamo."""
+"""The device runtime in Dynamo's interface. Importing this module imports Dynamo."""
 
 from typing import Any
 

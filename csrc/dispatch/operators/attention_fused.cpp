@@ -1,5 +1,5 @@
-// scaled_dot_product_attention by the operator isthmus::attention, where that is asked for or a library has
-// it.
+// scaled_dot_product_attention by the operator isthmus::attention, if requested or available in a
+// library.
 //
 // Shapes: query [batch, heads, queries, features], key [batch, key heads, keys, features], value [batch, key
 // heads, keys, value features], or all three without batch. The causal mask is aligned to the first query and
@@ -178,7 +178,7 @@ std::vector<int64_t> result_strides(const Tensor& query, IntArrayRef sizes) {
   return strides;
 }
 
-// The tensor itself where it lies like that already.
+// The tensor itself if it already has that layout.
 Tensor laid_out(const Tensor& tensor, IntArrayRef strides) {
   bool same = tensor.numel() == 0;
   if (!same) {
@@ -188,7 +188,7 @@ Tensor laid_out(const Tensor& tensor, IntArrayRef strides) {
   return same ? tensor : at::empty_strided(tensor.sizes(), strides, tensor.options()).copy_(tensor);
 }
 
-// A gradient [batch, tokens, heads, features] in the shape and layout of what it is the gradient of.
+// A gradient [batch, tokens, heads, features] in the shape and layout of its input.
 Tensor gradient_like(const Tensor& given, const Tensor& made) {
   const Tensor heads_first = made.transpose(1, 2);
   return laid_out(given.dim() == 3 ? heads_first.squeeze(0) : heads_first, strides_like(given));

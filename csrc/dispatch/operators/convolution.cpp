@@ -1,4 +1,4 @@
-// Convolutions, which PyTorch calls by a name of their own on an out-of-tree backend.
+// Convolutions, for which PyTorch has separate operator names on out-of-tree backends.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>

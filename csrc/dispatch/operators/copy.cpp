@@ -92,8 +92,8 @@ void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
-// Within a chip that no delegate reaches, the bytes as they are; false if they differ in more than their
-// place.
+// Within a chip without a delegate, copies the bytes; false if the tensors differ in dtype or
+// strides.
 bool copy_within(const at::Tensor& to, const at::Tensor& from) {
   if (!bytewise(to, from)) return false;
   const c10::Stream stream = current_stream(to.device().index());

@@ -1,4 +1,4 @@
-// Random numbers of Philox (ISTHMUS_HOST_RNG=philox), in place of CPU's kernels.
+// Random numbers by Philox (ISTHMUS_HOST_RNG=philox), in place of the CPU's kernels.
 #define AT_PER_OPERATOR_HEADERS  // DistributionTemplates.h then includes the few operators that it calls
 #include <ATen/native/DistributionTemplates.h>
 #include <ATen/native/TensorFactories.h>

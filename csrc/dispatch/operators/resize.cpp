@@ -101,7 +101,7 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
     check(driver().copy_async(grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE, handle), "resize");
     mark_busy(stream);
   }
-  // The old block belongs to the stream it was made for, which must not have it back before the copy is done.
+  // The old block belongs to its stream, which must not reuse it before the copy is done.
   memory::device_allocator().recordStream(storage.data_ptr(), stream);
   storage.set_data_ptr_noswap(std::move(grown));
   storage.set_nbytes(bytes);

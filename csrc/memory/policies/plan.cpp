@@ -33,8 +33,8 @@ void put_on(Shelf& shelf, const Placed& placed) {
   shelf.insert(where, placed);
 }
 
-// Each interval, in this order, at the lowest offset that is free during its life. A short one is compared
-// with those of its own time only: there is a shelf for every kPeriod requests, and one for all.
+// Places each interval, in order, at the lowest offset free during its lifetime. A short interval is compared
+// only with those of its time: there is a shelf for every kPeriod requests, and one for all.
 class Fitting {
  public:
   explicit Fitting(const std::vector<Interval>& intervals) : intervals_(intervals) {

@@ -61,8 +61,8 @@ bool PlannedPolicy::asks(const Track& track, size_t size) const {
   return track.matches(track.cursor, size) && track.slots[track.cursor].area != kElsewhere;
 }
 
-// Whether that reserves little more than will be in use: what is held now may lie in segments that are
-// largely free, as do gradients that were made before there was a plan.
+// Whether that reserves little more than will be in use: live blocks may be in mostly free segments, such as
+// gradients allocated before the plan.
 bool PlannedPolicy::affords(const Track& track) {
   const auto reserved = static_cast<size_t>(statistics_.reserved_bytes.all.current);
   size_t idle = whole_bytes();

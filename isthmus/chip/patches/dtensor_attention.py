@@ -82,5 +82,5 @@ def _strategy(schema: OpSchema, outputs: int, inputs: int) -> OpStrategy:
 
 
 def _has(mask: OpStrategy, dim: int) -> bool:
-    """Whether a mask has a dimension of its own there, and is not broadcast."""
+    """Whether a mask has its own dimension there and is not broadcast."""
     return mask.ndim == 4 and mask.shape[dim] != 1

@@ -37,7 +37,7 @@ _NAMES = {
     _IS_AVAILABLE: _Name(
         "IM202",
         Severity.AUTOMATIC,
-        "asks for CUDA's collectives",
+        "tests for CUDA's collectives",
         "becomes torch.distributed.is_backend_available of the device's default backend",
     ),
     "torch.distributed.ProcessGroupNCCL": _Name(

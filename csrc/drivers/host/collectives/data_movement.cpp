@@ -78,7 +78,7 @@ Plan broadcast_from_root(const Exchange& exchange) {
           }};
 }
 
-// In place, this rank's elements are there already.
+// In place, this rank's elements are already in position.
 Plan all_gather_to_all(const Exchange& exchange) {
   return {1, {}, [&exchange](uint64_t) {
             std::vector<Buffer> targets;

@@ -14,12 +14,12 @@
 namespace isthmus::host {
 namespace {
 
-// Up to here an idle stream works in the calling thread, if the other ranks are there: handing over to a
+// Up to here an idle stream works in the calling thread if the other ranks have joined: passing work to a
 // worker costs more.
 constexpr uint64_t kHereBytes = uint64_t{256} << 10;
 constexpr int64_t kPatienceNanoseconds = 50'000;
 
-// Of this thread. The requests are no thread-local object: nothing then has to run when a thread ends.
+// Of this thread. A plain pointer, so that no destructor has to run when a thread exits.
 thread_local int depth = 0;
 thread_local std::vector<Request>* collected = nullptr;
 
@@ -34,7 +34,7 @@ std::vector<std::unique_lock<std::mutex>> lock_orders(const std::vector<Request>
   return locks;
 }
 
-// Here and now if the stream is idle and the peers are there; what is left goes to the stream's worker.
+// Runs immediately if the stream is idle and the peers have joined; the stream's worker does the rest.
 void put_on(Stream& stream, const std::shared_ptr<Batch>& batch, bool may_run_here) {
   bool done = false;
   const auto here = [&] {

@@ -59,7 +59,7 @@ class Streams(FunctionRule):
         known = _ARGUMENTS_ON_CPU.get(entry.becomes)
         given = [each.keyword.value if each.keyword else "" for each in original.args]
         if known is not None and set(given) - known and self.needs_guard(original, Guard.ACCELERATOR):
-            message = "takes arguments that the CPU's does not, and raises where the CPU is all there is"
+            message = "has arguments that the CPU's does not accept, so it raises on the CPU"
             self.left(original, source_of(original.func), message, _ADVICE, Severity.REVIEW)
         return super().replace_call(original, updated, entry)
 

@@ -47,7 +47,7 @@ class TensorCuda(Rule):
         return isinstance(function, cst.Lambda) and moves_storage(function)
 
     def _obstacle(self, call: cst.Call) -> str:
-        """Why a call is left as it is, "" if it is not."""
+        """Return why a call is not converted; "" if it is."""
         owner = cst.ensure_type(call.func, cst.Attribute).value
         if self.context.own_cuda and not self._is_of_torch(owner):
             return f"may call the method `cuda` of {self.context.own_cuda}"

@@ -113,7 +113,7 @@ class TensorTypes(Rule):
         if not dtype:
             return updated
         self.replaced(original.args[1].value)
-        self.note(original, f"asks for an accelerator and torch.{dtype}")
+        self.note(original, f"tests for an accelerator and torch.{dtype}")
         quote = self.quote(original)
         template = f"{{x}}.device.type != {quote}cpu{quote} and {{x}}.dtype == torch.{dtype}"
         return self.fitted(original, self.expression(template, x=updated.args[0].value))
