@@ -21,7 +21,9 @@ start = time.perf_counter()
 entry_points(group="torch.backends")
 print(time.perf_counter() - start)
 """
-UNFAIR = "A cold page cache or missing .pyc files on the first import: hence warm-up rounds and interleaved peers."
+UNFAIR = (
+    "A cold page cache or missing .pyc files on the first import: hence warm-up rounds and interleaved peers."
+)
 
 
 def in_child(code: str, **environment: str) -> Callable[[], float]:
