@@ -71,7 +71,7 @@ def test_a_pair_that_does_not_connect_accuses_the_peer_by_its_rank_of_the_job(tm
 
 
 def test_a_pair_that_fails_accuses_its_peer_alone(tmp_path: Path) -> None:
-    """Of messages that are not sent, nobody is accused, least of all ranks that exchange none."""
+    """No rank is accused of messages that are not sent, in particular not ranks without messages."""
     run("pair", size=4, ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
     found = {record["group"]: record for record in records(tmp_path)[2]}
     unsent, killed = found["2"], found["3"]

@@ -38,7 +38,7 @@ for case in cases():
     except Exception as error:
         print(case.name, "|", error, flush=True)
         break
-os._exit(0)  # what a broken driver holds need not be given back
+os._exit(0)  # resources of a broken driver need not be freed
 """
 
 

@@ -206,7 +206,7 @@ def test_a_timeout_names_the_rank(ranks: Ranks, count: int) -> None:
 
 
 def test_a_message_without_a_receiver_times_out(ranks: Ranks) -> None:
-    first, second = ranks.answers("message_to_nobody", 2, timeout_ms=300)
+    first, second = ranks.answers("message_without_receiver", 2, timeout_ms=300)
     assert first["status"] == Status.TIMEOUT and "did not receive it" in first["message"]
     assert second["result"] is None and "status" not in second
 

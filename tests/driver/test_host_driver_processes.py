@@ -29,7 +29,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 class Holder:
-    """A process that allocates what it is told, in MiB, and answers with the MiB that are free."""
+    """A process that allocates requested MiB and replies with the free MiB."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.process = start_script(ALLOCATE_AND_REPORT, **environment)

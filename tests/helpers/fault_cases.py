@@ -215,7 +215,7 @@ def dies_with_its_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup)
 
 @case
 def follows_a_dead_job(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """The same groups and as much memory as the job that died."""
+    """Create the groups and allocate the memory of the dead job again."""
     kept = torch.ones(320 << 18, device=tensor.device)
     everything(rank, tensor, group)
     assert kept[:5].sum().item() == 5

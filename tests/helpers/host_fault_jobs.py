@@ -123,7 +123,7 @@ def split(self: Rank) -> list[Any]:
     self.synchronize()
     found = self.read(self.to, INT32, len(members)).tolist()
     self.driver.comm_destroy(comm)
-    self.run("all_reduce", self.to, one, 1, INT32.code, SUM, None)  # the parent goes on
+    self.run("all_reduce", self.to, one, 1, INT32.code, SUM, None)  # the parent group continues
     return [found == members, int(self.read(self.to, INT32, 1)[0]) == self.world]
 
 
@@ -193,7 +193,7 @@ def one_is_signalled(self: Rank, count: int, number: int) -> None:
 
 
 @job
-def message_to_nobody(self: Rank) -> None:
+def message_without_receiver(self: Rank) -> None:
     """Rank 0 sends a message that rank 1 never receives."""
     if self.rank == 0:
         self.run("send", self.to, LARGE, FLOAT32.code, 1)

@@ -1,4 +1,4 @@
-"""``isthmus run --nproc`` with real ranks: which is named when one fails, what is kept, and what is left.
+"""``isthmus run --nproc`` with real ranks: the rank named after a failure, kept files, and leftovers.
 
 Each test starts torchrun's agent, which imports PyTorch: seconds.
 """

@@ -293,7 +293,7 @@ def test_unread_output_and_characters_missing_in_the_terminal():
     with os.fdopen(writer, "w") as out:
         terminal = Terminal(False, out, io.StringIO())
         for _ in range(2):
-            terminal.line(False, "nobody reads this")
+            terminal.line(False, "unread output")
 
 
 @pytest.mark.parametrize("progress", [True, False])

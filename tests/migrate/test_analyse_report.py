@@ -15,7 +15,7 @@ from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.source.findings import Finding, Severity
 
 FINDINGS = [
-    Finding("IM001", Severity.MANUAL, "b&ä.py", 0, 0, "b&ä.py", "does not parse", "mend it"),
+    Finding("IM001", Severity.MANUAL, "b&ä.py", 0, 0, "b&ä.py", "does not parse", "fix it"),
     Finding(
         "IM112", Severity.AUTOMATIC, "a b.py", 3, 4, "torch.cuda.synchronize", "is CUDA's", "<i>x</i>", 5
     ),
@@ -211,7 +211,7 @@ def test_lines():
     assert table.line(FINDINGS[1]) == (
         "a b.py:3:5: IM112 automatic: torch.cuda.synchronize is CUDA's; <i>x</i>"
     )
-    assert table.line(FINDINGS[0]) == "b&ä.py: IM001 manual: b&ä.py does not parse; mend it"
+    assert table.line(FINDINGS[0]) == "b&ä.py: IM001 manual: b&ä.py does not parse; fix it"
     assert report.as_lines(REPORT).splitlines()[-1] == (
         "7 findings (2 manual, 1 review, 1 automatic, 3 advice) in 4 files, 99 lines"
     )

@@ -1,4 +1,4 @@
-"""isthmus.migrate.source.files: what is read, what is left out, and what is a finding."""
+"""isthmus.migrate.source.files: files that are read, skipped, or findings."""
 
 import os
 from pathlib import Path

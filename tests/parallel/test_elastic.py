@@ -1,4 +1,4 @@
-"""torchrun starts the workers of a job again after one was killed, and the job goes on from its checkpoint."""
+"""torchrun restarts the workers after one is killed, and the job continues from its checkpoint."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ _OVERRIDEABLE = (
     "(test_attention.py); the overrideable kernel, on request, is tested in tests/ops/test_sdpa.py"
 )
 
-# file.test -> why there is no counterpart.
+# file.test -> reason for not having a counterpart.
 REASONS = {
     **{
         f"accelerator.{name}": _LATER.format("a batch that pins itself is not given the device")

@@ -1,4 +1,4 @@
-"""Rewriting the user's source: the same meaning for everything but the accelerator, on the same lines."""
+"""Rewriting the user's source: equal behaviour except for the accelerator, on the same lines."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""benchmarks/llm_operators_gpu.py where there is no GPU, and its rows with a stopped clock."""
+"""benchmarks/llm_operators_gpu.py without a GPU, and its rows with a stopped clock."""
 
 import subprocess
 import sys

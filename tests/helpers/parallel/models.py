@@ -12,7 +12,7 @@ Loss = Callable[[nn.Module, Tensor], Tensor]
 
 
 def mlp(width: int = 16, layers: int = 3) -> nn.Sequential:
-    """Layers of a multilayer perceptron, [batch, width] to the same; the same for every caller."""
+    """Layers of a multilayer perceptron on [batch, width]; equal for every caller."""
     torch.manual_seed(0)
     parts: list[nn.Module] = []
     for _ in range(layers):
@@ -30,12 +30,12 @@ def square(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def in_float32(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The same loss of outputs in bfloat16."""
+    """The loss of outputs in bfloat16."""
     return model(inputs).float().square().mean()
 
 
 def in_bfloat16(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The same loss with parameters and inputs rounded to bfloat16."""
+    """The loss with parameters and inputs rounded to bfloat16."""
     half = {name: value.bfloat16() for name, value in model.named_parameters()}
     return torch.func.functional_call(model, half, inputs.bfloat16()).float().square().mean()
 
