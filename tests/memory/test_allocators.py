@@ -119,17 +119,20 @@ def test_one_allocator_for_each_device() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
+        ({"ISTHMUS_ALLOCATOR": "best"}, "ISTHMUS_ALLOCATOR=best: unknown allocator 'best'; expected planned"),
         (
-            {"ISTHMUS_ALLOCATOR": "best"},
-            "ISTHMUS_ALLOCATOR: unknown allocator 'best'; expected one of planned",
+            {"ISTHMUS_ALLOCATOR": "gpu:1=bf"},
+            "ISTHMUS_ALLOCATOR=gpu:1=bf: unknown allocator 'gpu:1=bf'; expected planned",
         ),
-        ({"ISTHMUS_ALLOCATOR": "gpu:1=bf"}, "ISTHMUS_ALLOCATOR: 'gpu:1' is not a device; write chip:0=torch"),
-        ({"ISTHMUS_ALLOCATOR": "torch,"}, "ISTHMUS_ALLOCATOR: unknown allocator ''; expected one of planned"),
+        ({"ISTHMUS_ALLOCATOR": "torch,"}, "ISTHMUS_ALLOCATOR=torch,: unknown allocator ''; expected planned"),
         (
             {"ISTHMUS_ALLOCATOR": "chip:0=torch,chip:0=bf"},
-            "ISTHMUS_ALLOCATOR: 'chip:0=bf' is the second entry for chip:0; remove one",
+            "'chip:0=bf' is the second entry for the same device; remove one",
         ),
-        ({"ISTHMUS_ALLOC_CONF": "max_split:20"}, "allocator option 'max_split:20': unknown; expected"),
+        (
+            {"ISTHMUS_ALLOC_CONF": "max_split:20"},
+            "unknown allocator option 'max_split:20'; write max_split_size_mb:512",
+        ),
         ({"ISTHMUS_ALLOC_CONF": "max_split_size_mb:x"}, "'x' is not a number of at least 0"),
         (
             {"PYTORCH_ALLOC_CONF": "roundup_power2_divisions:[256:3]"},
