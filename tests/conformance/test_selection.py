@@ -153,7 +153,7 @@ def test_without_torch_commands_that_need_it_explain_how_to_install_it(tmp_path:
     ):
         done = _without_torch(*options)
         assert done.returncode == 2
-        assert "PyTorch is not installed; do `pip install" in done.stderr
+        assert "PyTorch is not installed; run `pip install" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
 
 
