@@ -146,6 +146,7 @@ def test_faults_end_in_one_line(trained: tuple[Path, str], flags: tuple[str, ...
     assert losses(trained[0]) == before
 
 
+@pytest.mark.full
 def test_two_ranks_train_the_same_model(trained: tuple[Path, str], tmp_path: Path) -> None:
     """Without dropout, which is drawn per rank, the order of data and the losses are those of one rank."""
     flags = [*TINY, "--dropout", "0", "--no-bf16", "--iterations", "3"]
