@@ -42,11 +42,22 @@ def _side_by_side(checks: dict[str, Check]) -> list[list[Finding]]:
 
 
 def _checks() -> dict[str, Check]:
-    from isthmus.doctor import chip, environment, imports, libraries, limits, permissions, plugins, versions
+    from isthmus.doctor import (
+        chip,
+        environment,
+        imports,
+        libraries,
+        limits,
+        permissions,
+        plugins,
+        requirements,
+        versions,
+    )
 
     torch = has_torch()
     return {
         "versions": versions.examine,
+        "requirements": requirements.examine,
         "limits": limits.examine,
         "permissions": permissions.examine,
         "options": environment.options,

@@ -22,13 +22,13 @@ class Library(NamedTuple):
         name: name of its distribution.
         module: name of its module.
         needs_torch: whether its import needs PyTorch.
-        try_import: whether to import it; otherwise only its metadata and files are checked.
+        alone: its import takes longer than all others together, so it runs in a child process of its own.
     """
 
     name: str
     module: str
     needs_torch: bool = False
-    try_import: bool = True
+    alone: bool = False
 
 
 LIBRARIES = (
@@ -47,8 +47,7 @@ LIBRARIES = (
     Library("transformers", "transformers", needs_torch=True),
     Library("accelerate", "accelerate", needs_torch=True),
     Library("deepspeed", "deepspeed", needs_torch=True),
-    # Importing it takes longer than all others together.
-    Library("megatron-core", "megatron.core", needs_torch=True, try_import=False),
+    Library("megatron-core", "megatron.core", needs_torch=True, alone=True),
 )
 
 
@@ -58,7 +57,7 @@ def examine() -> Iterator[Finding]:
     yield from findings
     if not findings:
         yield ok(
-            _SUBJECT, f"{len({name_of(found) for found in _installed()})} packages, complete, no duplicates"
+            _SUBJECT, f"{len({name_of(found) for found in installed()})} packages, complete, no duplicates"
         )
 
 
@@ -85,7 +84,7 @@ def find(module: str) -> ModuleSpec | None:
     return spec
 
 
-def _installed() -> Iterable[Distribution]:
+def installed() -> Iterable[Distribution]:
     """Return the distributions on the search path, without those vendored by setuptools."""
     return distributions(path=[entry for entry in sys.path if Path(entry).name != "_vendor"])
 
@@ -114,7 +113,7 @@ def _unfinished() -> Iterator[Finding]:
 
 
 def _missing_files() -> Iterator[Finding]:
-    for distribution in _installed():
+    for distribution in installed():
         files = _recorded(distribution)
         missing = [file for file in files if not file.exists()]
         if not missing:
@@ -158,7 +157,7 @@ def _place(spec: ModuleSpec) -> str:
 def _doubles() -> Iterator[Finding]:
     """Find packages with two versions in one folder: the second was installed over the first."""
     places: dict[tuple[str, Path], set[str]] = defaultdict(set)
-    for distribution in _installed():
+    for distribution in installed():
         if name := name_of(distribution):
             folder = Path(str(distribution.locate_file(""))).resolve()
             places[name, folder].add(distribution.version)

@@ -2,17 +2,14 @@
 
 import platform
 import re
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 
 import isthmus
-from isthmus._support import children
 from isthmus.doctor.finding import Finding, each, fail, ok, warning
 
 # Plugins numbered like PyTorch: the first two numbers must be equal.
 _LIKE_TORCH = ("torch_npu", "intel_extension_for_pytorch")
-_OURS = frozenset({"isthmus", "torch"})
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == \"(?P<extra>\w+)\")?")
 _BOUND = re.compile(r"(==|>=|<)\s*([\d.]+)")
 
@@ -21,7 +18,7 @@ def examine() -> Iterator[Finding]:
     """Check Python, Isthmus, the libraries that it adapts, plugins, and requirements of packages."""
     yield ok("python", f"{platform.python_version()} ({platform.machine()}, {platform.system()})")
     yield _isthmus()
-    yield from each("versions", _adapted, _plugins, _requirements)
+    yield from each("versions", _adapted, _plugins)
 
 
 def _isthmus() -> Finding:
@@ -79,23 +76,3 @@ def _plugins() -> Iterator[Finding]:
             wanted = ".".join(map(str, _release(torch)[:2]))
             remedy = f"`pip install '{name}=={wanted}.*'`, or uninstall it"
             yield fail("versions", f"{name} {version} is for another PyTorch than {torch}", remedy)
-
-
-def _requirements() -> Iterator[Finding]:
-    """Report `pip check`: a failure if PyTorch or Isthmus lacks a requirement, else a warning."""
-    output, problem = children.command([sys.executable, "-P", "-m", "pip", "check"])
-    complaints = [line for line in output.splitlines() if " requires " in line or " has requirement " in line]
-    for line in complaints:
-        found = fail if line.partition(" ")[0] in _OURS else warning
-        yield found("requirements", line.rstrip("."), f"`pip install '{_wanted(line)}'`")
-    if not complaints:
-        yield ok(
-            "requirements",
-            f"not checked: pip check: {problem}" if problem else "pip check: no broken requirements",
-        )
-
-
-def _wanted(line: str) -> str:
-    """Extract b of "a 1 requires b, which is not installed" or "a 1 has requirement b>=2, but you have b 1"."""
-    words = re.split(r" requires | has requirement ", line, maxsplit=1)[1]
-    return re.split(r", which |, but ", words, maxsplit=1)[0]

@@ -18,7 +18,17 @@ import pytest
 
 from isthmus import doctor
 from isthmus._support import children
-from isthmus.doctor import environment, imports, libraries, limits, permissions, plugins, report, versions
+from isthmus.doctor import (
+    environment,
+    imports,
+    libraries,
+    limits,
+    permissions,
+    plugins,
+    report,
+    requirements,
+    versions,
+)
 from isthmus.doctor.finding import State, describe, fail, ok, safely, warning
 from tests.helpers.native import compile_text
 
@@ -202,7 +212,8 @@ def test_imports_that_fail_and_imports_that_end_the_process(
     for module, text in sources.items():
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(imports, "LIBRARIES", [libraries.Library(name, name) for name in sources])
+    found = [libraries.Library(name, name, alone=name in ("doctor_d", "doctor_e")) for name in sources]
+    monkeypatch.setattr(imports, "LIBRARIES", found)
     sound, *failed = imports.without_torch()
     assert sound.text.startswith("doctor_a, doctor_e (")
     assert [finding.text for finding in failed] == [
@@ -234,7 +245,6 @@ def test_version_bounds(version: str, wanted: str, within: bool) -> None:
 def test_incompatible_versions(tmp_path: Path) -> None:
     install(tmp_path, "accelerate", "0.20.0")
     install(tmp_path, "torch_npu", "2.1.0")
-    install(tmp_path, "doctor_probe", "1.0", requires="Requires-Dist: doctor-no-such-package>=2\n")
     found = in_shell(f"PYTHONPATH={tmp_path}", "versions.examine")
     texts = {finding["text"]: finding for finding in found}
     assert (
@@ -242,8 +252,29 @@ def test_incompatible_versions(tmp_path: Path) -> None:
         == "`pip install 'accelerate>=1.15'`"
     )
     assert any(text.startswith("torch_npu 2.1.0 is for another PyTorch than 2.13") for text in texts)
-    missing = texts["doctor-probe 1.0 requires doctor-no-such-package, which is not installed"]
-    assert missing["state"] == "warning" and missing["remedy"] == "`pip install 'doctor-no-such-package'`"
+
+
+def test_requirements_that_are_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = (
+        "doctor-no-such-package>=2",
+        "pytest (<1)",
+        "doctor-only-elsewhere; sys_platform == 'elsewhere'",
+        "doctor-extra; extra == 'all'",
+        "pytest>=7",
+    )
+    lines = "".join(f"Requires-Dist: {line}\n" for line in requires)
+    install(tmp_path, "doctor_probe", "1.0", requires=lines)
+    install(tmp_path, "torch", "2.13.0", requires="Requires-Dist: doctor-no-such-package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {finding.text: finding for finding in requirements.examine()}
+    mine = [text for text in found if text.startswith("doctor-probe 1.0 ")]
+    absent, other = mine
+    assert absent == "doctor-probe 1.0 requires doctor-no-such-package, which is not installed"
+    assert found[absent].state is State.WARNING
+    assert found[absent].remedy == "`pip install 'doctor-no-such-package'`"
+    assert other == f"doctor-probe 1.0 has requirement pytest<1, but you have pytest {pytest.__version__}"
+    assert found[other].remedy == "`pip install 'pytest<1'`"
+    assert found["torch 2.13.0 requires doctor-no-such-package, which is not installed"].state is State.FAIL
 
 
 # ---- environment variables
