@@ -97,6 +97,11 @@ py::list choices() {
 
 }  // namespace
 
+void import_operators() {
+  py::gil_scoped_acquire gil;
+  py::module_::import("isthmus.ops");
+}
+
 void bind_dispatch(py::module_& m) {
   m.def("add_operators", &add_operators);
   m.def("set_operator_runtime",

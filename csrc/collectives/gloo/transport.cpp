@@ -1,6 +1,7 @@
 #include "collectives/gloo/transport.h"
 
-#include <torch/csrc/utils/pybind.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/python_headers.h>
 
 #include <algorithm>
 #include <cstring>
@@ -74,7 +75,8 @@ c10d::Backend& GlooTransport::gloo() const {
 void GlooTransport::end() {
   // Gloo joins its threads, and one of them may be waiting for the interpreter.
   if (Py_IsInitialized() && PyGILState_Check()) {
-    const pybind11::gil_scoped_release release;
+    PyThreadState* const thread = PyEval_SaveThread();
+    const auto restore = c10::make_scope_exit([thread] { PyEval_RestoreThread(thread); });
     gloo_.reset();
   } else {
     gloo_.reset();

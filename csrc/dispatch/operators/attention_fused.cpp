@@ -7,13 +7,15 @@
 // them.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
-#include <torch/csrc/utils/pybind.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -95,10 +97,7 @@ bool serves(const Tensor& query, const Tensor& key, const Tensor& value, const O
 c10::OperatorHandle defined(const char* name) {
   const c10::OperatorName full{name, ""};
   if (const auto found = c10::Dispatcher::singleton().findSchema(full)) return *found;
-  {
-    py::gil_scoped_acquire gil;
-    py::module_::import("isthmus.ops");
-  }
+  import_operators();
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }
 

@@ -5,9 +5,15 @@
 // another by cum_seq; or, without cum_seq, [batch, tokens, heads, features]. logsumexp is [heads,
 // tokens] in float32, or [batch, heads, tokens]. The causal mask is aligned to the last query and the last
 // key, as FlashAttention-2 has it.
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <cmath>

@@ -4,10 +4,11 @@
 // Shapes: input [N, C, ...]; mean, invstd and the sums [C] (one row per rank where they are gathered), in
 // float32 for 16-bit inputs. Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
 // computing sample variances" (1979), for the joined variance.
-#include <ATen/Functions.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
 #include <numeric>

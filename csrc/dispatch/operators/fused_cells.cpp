@@ -4,9 +4,10 @@
 // Gates are [batch, 4 H] for LSTM (input, forget, cell, output) and [batch, 3 H] for GRU (reset, update,
 // new). The workspace holds what backward needs: the activated gates, and for GRU also hx and the new gate's
 // hidden part.
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include "dispatch/operators/recurrent.h"

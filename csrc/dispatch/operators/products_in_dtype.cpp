@@ -1,8 +1,11 @@
 // Decomposition route: matrix products of 16-bit tensors with a result of another dtype (torch.mm(...,
 // out_dtype=)), for which PyTorch has only CUDA kernels. The inputs are widened first, so that sums are those
 // of the result's dtype.
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
 #include "dispatch/statistics.h"

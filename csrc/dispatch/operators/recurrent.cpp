@@ -1,7 +1,13 @@
 #include "dispatch/operators/recurrent.h"
 
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tanh.h>
 
 #include <algorithm>
 

@@ -4,10 +4,13 @@
 // Sources: torch.nn.RNN, LSTM, GRU and their cells; the order of operations is that of the CPU, so that
 // results and gradients are equal to the bit.
 #include <ATen/Context.h>
-#include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include "dispatch/operators/recurrent.h"

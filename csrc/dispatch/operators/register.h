@@ -22,4 +22,8 @@ void register_philox();
 void set_fused_attention(bool requested) noexcept;
 bool fused_attention() noexcept;
 
+// Imports isthmus.ops, which defines isthmus::attention. Defined in bindings/dispatch.cpp, because this
+// folder includes no Python.
+void import_operators();
+
 }  // namespace isthmus

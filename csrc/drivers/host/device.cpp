@@ -97,6 +97,14 @@ Device* find_device(const void* pointer) noexcept {
   return nullptr;
 }
 
+DeviceMemory& memory_of(const void* pointer, const char* function) {
+  Device* device = find_device(pointer);
+  if (device == nullptr) {
+    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is not memory of a device of this process", function, pointer);
+  }
+  return device->memory();
+}
+
 Stream& stream_of(isthmus_stream handle) {
   if (handle == nullptr) return current_device().default_stream();
   Stream& stream = *reinterpret_cast<Stream*>(handle);

@@ -15,8 +15,6 @@ uint64_t page_bytes() {
   return bytes;
 }
 
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 }  // namespace
 
 SharedPart DeviceMemory::shared_part(const void* pointer) {

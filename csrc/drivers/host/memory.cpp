@@ -14,8 +14,6 @@ constexpr uint64_t kLarge = uint64_t{1} << 20;
 // of range as an index.
 constexpr uint16_t kPoison = 0x7ffb;
 
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
-
 uint64_t unit_of(uint64_t bytes) { return bytes >= kLarge ? Window::kGranularity : DeviceMemory::kAlignment; }
 
 }  // namespace

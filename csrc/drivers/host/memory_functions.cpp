@@ -6,14 +6,6 @@
 namespace isthmus::host {
 namespace {
 
-DeviceMemory& memory_of(const void* pointer, const char* function) {
-  Device* device = find_device(pointer);
-  if (device == nullptr) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is not an address of a device of this process", function, pointer);
-  }
-  return device->memory();
-}
-
 void require_bytes(size_t bytes, const char* function) {
   if (bytes == 0) fail(ISTHMUS_INVALID_ARGUMENT, "%s: 0 bytes requested; request at least 1", function);
 }

@@ -14,6 +14,9 @@ struct Range {
   uint64_t size() const { return end - begin; }
 };
 
+// unit is a power of two.
+constexpr uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+
 class RangeAllocator {
  public:
   explicit RangeAllocator(Range all);

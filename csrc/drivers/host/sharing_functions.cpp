@@ -11,14 +11,6 @@
 namespace isthmus::host {
 namespace {
 
-DeviceMemory& memory_of(const void* pointer, const char* function) {
-  Device* device = find_device(pointer);
-  if (device == nullptr) {
-    fail(ISTHMUS_INVALID_ARGUMENT, "%s: %p is not memory of a device", function, pointer);
-  }
-  return device->memory();
-}
-
 isthmus_status memory_export(void* pointer, isthmus_ipc_handle* handle) {
   return call([&] {
     require_not_null(handle, "memory_export", "handle");

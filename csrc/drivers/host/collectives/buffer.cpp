@@ -23,13 +23,13 @@ namespace isthmus::host {
 namespace {
 
 // The files of other processes that this one has mapped, by device and inode.
-struct Mappings {
+struct PeerMappings {
   std::mutex mutex;
   std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const PeerMemory>> open;
 };
 
-Mappings& mappings() {
-  static Mappings& instance = *new Mappings;  // threads may outlive main()
+PeerMappings& peer_mappings() {
+  static PeerMappings& instance = *new PeerMappings;  // threads may outlive main()
   return instance;
 }
 
@@ -46,7 +46,7 @@ std::shared_ptr<const PeerMemory> PeerMemory::open(const Seat& seat) {
   if (fstat(file.descriptor(), &info) != 0) {
     fail(ISTHMUS_INTERNAL, "comm_create: cannot inspect a peer's memory: %s", std::strerror(errno));
   }
-  Mappings& known = mappings();
+  PeerMappings& known = peer_mappings();
   const std::lock_guard<std::mutex> lock(known.mutex);
   for (auto it = known.open.begin(); it != known.open.end();) {
     it = it->second.expired() ? known.open.erase(it) : std::next(it);

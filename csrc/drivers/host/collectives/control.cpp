@@ -41,13 +41,13 @@ void* map(const File& file, uint64_t bytes) {
 }
 
 // The mappings of this process, by device and inode of the file.
-struct Mappings {
+struct ControlMappings {
   std::mutex mutex;
   std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<Control>> open;
 };
 
-Mappings& mappings() {
-  static Mappings& instance = *new Mappings;  // threads may outlive main()
+ControlMappings& control_mappings() {
+  static ControlMappings& instance = *new ControlMappings;  // threads may outlive main()
   return instance;
 }
 
@@ -86,7 +86,7 @@ std::shared_ptr<Control> Control::open(const File& file, const uint64_t (&token)
   if (fstat(file.descriptor(), &info) != 0) {
     host::fail(ISTHMUS_INTERNAL, "comm_create: cannot inspect a communicator: %s", std::strerror(errno));
   }
-  Mappings& known = mappings();
+  ControlMappings& known = control_mappings();
   const std::lock_guard<std::mutex> lock(known.mutex);
   for (auto it = known.open.begin(); it != known.open.end();) {
     it = it->second.expired() ? known.open.erase(it) : std::next(it);

@@ -7,10 +7,10 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kBlockBytes = uint64_t{16} << 10;  // of accumulators: they stay in the L1 cache
+constexpr uint64_t kAccumulatorBytes = uint64_t{16} << 10;  // of accumulators: they stay in the L1 cache
 
 struct Accumulators {
-  alignas(64) char bytes[kBlockBytes];
+  alignas(64) char bytes[kAccumulatorBytes];
 };
 
 thread_local Accumulators accumulators;
@@ -28,7 +28,7 @@ struct Reduction {
 
 void Reduction::run(uint64_t count) {
   const uint64_t element = exchange.element();
-  const uint64_t limit = kBlockBytes / exchange.kernels->accumulator_bytes * element;
+  const uint64_t limit = kAccumulatorBytes / exchange.kernels->accumulator_bytes * element;
   const uint64_t bytes = count * element;
   sources.resize(inputs.size());
   targets.resize(outputs.size());
