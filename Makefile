@@ -32,7 +32,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
+# Python compiles a module when it is first imported: fewer than a tenth of those that are installed.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint constraints.txt
+# The requirements of pyproject.toml with these extras, one per line.
+REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*p["dependencies"], *(line for extra in sys.argv[1:] for line in p["optional-dependencies"][extra]), sep="\n")'
 ENVIRONMENT := PATH="$(CURDIR)/$(BIN):$$PATH"
 BUILD := $(ENVIRONMENT) $(BIN)/python -u setup.py
 
@@ -49,9 +53,15 @@ $(STAMPS)/venv:
 $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 	@echo "make: installing torch and pinned packages"
 	@$(PIP) setuptools wheel ninja torch==2.13.0
-	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = p["optional-dependencies"]; \
-	  print(*p["dependencies"], *extras["train"], *extras["megatron"], *extras["deepspeed"], *extras["dev"], sep="\n")' >$(STAMPS)/requirements.txt
+	@$(REQUIREMENTS) train >$(STAMPS)/requirements.txt
 	@$(PIP) --requirement $(STAMPS)/requirements.txt
+	@touch $@
+
+# What training does without.
+$(STAMPS)/tools: $(STAMPS)/packages
+	@echo "make: installing the packages of the tests and the adaptors"
+	@$(REQUIREMENTS) megatron deepspeed dev >$(STAMPS)/tools-requirements.txt
+	@$(PIP) --requirement $(STAMPS)/tools-requirements.txt
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)
@@ -66,9 +76,11 @@ $(STAMPS)/install: pyproject.toml | $(STAMPS)/build
 	@$(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-setup build: $(STAMPS)/install $(STAMPS)/build
+build: $(STAMPS)/install $(STAMPS)/build
 
-train: setup
+setup: build $(STAMPS)/tools
+
+train: build
 	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --overwrite --save-interval 150
 	@echo "make: resuming at iteration 150; the losses must be those of the run above, bit for bit"
 	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --save-interval 150 \
@@ -83,13 +95,13 @@ test: setup lint
 test-all: setup lint
 	@$(PYTEST) --full
 
-lint: $(STAMPS)/packages
+lint: $(STAMPS)/tools
 	@$(BIN)/ruff check .
 	@$(BIN)/clang-format --dry-run -Werror $(FORMATTED)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: $(STAMPS)/packages
+format: $(STAMPS)/tools
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/clang-format -i $(FORMATTED)
@@ -102,8 +114,7 @@ docs: setup
 
 # Sphinx and what drives a browser are only needed here.
 $(STAMPS)/site: $(STAMPS)/packages
-	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	  print(*p["optional-dependencies"]["docs"], sep="\n")' >$(STAMPS)/site-requirements.txt
+	@$(REQUIREMENTS) docs >$(STAMPS)/site-requirements.txt
 	@$(PIP) --requirement $(STAMPS)/site-requirements.txt
 	@touch $@
 
