@@ -1,5 +1,4 @@
 // The one exported symbol: the host chip's table, with the delegate or without.
-#define ISTHMUS_DRIVER_IMPLEMENTATION
 #include "config.h"
 #include "parts.h"
 
@@ -34,7 +33,8 @@ isthmus_driver make_table(bool delegate) {
 }  // namespace
 }  // namespace isthmus::host
 
-extern "C" const isthmus_driver* isthmus_driver_get(uint32_t core_version) {
+extern "C" __attribute__((visibility("default"))) const isthmus_driver* isthmus_driver_get(
+    uint32_t core_version) {
   if (core_version >> 16 != ISTHMUS_DRIVER_VERSION_MAJOR) return nullptr;
   static const isthmus_driver table = isthmus::host::make_table(isthmus::host::delegate_enabled());
   return &table;
