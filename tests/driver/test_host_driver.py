@@ -158,7 +158,7 @@ def test_free_refuses_unknown_addresses(driver: Driver) -> None:
     refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address + 512)
     driver.memory_free(address)
     refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address)
-    refused(driver, hd.INVALID_ARGUMENT, "not an address", "memory_free", 4096)
+    refused(driver, hd.INVALID_ARGUMENT, "is not memory of a device", "memory_free", 4096)
     driver.memory_free(None)
 
 
