@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -76,7 +77,8 @@ def run(
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            with contextlib.suppress(ValueError):  # its pipes are closed
+                process.communicate()
     names = [path.name for path in Path("/dev/shm").iterdir()]  # of other jobs too
     marks = ["isthmus", *(str(process.pid) for process in processes)]
     assert not [name for name in names if any(mark in name for mark in marks)]

@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         check=False,
         cwd=folder,
-        env={**os.environ, "CXXFLAGS": "-O2 -g0", "CFLAGS": "-O2 -g0"},  # a third of the time of -O3
+        env={**os.environ, "CXXFLAGS": "-O1 -g0", "CFLAGS": "-O1 -g0"},  # a third of the time of -O3
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr

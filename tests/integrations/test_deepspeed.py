@@ -51,6 +51,7 @@ def test_checkpoint_continues_bit_for_bit(reports, configuration):
     assert reports[configuration]["again"] == reports[configuration]["losses"]
 
 
+@pytest.mark.full
 def test_deepspeeds_own_launcher(reports, tmp_path):
     found = report(*LAUNCHER, SCRIPT, tmp_path, "3")["3"]
     assert found["losses"] == reports["3"]["losses"]

@@ -101,7 +101,7 @@ def reports(request):
     return train(*(STEPS + each for each in flags))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("first", "other"), PAIRS, ids=[other for _, other in PAIRS])
 def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))

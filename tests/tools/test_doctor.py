@@ -572,6 +572,7 @@ def test_a_plugin_that_breaks_pytorch_and_a_missing_package(tmp_path: Path) -> N
     assert "pydantic_settings" in found["options"] and "torch" not in found["imports"]
 
 
+@pytest.mark.full
 def test_options_of_an_allocator_that_it_refuses() -> None:
     """An exception of the core is a finding about the chip, not a defect of the report."""
     status, findings = full(
