@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -34,40 +33,23 @@ def _installed() -> list[Library]:
     return [library for library in LIBRARIES if find(library.module)]
 
 
-def _examine(libraries: list[Library]) -> Iterator[Finding]:
-    attempts = _side_by_side(_groups(libraries))
-    problems = {module: problem for attempt in attempts for module, problem in attempt.problems.items()}
-    sound = {library: None for attempt in attempts for library in attempt.sound}
-    if sound:
-        names = ", ".join(f"{one.name} {versions.installed(one.name)}".strip() for one in sound)
-        seconds = max(attempt.seconds for attempt in attempts)
-        yield ok(_SUBJECT, f"{names} ({seconds:.1f} s)")
+def _examine(installed: list[Library]) -> Iterator[Finding]:
+    libraries = [library for library in installed if not library.heavy]
+    attempt = _attempt(libraries, {})
+    if attempt.problems.get("torch"):  # PyTorch's own fault, or that of a plugin, which has its own line?
+        attempt = _attempt(libraries, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    if attempt.sound:
+        yield ok(_SUBJECT, f"{_names(attempt.sound)} ({attempt.seconds:.1f} s)")
+    if heavy := [library for library in installed if library.heavy]:
+        yield ok(_SUBJECT, f"{_names(heavy)}: installed; not imported, which takes seconds")
     for library in libraries:
-        if problem := problems.get(library.module):
+        if problem := attempt.problems.get(library.module):
             remedy = f"install what it names, or `pip install --force-reinstall {library.name}`"
             yield fail(_SUBJECT, f"`import {library.module}` fails: {problem}", remedy)
 
 
-def _groups(libraries: list[Library]) -> list[list[Library]]:
-    """Libraries by the child that imports them: all but the long ones together; a long one after PyTorch."""
-    shared = [library for library in libraries if not library.alone]
-    torch = [library for library in shared if library.module == "torch"]
-    return [shared, *([*torch, library] for library in libraries if library.alone)]
-
-
-def _side_by_side(groups: list[list[Library]]) -> list[_Attempt]:
-    try:
-        with ThreadPoolExecutor(len(groups)) as pool:
-            return list(pool.map(_attempt_twice, groups))
-    except RuntimeError:  # the limit of threads
-        return [*map(_attempt_twice, groups)]
-
-
-def _attempt_twice(libraries: list[Library]) -> _Attempt:
-    attempt = _attempt(libraries, {})
-    if attempt.problems.get("torch"):  # PyTorch's own fault, or that of a plugin, which has its own line?
-        attempt = _attempt(libraries, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
-    return attempt
+def _names(libraries: list[Library]) -> str:
+    return ", ".join(f"{one.name} {versions.installed(one.name)}".strip() for one in libraries)
 
 
 def _attempt(libraries: list[Library], environment: dict[str, str]) -> _Attempt:

@@ -22,13 +22,13 @@ class Library(NamedTuple):
         name: name of its distribution.
         module: name of its module.
         needs_torch: whether its import needs PyTorch.
-        alone: its import takes longer than all others together, so it runs in a child process of its own.
+        heavy: its import takes longer than all others together; only its metadata and requirements are checked.
     """
 
     name: str
     module: str
     needs_torch: bool = False
-    alone: bool = False
+    heavy: bool = False
 
 
 LIBRARIES = (
@@ -47,7 +47,7 @@ LIBRARIES = (
     Library("transformers", "transformers", needs_torch=True),
     Library("accelerate", "accelerate", needs_torch=True),
     Library("deepspeed", "deepspeed", needs_torch=True),
-    Library("megatron-core", "megatron.core", needs_torch=True, alone=True),
+    Library("megatron-core", "megatron.core", needs_torch=True, heavy=True),
 )
 
 

@@ -533,6 +533,7 @@ def test_safetensors_takes_the_real_device_too(cuda, tmp_path):
 
 def test_accelerate_with_fp16(cuda):
     accelerate = pytest.importorskip("accelerate")
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # that of an earlier test
     accelerator = accelerate.Accelerator(mixed_precision="fp16")
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

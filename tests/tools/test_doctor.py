@@ -208,14 +208,16 @@ def test_imports_that_fail_and_imports_that_end_the_process(
         "doctor_c": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
         "doctor_d": "import sys\nsys.exit(4)",
         "doctor_e": "",
+        "doctor_f": "raise ImportError('not to be imported')",
     }
     for module, text in sources.items():
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    found = [libraries.Library(name, name, alone=name in ("doctor_d", "doctor_e")) for name in sources]
+    found = [libraries.Library(name, name, heavy=name == "doctor_f") for name in sources]
     monkeypatch.setattr(imports, "LIBRARIES", found)
-    sound, *failed = imports.without_torch()
+    sound, heavy, *failed = imports.without_torch()
     assert sound.text.startswith("doctor_a, doctor_e (")
+    assert heavy.text == "doctor_f: installed; not imported, which takes seconds"
     assert [finding.text for finding in failed] == [
         "`import doctor_b` fails: ImportError: no libfoo <- ZeroDivisionError: division by zero",
         "`import doctor_c` fails: killed by SIGSEGV",
