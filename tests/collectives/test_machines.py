@@ -19,6 +19,7 @@ SIZE = 4  # two ranks on each machine
 LIMIT = 240.0
 WARNING = "uses gloo instead of the driver"
 PORT = 29_500  # of a network of its own
+pytestmark = pytest.mark.full  # tests/launch/test_jobs.py runs two nodes on one machine
 
 
 def ip(*arguments: str) -> None:

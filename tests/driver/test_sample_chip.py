@@ -160,6 +160,7 @@ def test_gradients_and_a_step_of_the_optimizer(chip: Callable[..., str]) -> None
     )
 
 
+@pytest.mark.full
 def test_trains_a_llama_without_leaving_the_chip(site: Path) -> None:
     script, runs = str(EXAMPLES / "pretrain_llama.py"), str(site.parent / "runs")
     done = isthmus(site, "run", "--driver", "sample", script, *LLAMA, "--output", runs, ISTHMUS_STRICT="1")

@@ -20,6 +20,7 @@ VARIABLE = {"ACCELERATE_TORCH_DEVICE": "chip"}
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+@pytest.mark.full
 def test_accelerate_with_and_without_the_shim(tmp_path, precision):
     """Accumulated gradients, clipping, save_state and load_state; the numbers of both ways are the same."""
     arguments = (SCRIPTS / "accelerated.py", tmp_path, "--precision", precision)

@@ -52,12 +52,6 @@ SCATTERED = (
     f"{SEQUENCE} --recompute-num-layers 1",
     *(f"{SEQUENCE} --recompute-num-layers {i} {LEVEL} {j}" for i, j in LEVELS),
 )
-COUNTED = (
-    TENSOR,
-    f"{TENSOR} --sequence-parallel",
-    *RECOMPUTED,
-    *SCATTERED,
-)  # the collectives of these are counted
 SETS += (
     RECOMPUTED,
     (f"{FULL} --recompute-num-layers 1 {DROPOUT}", f"{FULL} --recompute-num-layers 1 {DROPOUT} {LEVEL} 2"),
@@ -92,13 +86,14 @@ def train(*flags: str, ranks: int = 2) -> dict[str, dict]:
 
 @pytest.fixture(scope="module")
 def reports(request):
-    """What is reported of the command lines that this run compares, and of those whose collectives are counted."""
-    items = [
-        item for item in request.session.items if getattr(item, "function", None) is test_losses_are_those_of
-    ]
-    asked = {item.callspec.params[each] for item in items for each in ("first", "other")}
-    flags = [each for each in itertools.chain(*SETS) if each in asked or each in COUNTED]
-    return train(*(STEPS + each for each in flags))
+    """What is reported of the command lines that the tests of this run compare or count."""
+    asked = set()
+    for item in request.session.items:
+        function = getattr(item, "function", None)
+        if function is test_losses_are_those_of:
+            asked |= {item.callspec.params["first"], item.callspec.params["other"]}
+        asked |= set(COUNTED.get(getattr(function, "__name__", ""), ()))
+    return train(*(STEPS + each for each in itertools.chain(*SETS) if each in asked))
 
 
 @pytest.mark.sampled(6)
@@ -112,6 +107,11 @@ def test_losses_are_those_of(reports, first, other):
         assert found == pytest.approx(expected, rel=1e-5)
 
 
+# The command lines whose collectives a test counts.
+COUNTED = {
+    "test_recompute_repeats_fewer_collectives": (TENSOR, *RECOMPUTED),
+    "test_gradients_are_gathered_while_a_layer_is_recomputed": (f"{TENSOR} --sequence-parallel", *SCATTERED),
+}
 PASSES = 5 * 4 * 2  # iterations, micro-batches, layers
 
 
@@ -131,6 +131,7 @@ def test_recompute_repeats_fewer_collectives(reports):
     }
 
 
+@pytest.mark.full
 def test_gradients_are_gathered_while_a_layer_is_recomputed(reports):
     """Of the reduce-scatters of each layer those that end a checkpoint: the recompute has begun before the wait."""
     without = reports[f"{STEPS}{TENSOR} --sequence-parallel"]["collectives"]
@@ -148,6 +149,7 @@ def test_gradients_are_gathered_while_a_layer_is_recomputed(reports):
     }
 
 
+@pytest.mark.full
 def test_a_batch_that_does_not_divide_is_refused():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "isthmus", "run", "--quiet"]

@@ -135,6 +135,7 @@ def test_verification_fails_where_losses_differ(trained: tuple[Path, str]) -> No
         (("--overwrite", "--data", "absent.txt"), "absent.txt: cannot be read (No such file or directory)"),
     ],
 )
+@pytest.mark.full
 def test_faults_end_in_one_line(trained: tuple[Path, str], flags: tuple[str, ...], message: str) -> None:
     before = losses(trained[0])
     result = run_script(*TINY, "--output", str(trained[0]), *flags)

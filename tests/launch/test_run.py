@@ -142,6 +142,7 @@ def test_interrupts_and_hooks():
     )
 
 
+@pytest.mark.full
 def test_a_message_as_exit_status():
     done = run(SCRIPTS / "ends.py", "message")
     assert done.returncode == 1 and "a message\n" in done.stderr and "Traceback" not in done.stderr
@@ -205,6 +206,7 @@ def test_an_unavailable_device(device, message):
     assert done.stderr == f"isthmus: --device {device} (or ISTHMUS_DEVICE): {message}\n"
 
 
+@pytest.mark.full
 def test_a_small_device():
     done = run("-c", "import torch; torch.ones(1).cuda()", ISTHMUS_HOST_MEMORY="64MiB")
     assert "1 device, 64.0 MiB)" in done.stderr and re.search(r"peak \d+\.\d of 64\.0 MiB ", done.stderr)

@@ -145,6 +145,7 @@ def test_addresses_never_used_take_no_space():
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])
+@pytest.mark.full
 def test_plots_are_written(tmp_path: Path, kind: str):
     trace = recorded(tiny())
     path = tmp_path / f"x.{kind}"

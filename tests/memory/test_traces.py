@@ -225,6 +225,7 @@ def test_steps_of_one_length_repeat_from_the_second_on(changes):
     assert trace.live()[ends[1]] == trace.live()[ends[2]]  # nothing is left over
 
 
+@pytest.mark.full
 def test_recomputing_saves_memory():
     jobs = [
         tiny(lengths=lambda _: (2, 512), recompute=mode, steps=2) for mode in ("none", "alternate", "full")

@@ -340,6 +340,7 @@ def test_the_converted_script_equals_the_original(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "unused.py"}, "the run left something"
 
 
+@pytest.mark.full
 def test_a_difference_under_the_shim_is_seen(tmp_path):
     done = verify(tmp_path, "train.py", "--shim", "--steps", "2", "--", "right")
     assert done.returncode == 0, done.stderr

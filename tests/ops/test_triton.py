@@ -35,7 +35,7 @@ def _names(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[st
     return [item.callspec.params["name"] for item in items]  # type: ignore[attr-defined]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_against_the_composite_in_float64(name, interpreted):
     assert not interpreted[name]
