@@ -51,9 +51,11 @@ def clock_rate(device: DeviceLike = None) -> int:
 
 
 def _sampled(name: str, device: DeviceLike) -> float:
-    """A utilization from 0 to 1; some drivers need two samples."""
-    if _C.telemetry(_index(device))[name] is None:
-        time.sleep(_SAMPLING_SECONDS)
+    """A utilization from 0 to 1; some drivers compare two samples, between which their counters must advance."""
+    value: float | None = _C.telemetry(_index(device))[name]
+    if value is not None:
+        return value
+    time.sleep(_SAMPLING_SECONDS)
     return _measured(name, device)
 
 
