@@ -1,4 +1,4 @@
-"""Whether the installed packages have what their metadata require, as `pip check` finds it."""
+"""Check that installed packages meet each other's requirements, as `pip check` does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Complaint(NamedTuple):
 
 
 def examine() -> Iterator[Finding]:
-    """Requirements that are not met: FAIL for PyTorch's and Isthmus's, a warning for the others'."""
+    """Report unmet requirements: a failure for PyTorch and Isthmus, a warning for others."""
     try:
         complaints = list(_complaints())
     except ModuleNotFoundError as error:  # no packaging
@@ -29,7 +29,7 @@ def examine() -> Iterator[Finding]:
         found = fail if complaint.package in _OURS else warning
         yield found(_SUBJECT, complaint.text, f"`pip install '{complaint.wanted}'`")
     if not complaints:
-        yield ok(_SUBJECT, "pip check: none is broken")
+        yield ok(_SUBJECT, "every package has what it requires")
 
 
 def _complaints() -> Iterator[_Complaint]:
