@@ -84,7 +84,7 @@ def test_the_fused_rotary_embedding_of_packed_sequences_pairs_neighbours():
             )
             return made.apply_rope_fusion, made.rotary_interleaved
         print(config())
-        rotary._packed_is_told = lambda: True
+        rotary._packed_supports_interleaved = lambda: True
         print(config())
         """
     )
