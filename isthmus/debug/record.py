@@ -90,9 +90,8 @@ class Findings:
             file = self._opened()
             try:
                 file.write(text)
-            except (
-                ValueError
-            ):  # closed meanwhile, by another thread or by the signal that switches the tool off
+            except ValueError:
+                # Closed meanwhile, by another thread or by the signal that switches the tool off.
                 continue
             if row.get("verdict") == "fail":
                 with contextlib.suppress(ValueError):

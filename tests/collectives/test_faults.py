@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pickle
@@ -31,22 +30,12 @@ FULL_SHM = (
 
 
 def start(
-    rank: int, size: int, port: int, name: str, environment: dict[str, str], within: tuple[str, ...]
+    rank: int, size: int, port: int, name: str, environment: dict[str, str], **how: Any
 ) -> Child | subprocess.Popen[str]:
-    module, arguments = "tests.helpers.fault_cases", (str(rank), str(size), str(port), name)
     given = {variable: value.replace("{rank}", str(rank)) for variable, value in environment.items()}
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **given}
-    if not within:
-        return start_module(module, *arguments, **settings)
-    return subprocess.Popen(
-        [*within, sys.executable, "-W", "ignore", "-m", module, *arguments],
-        cwd=ROOT,
-        env={**os.environ, **settings},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = (str(rank), str(size), str(port), name)
+    return start_module("tests.helpers.fault_cases", *arguments, **how, **settings)
 
 
 def free_port() -> int:
@@ -55,11 +44,18 @@ def free_port() -> int:
 
 
 def run(
-    name: str, size: int = 3, port: int = 0, within: tuple[str, ...] = (), **environment: str
+    name: str,
+    size: int = 3,
+    port: int = 0,
+    fresh: bool = False,
+    within: tuple[str, ...] = (),
+    **environment: str,
 ) -> list[dict[str, Any]]:
     """Return the error of each surviving rank; checks that nothing is left in /dev/shm."""
     port = port or free_port()
-    processes = [start(rank, size, port, name, environment, within) for rank in range(size)]
+    processes = [
+        start(rank, size, port, name, environment, fresh=fresh, within=within) for rank in range(size)
+    ]
     told: list[dict[str, Any]] = [{} for _ in processes]
     try:
         for rank in (
@@ -77,8 +73,7 @@ def run(
     finally:
         for process in processes:
             process.kill()
-            with contextlib.suppress(ValueError):  # its pipes are closed
-                process.communicate()
+            process.communicate()
     names = [path.name for path in Path("/dev/shm").iterdir()]  # of other jobs too
     marks = ["isthmus", *(str(process.pid) for process in processes)]
     assert not [name for name in names if any(mark in name for mark in marks)]
@@ -154,7 +149,7 @@ def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
 
 
 def test_all_ranks_write_their_records_after_one_raises(tmp_path: Path) -> None:
-    told = run("raised", within=("env",), ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))  # Python's own exit
+    told = run("raised", fresh=True, ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))  # Python's own exit
     for rank in (0, 2):
         assert "all_reduce #3 of Float [100000] failed" in told[rank]["error"], told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]

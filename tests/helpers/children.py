@@ -71,7 +71,12 @@ def output_fresh(code: str, **environment: str | None) -> str:
 
 
 def start_module(
-    name: str, *arguments: str, merged: bool = False, fresh: bool = False, **environment: str | None
+    name: str,
+    *arguments: str,
+    merged: bool = False,
+    fresh: bool = False,
+    within: tuple[str, ...] = (),
+    **environment: str | None,
 ) -> Child | subprocess.Popen[str]:
     """Start ``python -W ignore -m name arguments`` in the checkout.
 
@@ -80,15 +85,16 @@ def start_module(
         arguments: its ``sys.argv[1:]``.
         merged: whether its stderr goes to its stdout.
         fresh: in a fresh interpreter, whose finalisation runs at its exit; a forked child skips it.
+        within: a command that runs a fresh interpreter.
         environment: changes to this process's environment; None removes a variable.
     """
     variables = _changed(environment)
-    if not fresh and _server().serves(variables):
+    if not fresh and not within and _server().serves(variables):
         return _server().start(
             variables, str(ROOT), module=name, arguments=arguments, quiet=True, merged=merged
         )
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", name, *arguments],
+        [*within, sys.executable, "-W", "ignore", "-m", name, *arguments],
         cwd=ROOT,
         env=variables,
         stdin=subprocess.PIPE,
@@ -174,7 +180,7 @@ class Child:
                 self.stdin.write(input)
             self.stdin.close()
         end = None if timeout is None else time.monotonic() + timeout
-        streams = [stream for stream in (self.stdout, self.stderr) if stream is not None]
+        streams = [each for each in (self.stdout, self.stderr) if each is not None and not each.closed]
         read: dict[Any, list[bytes]] = {stream: [] for stream in streams}
         with selectors.DefaultSelector() as events:
             for stream in streams:
@@ -189,14 +195,16 @@ class Child:
                     else:
                         events.unregister(key.fileobj)
         self.wait(None if end is None else max(0.0, end - time.monotonic()))
-        texts = [b"".join(read[stream]).decode(errors="replace") for stream in streams]
         for stream in (*streams, self._status):
             stream.close()
-        return texts[0], texts[1] if len(texts) > 1 else ""
+        out, err = (
+            b"".join(read.get(each, ())).decode(errors="replace") for each in (self.stdout, self.stderr)
+        )
+        return out, err
 
 
 class _Server:
-    """Return the server of this process, started by the first request."""
+    """The server of this process, started by the first request."""
 
     def __init__(self) -> None:
         self._variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
