@@ -72,11 +72,13 @@ $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)
 	@touch $@
 
 # Once; the package is then imported from here, so that only the C++ is ever rebuilt.
-$(STAMPS)/install: pyproject.toml | $(STAMPS)/build
-	@$(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
+$(STAMPS)/install: $(STAMPS)/packages pyproject.toml
+	@ISTHMUS_BUILD=none $(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-build: $(STAMPS)/install $(STAMPS)/build
+# Side by side: one waits for compilers, the other for pip.
+build: $(STAMPS)/packages
+	@$(MAKE) --no-print-directory --jobs 2 $(STAMPS)/install $(STAMPS)/build
 
 setup: build $(STAMPS)/tools
 

@@ -5,6 +5,7 @@ The rest of the package is described in pyproject.toml.
 
 import os
 import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+GROUPS = ROOT / "build" / "groups"
 CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
@@ -37,8 +39,11 @@ DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 OPTIMIZATION = ["-O0", "-g"] if DEBUG else ["-g0"]
 # Sources of one folder that are compiled together: their headers are parsed once for all of them. More per
 # group makes the whole build faster, and the rebuild after a change of one source slower.
-GROUP = 6
+GROUP = 4
 KERNEL_GROUP = 2
+# Headers that nearly every source of these folders includes, and few others: precompiled, first in their groups.
+PRELUDE = ("ATen/core/Tensor.h", "ATen/core/dispatch/Dispatcher.h", "ATen/core/ivalue.h", "torch/library.h")
+WITH_PRELUDE = ("bindings", "collectives", "core", "dispatch")
 # GCC collects garbage from 128 MB on; half a GB makes it 9% faster and changes no object.
 COMPILER = ["--param", "ggc-min-heapsize=524288"]
 HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
@@ -63,17 +68,27 @@ def grouped(folder: str, size: int = GROUP) -> list[str]:
         return names
     count = -(-len(names) // size)
     parts = [names[len(names) * i // count : len(names) * (i + 1) // count] for i in range(count)]
-    return [write_group(f"{folder.replace('/', '_')}_{i + 1}", part) for i, part in enumerate(parts)]
+    first = ["prelude.h"] if folder.startswith(WITH_PRELUDE) else []
+    name = folder.replace("/", "_")
+    return [write_group(f"{name}_{i + 1}.cpp", [*first, *part]) for i, part in enumerate(parts)]
 
 
 def write_group(name: str, members: list[str]) -> str:
-    """Write build/groups/<name>.cpp, which includes the members; leave an unchanged file untouched."""
-    path = ROOT / "build" / "groups" / f"{name}.cpp"
-    text = "".join(f'#include "{Path(member).relative_to("csrc")}"\n' for member in members)
+    """Write build/groups/<name>, which includes the members; leave an unchanged file untouched."""
+    text = "".join(f'#include "{member.removeprefix("csrc/")}"\n' for member in members)
+    write_if_changed(GROUPS / name, text)
+    return str((GROUPS / name).relative_to(ROOT))
+
+
+def write_if_changed(path: Path, text: str) -> bool:
+    """Write the file and return True; leave it untouched if it has this text."""
+    if path.exists() and path.read_text() == text:
+        return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
-    return str(path.relative_to(ROOT))
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text(text)
+    beside.replace(path)
+    return True
 
 
 def headers() -> list[str]:
@@ -97,7 +112,10 @@ def core() -> Extension:
         sources=[path for folder in CORE_FOLDERS for path in grouped(folder)],
         depends=[*headers(), *(path for folder in CORE_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc")],
-        extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        extra_compile_args=[
+            *(*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
+            *("-Winvalid-pch", "-fpch-preprocess"),  # the second is what ccache asks for
+        ],
         library_dirs=library_paths(),
         libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
         language="c++",
@@ -190,6 +208,8 @@ class Build(BuildExtension):
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Extension) -> None:
+        if ext.name == CORE:
+            self.finish_prelude()
         outer = self.build_temp
         self.build_temp = str(Path(outer) / ext.name)
         try:
@@ -199,7 +219,31 @@ class Build(BuildExtension):
 
     def build_extensions(self) -> None:
         os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
+        # ccache follows what a precompiled header includes, but asks to be told that it may.
+        os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")
+        self.prelude = self.precompile() if HAS_TORCH and not DEBUG else None
         super().build_extensions()
+
+    def precompile(self) -> subprocess.Popen[bytes] | None:
+        """Start compiling PRELUDE, which goes on beside the first extensions; None if it is compiled already.
+
+        The header names the command, so that another version of PyTorch or another option compiles it again.
+        """
+        ext = next(ext for ext in self.extensions if ext.name == CORE)
+        folders = [f"-I{folder}" for folder in (*ext.include_dirs, *self.compiler.include_dirs)]
+        command = [*self.compiler.compiler_so, *folders, *ext.extra_compile_args]
+        header, compiled = GROUPS / "prelude.h", GROUPS / "prelude.h.gch"
+        includes = "".join(f"#include <{name}>\n" for name in PRELUDE)
+        changed = write_if_changed(header, f"// {torch.__version__}: {' '.join(command)}\n{includes}")
+        if compiled.exists() and not changed:
+            return None
+        compiled.unlink(missing_ok=True)
+        return subprocess.Popen([*command, "-x", "c++-header", str(header), "-o", f"{compiled}.part"])
+
+    def finish_prelude(self) -> None:
+        """Wait for the precompiled header. If that failed, each group reads the header and reports the error."""
+        if self.prelude is not None and self.prelude.wait() == 0:
+            (GROUPS / "prelude.h.gch.part").replace(GROUPS / "prelude.h.gch")
 
     def run(self) -> None:
         super().run()  # which sets inplace aside meanwhile
@@ -227,11 +271,7 @@ def write_build_record(path: Path) -> None:
         '"""Written by setup.py."""\n\n'
         f'TORCH_VERSION = "{torch.__version__}"\nKERNEL_CAPABILITY = "{capability()}"\n'
     )
-    if path.exists() and path.read_text() == text:
-        return
-    beside = path.with_suffix(".py.tmp")
-    beside.write_text(text)
-    beside.replace(path)
+    write_if_changed(path, text)
 
 
 def remove_core(package: Path) -> None:
@@ -240,7 +280,13 @@ def remove_core(package: Path) -> None:
         stale.unlink(missing_ok=True)
 
 
+def extensions() -> list[Extension]:
+    """Everything that can be compiled here."""
+    return [loader(), host_driver(), *([core(), kernels()] if HAS_TORCH else [])]
+
+
+# ISTHMUS_BUILD=none installs what is no C++ only; make does that while it compiles the rest in place.
 setup(
-    ext_modules=[loader(), host_driver(), *([core(), kernels()] if HAS_TORCH else [])],
+    ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
     cmdclass={"build_ext": Build},
 )

@@ -1,10 +1,18 @@
 #include "bindings/python_decomposition.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
+#include <ATen/core/stack.h>
+#include <torch/csrc/Export.h>
 #include <torch/csrc/utils/pybind.h>
 
 namespace py = pybind11;
+
+// As torch/csrc/jit/python/pybind_utils.h declares them; that header costs eight seconds of compilation.
+namespace torch::jit {
+TORCH_PYTHON_API c10::IValue toIValue(py::handle obj, const c10::TypePtr& type,
+                                      std::optional<int32_t> N = std::nullopt);
+TORCH_PYTHON_API py::object toPyObject(c10::IValue ivalue);
+}  // namespace torch::jit
 
 namespace isthmus {
 namespace {
