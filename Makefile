@@ -78,7 +78,7 @@ $(STAMPS)/install: $(STAMPS)/packages pyproject.toml
 
 # Side by side: one waits for compilers, the other for pip.
 build: $(STAMPS)/packages
-	@$(MAKE) --no-print-directory --jobs 2 $(STAMPS)/install $(STAMPS)/build
+	@$(MAKE) --silent --jobs 2 $(STAMPS)/install $(STAMPS)/build
 
 setup: build $(STAMPS)/tools
 

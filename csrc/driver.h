@@ -184,7 +184,7 @@ typedef struct isthmus_driver {
   uint32_t struct_size;
   uint32_t version;
   const char* name;          /* [M] short, lower case, unique: "host", "ascend" */
-  const char* description;   /* [M] one line for people, with the runtime's version */
+  const char* description;   /* [M] one line shown to users, with the runtime's version */
   isthmus_delegate delegate; /* PyTorch backend that may run on this memory in place; needs host_window */
   int32_t dlpack_device;     /* DLDeviceType under which operator libraries receive tensors; kDLExtDev is 12 */
 

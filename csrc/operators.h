@@ -1,7 +1,7 @@
 /* Isthmus operator interface, version 1.
  *
  * What a chip's maker implements so that an operator runs on the chip by a kernel of the maker's: functions over
- * DLPack tensors in destination-passing style. The framework allocates every output, hands over the stream, the
+ * DLPack tensors in destination-passing style. The framework allocates every output, passes the stream, the
  * scratch memory and the random seed, and a kernel computes; it needs no header of PyTorch and survives its
  * releases. A library of operators is a shared library that exports one symbol, isthmus_operators_get(), or a
  * Python module (isthmus.opset.library).

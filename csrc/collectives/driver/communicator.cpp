@@ -202,8 +202,8 @@ class Rendezvous {
 
   [[noreturn]] void fail_without(std::vector<int> late) {
     for (int& rank : late) rank = place_.group_rank(rank);
-    const std::string what =
-        timeout_text(timeout_, {late, {}}) + "; see what they do, or raise the timeout of the group";
+    const std::string what = timeout_text(timeout_, {late, {}}) +
+                             "; check what these ranks are doing, or raise the timeout of the group";
     failure_ = Failure{Failure::Kind::kTimeout, "the first operation on chip", what, 0, std::move(late)};
     TORCH_CHECK_WITH(DistBackendError, false, place_.name, ": ", what);
   }
