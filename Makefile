@@ -32,7 +32,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
-# Python compiles a module when it is first imported: fewer than a tenth of those that are installed.
+# Python compiles a module when it is first imported: fewer than a tenth of those that are installed. It must be
+# allowed to keep the result.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint constraints.txt
 # The requirements of pyproject.toml with these extras, one per line.
 REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \

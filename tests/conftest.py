@@ -70,6 +70,12 @@ def _note_sample(config: pytest.Config, kept: int, total: int) -> None:
         config.workeroutput["sampled"] = [kept, total]
 
 
+def pytest_collection_finish() -> None:
+    """Exempt what the tests' modules imported from garbage collection, each of which would walk through it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Collect the counts of a pytest-xdist worker."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 
@@ -14,6 +11,7 @@ import pytest
 import torch
 
 from isthmus import chip
+from tests.helpers import children
 
 MIB = 1 << 20
 
@@ -39,16 +37,7 @@ def held() -> int:
 
 def run(script: str, **environment: str) -> str:
     """Run a script in a new process and return its output; fails unless it exits with 0."""
-    result = subprocess.run(
-        [sys.executable, "-c", "import torch\n" + textwrap.dedent(script)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return children.output("import torch\n" + textwrap.dedent(script), **environment)
 
 
 def test_statistics_count_blocks_and_bytes() -> None:
@@ -252,12 +241,12 @@ def test_a_forked_child_may_free_but_not_allocate() -> None:
 
 
 def test_tensors_may_outlive_the_interpreter() -> None:
-    output = run("""
-        import builtins
+    output = children.output_fresh("""
+        import builtins, torch
         builtins.kept = [torch.ones(10, device="chip"), torch.ones(10).pin_memory()]
         print("end")
     """)
-    assert output == "end\n"
+    assert output == "end"
 
 
 def test_pinned_memory_is_recognised_and_reused() -> None:
