@@ -165,6 +165,7 @@ def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
     assert ranks.status == [0, 0], ranks.outputs
 
 
+@pytest.mark.full
 def test_groups_can_be_recreated(tmp_path: Path) -> None:
     """The store still has the keys of earlier groups under the same names."""
     script = ROOT / "tests" / "scripts" / "groups_anew.py"

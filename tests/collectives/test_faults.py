@@ -229,6 +229,7 @@ def test_abort_ends_outstanding_operations() -> None:
     assert "aborted" in told[1]["error"], told
 
 
+@pytest.mark.full
 def test_full_shared_memory_is_harmless() -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a /dev/shm of one's own takes root and the program unshare (package util-linux)")

@@ -89,6 +89,7 @@ def test_routes_are_native_kernel_decomposition_or_none() -> None:
 # ---- The chip of the tutorial --------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_tutorial_builds_a_chip_that_trains(tmp_path: Path) -> None:
     """Its blocks in order: toml is driver.toml, python extends operators.py, console is run and compared."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")

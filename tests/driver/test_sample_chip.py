@@ -94,6 +94,7 @@ def test_is_found_by_its_entry_point(site: Path, chip: Callable[..., str]) -> No
     assert found == f"entry point {site}/sample_chip/driver.so {site}/sample_chip/operators.so"
 
 
+@pytest.mark.full
 def test_passes_the_conformance_suite(site: Path) -> None:
     done = isthmus(site, "conform", "run", "--driver", "sample")
     assert done.returncode == 0, done.stdout + done.stderr

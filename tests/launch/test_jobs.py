@@ -167,7 +167,7 @@ def test_two_nodes(tmp_path):
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_two_nodes_restart_and_rendezvous_again(tmp_path, by_hand):
     """Rank 1 exits after a first collective without an error on rank 0; the launcher reports it to the node."""

@@ -15,6 +15,7 @@ from tests.helpers.debug_jobs import ISTHMUS, TRAINING, WRONG_LIBRARY, isthmus
 from tests.helpers.debug_jobs import job as job  # noqa: PLC0414 - a fixture
 
 
+@pytest.mark.full
 def test_a_wrong_kernel_is_named_and_the_job_fails(tmp_path: Path, job: dict[str, str]) -> None:
     done = isthmus(
         "run", "train.py", cwd=tmp_path, ISTHMUS_DEBUG="compare:*,overflow:*,capture:aten::silu", **job

@@ -558,6 +558,7 @@ def test_plugins_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- whole runs
 
 
+@pytest.mark.full
 def test_a_plugin_that_breaks_pytorch_and_a_missing_package(tmp_path: Path) -> None:
     """The report needs neither PyTorch in its process nor the packages of the command."""
     add_plugins(tmp_path, "bad")
