@@ -21,7 +21,11 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 FLOAT32 = ("0", "1", "2", "3", "2 torch")
 HALF = ("1 bf16", "2 fp16", "3 bf16", "3 fp16")
 # The configuration that a test compares its own with.
-COMPARED = {"test_half_follows_float32": "1", "test_deepspeeds_own_launcher": "3", "test_without_the_shim": "2"}
+COMPARED = {
+    "test_half_follows_float32": "1",
+    "test_deepspeeds_own_launcher": "3",
+    "test_without_the_shim": "2",
+}
 
 
 @pytest.fixture(scope="module")
