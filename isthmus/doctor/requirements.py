@@ -22,8 +22,8 @@ def examine() -> Iterator[Finding]:
     """Report unmet requirements: a failure for PyTorch and Isthmus, a warning for others."""
     try:
         complaints = list(_complaints())
-    except ModuleNotFoundError as error:  # no packaging
-        yield ok(_SUBJECT, f"not checked: {error}")
+    except ModuleNotFoundError as error:
+        yield warning(_SUBJECT, f"not checked: {error}", "`pip install packaging`")
         return
     for complaint in complaints:
         found = fail if complaint.package in _OURS else warning

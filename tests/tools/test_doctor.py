@@ -279,6 +279,13 @@ def test_requirements_that_are_not_met(tmp_path: Path, monkeypatch: pytest.Monke
     assert found["torch 2.13.0 requires doctor-no-such-package, which is not installed"].state is State.FAIL
 
 
+def test_requirements_are_not_checked_without_packaging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    (found,) = requirements.examine()
+    assert found.state is State.WARNING and found.text.startswith("not checked: ")
+    assert found.remedy == "`pip install packaging`"
+
+
 # ---- environment variables
 
 
