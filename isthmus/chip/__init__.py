@@ -76,7 +76,7 @@ from isthmus.chip.memory import (
     set_per_process_memory_fraction,
     use_mem_pool,
 )
-from isthmus.chip.memory.leaks import report_at_exit
+from isthmus.chip.memory.leaks import report_at_exit as _report_at_exit
 from isthmus.chip.patches import cross_entropy, data_parallel, lazy_modules, profiler_stacks
 from isthmus.chip.random import (
     _get_generator,
@@ -148,7 +148,7 @@ def _install() -> None:
     data_parallel.install()
     lazy_modules.install()
     profiler_stacks.install()
-    report_at_exit()
+    _report_at_exit()
 
 
 def __getattr__(name: str) -> bool:

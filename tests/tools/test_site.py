@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.site import stage
+from tools.site import api, stage
 
 
 def test_links_out_of_the_documentation_lead_to_pages_of_the_site():
@@ -33,6 +33,15 @@ def test_every_page_is_staged_and_stale_ones_are_removed(tmp_path: Path):
     stage.stage("zh", tmp_path)
     expected = {path.relative_to(stage.DOCS / "zh") for path in (stage.DOCS / "zh").rglob("*.md")}
     assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*.md")} == expected | {Path("start.md")}
+
+
+def test_every_module_of_the_reference_has_a_page_of_its_names():
+    pages = dict(api.pages())
+    assert set(pages) == {"api/index.rst", *(f"api/{module.name}.rst" for module in api.MODULES)}
+    assert all(".. auto" in text for name, text in pages.items() if name != "api/index.rst")
+    chip = pages["api/torch.chip.rst"].split()
+    assert {"current_device", "Stream", "dispatch_stats", "manual_seed"} <= set(chip)
+    assert not {"ModuleType", "sys", "report_at_exit", "memory_allocated"} & set(chip)
 
 
 @pytest.mark.slow

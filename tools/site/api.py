@@ -13,7 +13,7 @@ class Module(NamedTuple):
 
     name: str
     summary: str
-    names: tuple[str, ...] = ()  # empty for those of __all__
+    names: tuple[str, ...] = ()  # empty for those of __all__, or else the project's own that are not private
 
 
 MODULES = (
@@ -79,8 +79,13 @@ def _page(module: Module) -> str:
 def _values(module: Module) -> dict[str, object]:
     """Return the public names of a module with their values."""
     loaded = importlib.import_module(module.name)
-    names = module.names or loaded.__all__
+    own = (name for name, value in vars(loaded).items() if _is_own(value))
+    names = module.names or vars(loaded).get("__all__", own)
     return {name: getattr(loaded, name) for name in names if not name.startswith("_")}
+
+
+def _is_own(value: object) -> bool:
+    return (getattr(value, "__module__", None) or "").partition(".")[0] == "isthmus"
 
 
 def _title(text: str) -> str:
