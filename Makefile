@@ -31,6 +31,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
+EXPORTS := csrc/drivers/host/exports.map
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
 # Python compiles a module when it is first imported: fewer than a tenth of those that are installed. It must be
 # allowed to keep the result.
@@ -60,13 +61,13 @@ $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 	@touch $@
 
 # What training does without.
-$(STAMPS)/tools: $(STAMPS)/packages
+$(STAMPS)/tools: $(STAMPS)/packages | $(STAMPS)/install
 	@echo "make: installing the packages of the tests and the adaptors"
 	@$(REQUIREMENTS) megatron deepspeed dev >$(STAMPS)/tools-requirements.txt
 	@$(PIP) --requirement $(STAMPS)/tools-requirements.txt
 	@touch $@
 
-$(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES)
+$(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES) $(EXPORTS)
 	@echo "make: building the core and the host chip (minutes the first time; log: build/build.log)"
 	@set -o pipefail; $(BUILD) build_ext --inplace 2>&1 | $(BIN)/python -m tools.build_progress build/build.log || \
 	  { grep -A6 ' error: ' build/build.log || tail -n 40 build/build.log; exit 1; }
@@ -80,7 +81,7 @@ $(STAMPS)/install: $(STAMPS)/packages pyproject.toml
 
 # Side by side: one waits for compilers, the other for pip.
 build: $(STAMPS)/packages
-	@$(MAKE) --silent --jobs 2 $(STAMPS)/install $(STAMPS)/build
+	@$(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2) $(STAMPS)/install $(STAMPS)/build
 
 setup: build $(STAMPS)/tools
 

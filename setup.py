@@ -5,7 +5,6 @@ The rest of the package is described in pyproject.toml.
 
 import os
 import shutil
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,6 +32,7 @@ CORE_FOLDERS = (
     "loader",
 )
 HOST_FOLDERS = ("drivers/host", "drivers/host/collectives")
+EXPORTS = "csrc/drivers/host/exports.map"
 
 WARNINGS = ["-Wall", "-Wextra"]
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
@@ -41,9 +41,6 @@ OPTIMIZATION = ["-O0", "-g"] if DEBUG else ["-g0"]
 # group makes the whole build faster, and the rebuild after a change of one source slower.
 GROUP = 4
 KERNEL_GROUP = 2
-# Headers that nearly every source of these folders includes, and few others: precompiled, first in their groups.
-PRELUDE = ("ATen/core/Tensor.h", "ATen/core/dispatch/Dispatcher.h", "ATen/core/ivalue.h", "torch/library.h")
-WITH_PRELUDE = ("bindings", "collectives", "core", "dispatch")
 # GCC collects garbage from 128 MB on; half a GB makes it 9% faster and changes no object.
 COMPILER = ["--param", "ggc-min-heapsize=524288"]
 HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
@@ -52,6 +49,9 @@ HAS_TORCH = find_spec("torch") is not None
 if HAS_TORCH:
     import torch
     from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
+
+    # Headers of the system are in no list of dependencies: another version compiles everything by another command.
+    TORCH_VERSION = ("ISTHMUS_TORCH_VERSION", torch.__version__)
 else:
     BuildExtension = build_ext
 
@@ -68,9 +68,7 @@ def grouped(folder: str, size: int = GROUP) -> list[str]:
         return names
     count = -(-len(names) // size)
     parts = [names[len(names) * i // count : len(names) * (i + 1) // count] for i in range(count)]
-    first = ["prelude.h"] if folder.startswith(WITH_PRELUDE) else []
-    name = folder.replace("/", "_")
-    return [write_group(f"{name}_{i + 1}.cpp", [*first, *part]) for i, part in enumerate(parts)]
+    return [write_group(f"{folder.replace('/', '_')}_{i + 1}.cpp", part) for i, part in enumerate(parts)]
 
 
 def write_group(name: str, members: list[str]) -> str:
@@ -80,15 +78,14 @@ def write_group(name: str, members: list[str]) -> str:
     return str((GROUPS / name).relative_to(ROOT))
 
 
-def write_if_changed(path: Path, text: str) -> bool:
-    """Write the file and return True; leave it untouched if it has this text."""
+def write_if_changed(path: Path, text: str) -> None:
+    """Write the file; leave it untouched if it has this text."""
     if path.exists() and path.read_text() == text:
-        return False
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
     beside.write_text(text)
     beside.replace(path)
-    return True
 
 
 def headers() -> list[str]:
@@ -112,10 +109,8 @@ def core() -> Extension:
         sources=[path for folder in CORE_FOLDERS for path in grouped(folder)],
         depends=[*headers(), *(path for folder in CORE_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc")],
-        extra_compile_args=[
-            *(*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
-            *("-Winvalid-pch", "-fpch-preprocess"),  # the second is what ccache asks for
-        ],
+        define_macros=[TORCH_VERSION],
+        extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
         library_dirs=library_paths(),
         libraries=["c10", "torch", "torch_cpu", "torch_python", "dl"],
         language="c++",
@@ -144,11 +139,11 @@ def host_driver() -> Extension:
     return Extension(
         HOST_DRIVER,
         sources=[path for folder in HOST_FOLDERS for path in grouped(folder)],
-        depends=[*headers(), *(path for folder in HOST_FOLDERS for path in sources(folder))],
+        depends=[*headers(), EXPORTS, *(path for folder in HOST_FOLDERS for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc")],
         extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
         # One symbol goes out, and worker threads may outlive a dlclose().
-        extra_link_args=[f"-Wl,--version-script={ROOT / 'csrc/drivers/host/exports.map'}", "-Wl,-z,nodelete"],
+        extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt"],
         language="c++",
     )
@@ -182,7 +177,7 @@ def kernels() -> Extension:
         sources=grouped("kernels", KERNEL_GROUP),
         depends=[*headers(), *sources("kernels")],
         include_dirs=[str(ROOT / "csrc")],
-        define_macros=[("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],
+        define_macros=[TORCH_VERSION, ("CPU_CAPABILITY", chosen), (f"CPU_CAPABILITY_{chosen}", None)],
         extra_compile_args=[
             *(*system, "-std=c++20", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
             *(*CAPABILITIES[chosen], *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
@@ -208,8 +203,6 @@ class Build(BuildExtension):
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Extension) -> None:
-        if ext.name == CORE:
-            self.finish_prelude()
         outer = self.build_temp
         self.build_temp = str(Path(outer) / ext.name)
         try:
@@ -219,31 +212,7 @@ class Build(BuildExtension):
 
     def build_extensions(self) -> None:
         os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
-        # ccache follows what a precompiled header includes, but asks to be told that it may.
-        os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")
-        self.prelude = self.precompile() if HAS_TORCH and not DEBUG else None
         super().build_extensions()
-
-    def precompile(self) -> subprocess.Popen[bytes] | None:
-        """Start compiling PRELUDE, which goes on beside the first extensions; None if it is compiled already.
-
-        The header names the command, so that another version of PyTorch or another option compiles it again.
-        """
-        ext = next(ext for ext in self.extensions if ext.name == CORE)
-        folders = [f"-I{folder}" for folder in (*ext.include_dirs, *self.compiler.include_dirs)]
-        command = [*self.compiler.compiler_so, *folders, *ext.extra_compile_args]
-        header, compiled = GROUPS / "prelude.h", GROUPS / "prelude.h.gch"
-        includes = "".join(f"#include <{name}>\n" for name in PRELUDE)
-        changed = write_if_changed(header, f"// {torch.__version__}: {' '.join(command)}\n{includes}")
-        if compiled.exists() and not changed:
-            return None
-        compiled.unlink(missing_ok=True)
-        return subprocess.Popen([*command, "-x", "c++-header", str(header), "-o", f"{compiled}.part"])
-
-    def finish_prelude(self) -> None:
-        """Wait for the precompiled header. If that failed, each group reads the header and reports the error."""
-        if self.prelude is not None and self.prelude.wait() == 0:
-            (GROUPS / "prelude.h.gch.part").replace(GROUPS / "prelude.h.gch")
 
     def run(self) -> None:
         super().run()  # which sets inplace aside meanwhile

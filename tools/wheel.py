@@ -45,6 +45,8 @@ def environment(python: str, folder: Path, *packages: str | Path) -> Path:
 def build(python: str, folder: Path) -> Path:
     """Build the wheel in an environment of its own; return its path."""
     programs = environment(python, folder / "build", *BUILD)
+    for stale in (ROOT / "build").glob("lib*"):  # where an earlier build left modules that have moved since
+        shutil.rmtree(stale)
     made = folder / "wheel"
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
     call(programs / "python", "-m", "pip", "wheel", *options, ROOT)

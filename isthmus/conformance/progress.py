@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from isthmus._support.progress import Bar
 from isthmus._support.tables import print_table
+from isthmus._support.text import count
 from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, PASSED, STATUSES, CaseResult
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def print_summary(run: Run) -> None:
     absent = sum(len(names) for names in run.missing.values())
     parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
     parts += [f"{len(run.stale)} stale"] if run.stale else []
-    parts += [f"{absent} operators without a kernel"] if absent else []
+    parts += [f"{count(absent, 'operator')} without a kernel"] if absent else []
     verdict = "FAILED" if run.failed else "passed"
     print(
         f"{verdict}: driver {run.head['driver']}, {len(operators)} operators, {', '.join(parts) or 'no cases'}"

@@ -63,7 +63,7 @@ class Record:
         """
         by_group: dict[str, Record] = {}
         try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         except OSError:  # the process was killed, or has failed otherwise
             return []
         for line in lines:

@@ -79,7 +79,8 @@ SOURCES = [
     for path in (*ROOT.glob("csrc/**/*.[ch]*"), *ROOT.glob("isthmus/**/*.py"), ROOT / "setup.py")
     if path not in (generator.HEADER, ROOT / "isthmus" / "options.py")
 ]
-MACROS = {"ISTHMUS_LOADER_LIBRARY", "ISTHMUS_BUILD"}  # of the compiler and of setup.py
+# Of the compiler's command lines and of setup.py.
+MACROS = {"ISTHMUS_BUILD", "ISTHMUS_LOADER_LIBRARY", "ISTHMUS_TORCH_VERSION"}
 # Read by the variable's name: before the package is imported (setup.py), or of another process.
 BY_NAME = {"build_debug", "kernels", "verify"}
 
