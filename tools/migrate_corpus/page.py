@@ -33,7 +33,7 @@ def _reason(row: Row) -> str:
     if row["needs"]:
         return f"not run: needs {row['needs']}"
     said = re.sub(r"\x1b\[[\d;]*m", "", row["verdicts"]["chip"]["problem"].partition("status 1: ")[2])
-    return f"fails unmodified:  {said.partition('. ')[0]}"
+    return f"fails unmodified: {said.partition('. ')[0]}"
 
 
 def _line(*cells: object) -> str:
