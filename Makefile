@@ -33,8 +33,7 @@ STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 EXPORTS := csrc/drivers/host/exports.map
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
-# Python compiles a module when it is first imported: fewer than a tenth of those that are installed. It must be
-# allowed to keep the result.
+# pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint constraints.txt
 # The requirements of pyproject.toml with these extras, one per line.

@@ -254,7 +254,7 @@ def extensions() -> list[Extension]:
     return [loader(), host_driver(), *([core(), kernels()] if HAS_TORCH else [])]
 
 
-# ISTHMUS_BUILD=none installs what is no C++ only; make does that while it compiles the rest in place.
+# ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.
 setup(
     ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
     cmdclass={"build_ext": Build},
