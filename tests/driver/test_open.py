@@ -1,6 +1,7 @@
 """Opening a driver: an external one works like the host chip, an invalid one is refused in one clear line."""
 
 import ctypes
+import re
 import subprocess
 from pathlib import Path
 
@@ -71,5 +72,5 @@ def test_the_host_chip_does_not_depend_on_pytorch() -> None:
     assert "isthmus_driver_get" in defined
     assert not [line for line in symbols.splitlines() if "torch" in line or "c10" in line]
     needed = subprocess.run(["ldd", str(HOST)], capture_output=True, text=True, check=True).stdout
-    assert "torch" not in needed and "c10" not in needed
+    assert "libc.so" in needed and not re.search(r"lib(torch|c10)", needed)  # addresses may contain c10
     assert ctypes.CDLL(str(HOST)).isthmus_driver_get is not None
