@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.children import output
 from tools.site import api, stage
 
 
