@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.migrate.analyse.engine import examine
-from isthmus.migrate.analyse.parse import parse
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.parse import parse
 
 
 def source(text: str, name: str = "train.py") -> Source:

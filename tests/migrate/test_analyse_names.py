@@ -1,11 +1,11 @@
-"""isthmus.migrate.analyse.names: dotted names from imports, aliases and scopes."""
+"""isthmus.migrate.source.names: dotted names from imports, aliases and scopes."""
 
 import ast
 import textwrap
 
 import pytest
 
-from isthmus.migrate.analyse.names import Names, index
+from isthmus.migrate.source.names import Names, index
 
 
 def resolved(source: str, module: str = "package.part.module", is_package: bool = False) -> list[str | None]:

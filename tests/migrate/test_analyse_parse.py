@@ -1,11 +1,11 @@
-"""isthmus.migrate.analyse.parse: from files and notebooks to modules."""
+"""isthmus.migrate.source.parse: from files and notebooks to modules."""
 
 from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse.parse import dotted, package_of, parse
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.parse import dotted, package_of, parse
 from tests.helpers.analysis import findings, notebook, source
 
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _ELSEWHERE = sys.stdlib_module_names | {
     "torch",

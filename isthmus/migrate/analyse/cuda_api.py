@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import claimed, is_on_cuda_only, is_word, text
 from isthmus.migrate.analyse.syntax import passes_unknown
 from isthmus.migrate.source.cuda_names import (
@@ -16,6 +15,7 @@ from isthmus.migrate.source.cuda_names import (
     look_up,
 )
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 
 def detect(module: Module) -> Iterator[Finding]:

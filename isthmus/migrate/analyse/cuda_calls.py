@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from isthmus.migrate.analyse.indices import is_device, is_index
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.syntax import is_constant, method, passes_unknown
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.own_methods import ADVICE
 
 _AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL

@@ -22,9 +22,9 @@ from isthmus.migrate.analyse import (
     shell,
     variables,
 )
-from isthmus.migrate.analyse.module import Detector, ProjectDetector
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Detector, ProjectDetector
 
 # Detectors of a Python module.
 MODULE: tuple[Detector, ...] = (

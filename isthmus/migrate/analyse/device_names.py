@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import (
     NUMBERED,
     choices,
@@ -19,6 +18,7 @@ from isthmus.migrate.analyse.strings import (
 from isthmus.migrate.analyse.syntax import passes_unknown
 from isthmus.migrate.source import words
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _AUTOMATIC, _REVIEW = Severity.AUTOMATIC, Severity.REVIEW
 _AUTOCAST = {"torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"}

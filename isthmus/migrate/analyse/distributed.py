@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import choices, claimed, is_word
 from isthmus.migrate.analyse.syntax import is_called, is_constant, keyword, method
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 
 class _Name(NamedTuple):

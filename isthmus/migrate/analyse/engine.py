@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
-from isthmus.migrate.analyse.module import Module, Project
-from isthmus.migrate.analyse.parse import package_of, parse
 from isthmus.migrate.source.files import File, Kind, Source, files, read
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module, Project
 from isthmus.migrate.source.own_methods import own_cuda_of
+from isthmus.migrate.source.parse import package_of, parse
 
 _LARGE = 8 << 20  # bytes of source; for less, starting processes costs more than it saves
 _CHUNK = 32  # files

@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.syntax import method
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _ASK = {"startswith", "find", "index", "count", "search", "match"}  # methods and functions of re
 

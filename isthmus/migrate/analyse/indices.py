@@ -5,10 +5,10 @@ convert/integers.py does the same for convert's tree; this errs towards no.
 
 import ast
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import formats, text
 from isthmus.migrate.analyse.syntax import is_constant
 from isthmus.migrate.source import words
+from isthmus.migrate.source.module import Module
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
 

@@ -4,10 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.syntax import keyword
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _ACTIVITY = "torch.profiler.ProfilerActivity."

@@ -4,11 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.third_party import distribution
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
 _PART_OF_CUDA = re.compile(

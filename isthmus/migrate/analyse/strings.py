@@ -4,8 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.source import words
+from isthmus.migrate.source.module import Module
 
 AVAILABLE = frozenset(
     {"torch.cuda.is_available", "torch.accelerator.is_available", "torch.distributed.is_nccl_available"}

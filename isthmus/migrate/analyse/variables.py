@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.strings import is_docstring, text
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 
 class Variable(NamedTuple):

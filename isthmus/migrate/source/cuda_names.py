@@ -38,6 +38,11 @@ class CudaName(NamedTuple):
     guard: Guard = Guard.NONE
     otherwise: str = "None"
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is converted around by nothing: a person has to port what uses it."""
+        return self.severity is Severity.MANUAL and not self.becomes
+
 
 _AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
 

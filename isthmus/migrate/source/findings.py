@@ -1,16 +1,22 @@
-"""Findings of the migration tools: code of the rule, place, severity, advice."""
+"""Findings of the migration tools: what was found, where, how it ends, and the edits that convert it."""
 
 import enum
 from typing import NamedTuple
 
+from isthmus.migrate.source.edits import Edit
+
 
 class Severity(enum.Enum):
-    """Who has to act on a finding."""
+    """How a finding ends, and who has to act."""
 
+    NONE = "none"  # not applicable: right as it is on every accelerator
     ADVICE = "advice"  # optional, for speed or precision
-    AUTOMATIC = "automatic"  # done by `isthmus migrate convert`
-    REVIEW = "review"  # done by convert, or works unchanged; check it
-    MANUAL = "manual"  # manual work
+    AUTOMATIC = "automatic"  # changed by `isthmus migrate convert`
+    REVIEW = "review"  # left unchanged, since the source does not show what it means: check it
+    MANUAL = "manual"  # left unchanged: manual work
+
+
+LEFT = frozenset({Severity.REVIEW, Severity.MANUAL})
 
 
 class Finding(NamedTuple):
@@ -18,14 +24,16 @@ class Finding(NamedTuple):
 
     Attributes:
         code: of the rule, ``"IM101"``; `isthmus migrate rules` lists them.
-        severity: who has to act.
+        severity: how it ends.
         path: path of the file relative to the analysed folder, with ``/``.
         line: first line, from 1; 0 for the whole file.
         end_line: last line.
         subject: the name it is about, ``"torch.cuda.synchronize"``.
         message: what was found.
-        advice: what to do about it.
+        advice: what it becomes, what to do about it, or why it stays.
         column: column of the first character, from 1.
+        edits: the change, if it is automatic.
+        evidence: what shows that the change is right, beyond the text of the place itself.
     """
 
     code: str
@@ -37,3 +45,5 @@ class Finding(NamedTuple):
     message: str
     advice: str
     column: int = 1
+    edits: tuple[Edit, ...] = ()
+    evidence: str = ""

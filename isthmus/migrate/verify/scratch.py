@@ -121,7 +121,7 @@ def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str,
 def references(root: Path) -> dict[str, dict[int, str]]:
     """Return file -> line -> names of CUDA used there, found by analysis."""
     from isthmus.migrate.analyse.engine import examine
-    from isthmus.migrate.analyse.parse import parse
+    from isthmus.migrate.source.parse import parse
 
     found: dict[str, dict[int, str]] = defaultdict(dict)
     for source in _python(root):

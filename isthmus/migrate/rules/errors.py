@@ -1,6 +1,6 @@
 """Exceptions of the device."""
 
-from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.rules.functions import FunctionRule
 
 
 class Errors(FunctionRule):

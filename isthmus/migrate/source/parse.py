@@ -4,30 +4,31 @@ import json
 import re
 from pathlib import Path
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.source.files import Kind, Source, problem
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import ALONE, Module, Surroundings
 from isthmus.migrate.source.notebooks import code_cells
 from isthmus.migrate.source.notebooks import parse as tree_of
 
 _LINE_END = re.compile(r"\r\n?")
 
 
-def parse(source: Source, package: str = "", own_cuda: str = "") -> tuple[Module | None, list[Finding]]:
+def parse(source: Source, package: str = "", around: Surroundings = ALONE) -> tuple[Module | None, list[Finding]]:
     """Parse a Python file or a notebook; return the module and findings of syntax errors.
 
     Args:
         source: the file.
         package: dotted name of the analysed folder if it is a package, else "".
-        own_cuda: see :class:`Module`.
+        around: see :class:`Module`.
     """
     if source.kind is Kind.NOTEBOOK:
-        return _notebook(source, own_cuda)
+        return _notebook(source, around)
+    text = source.text.removeprefix("\ufeff")
     try:
-        tree = tree_of(source.text.removeprefix("\ufeff"))
+        tree = tree_of(text)
     except SyntaxError as error:
         return None, [_broken(source.name, error)]
-    return Module(source, tree, name=dotted(source.name, package), own_cuda=own_cuda), []
+    return Module(source, tree, text=text, name=dotted(source.name, package), around=around), []
 
 
 def package_of(root: Path) -> str:
@@ -54,7 +55,7 @@ def _broken(path: str, error: SyntaxError) -> Finding:
     )
 
 
-def _notebook(source: Source, own_cuda: str) -> tuple[Module | None, list[Finding]]:
+def _notebook(source: Source, around: Surroundings) -> tuple[Module | None, list[Finding]]:
     try:
         cells = list(code_cells(json.loads(source.text)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -72,4 +73,4 @@ def _notebook(source: Source, own_cuda: str) -> tuple[Module | None, list[Findin
         places += [(path, line) for line in range(1, texts[-1].count("\n") + 1)]
     joined = "".join(texts)
     name, tree = dotted(source.name), tree_of(joined)
-    return Module(source, tree, text=joined, name=name, own_cuda=own_cuda, places=places), findings
+    return Module(source, tree, text=joined, name=name, around=around, places=places), findings

@@ -1,6 +1,6 @@
 """``torch.cuda.synchronize()`` becomes that of the device's module, which the CPU has too."""
 
-from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.rules.functions import FunctionRule
 
 
 class Synchronize(FunctionRule):

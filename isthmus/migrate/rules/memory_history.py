@@ -1,7 +1,6 @@
 """The history that the allocator records."""
 
-from isthmus.migrate.convert.functions import FunctionRule
-from isthmus.migrate.source.findings import Severity
+from isthmus.migrate.rules.functions import FunctionRule
 
 
 class MemoryHistory(FunctionRule):
@@ -9,7 +8,6 @@ class MemoryHistory(FunctionRule):
 
     code = "IM114"
     name = "memory-history"
-    severity = Severity.REVIEW
     summary = "allocations are recorded by the accelerator's allocator if it supports that"
     before = "history = torch.cuda.memory._snapshot()"
     after = (

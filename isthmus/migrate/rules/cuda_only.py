@@ -1,7 +1,6 @@
 """Calls that apply to CUDA only."""
 
-from isthmus.migrate.convert.functions import FunctionRule
-from isthmus.migrate.source.findings import Severity
+from isthmus.migrate.rules.functions import FunctionRule
 
 
 class CudaOnly(FunctionRule):
@@ -9,7 +8,6 @@ class CudaOnly(FunctionRule):
 
     code = "IM127"
     name = "cuda-only"
-    severity = Severity.REVIEW
     summary = "calls that only CUDA has are guarded by a test for CUDA"
     before = "torch.cuda.ipc_collect()"
     after = 'if DEVICE.type == "cuda":\n    torch.cuda.ipc_collect()'

@@ -6,17 +6,45 @@ returns a small picklable value, ``judge(project)`` runs at the end on all of th
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from isthmus.migrate.analyse.names import Index, Names, index
+from isthmus.migrate.source import constants
+from isthmus.migrate.source.edits import Edit, Lines
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.own_methods import own_cuda
+from isthmus.migrate.source.names import Index, Names, index
+from isthmus.migrate.source.verdicts import NO_FLOW, Flow
 
 Node = TypeVar("Node", bound=ast.AST)
+_SINGLE = re.compile(r"(?<!['\w])'[^'\"\n]+'(?!')")
+_DOUBLE = re.compile(r'(?<!["\w])"[^\'"\n]+"(?!")')
+
+
+class Surroundings(NamedTuple):
+    """What a module's rules need to know about the rest of the project, and about the request.
+
+    Attributes:
+        target: device type to convert for, or "" for any accelerator.
+        options: options of `isthmus migrate convert` that enable rules, ``"ddp"``.
+        taken: names that the device constant cannot have.
+        own_cuda: classes of the project with a method ``cuda``, by dotted name.
+        cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
+        flow: what the data flow of the project shows.
+    """
+
+    target: str = ""
+    options: frozenset[str] = frozenset()
+    taken: frozenset[str] = frozenset()
+    own_cuda: frozenset[str] = frozenset()
+    cuda_only: frozenset[str] = frozenset()
+    flow: Flow = NO_FLOW
+
+
+ALONE = Surroundings()
 
 
 class Module:
@@ -27,9 +55,10 @@ class Module:
         text: the Python text; for a notebook, that of its code cells.
         tree: syntax tree of the text.
         name: dotted name, ``"package.module"``.
+        around: the rest of the project.
+        findings: what the rules found so far.
 
     Args:
-        own_cuda: a class of the project in another file with its own method ``cuda``, if any.
         places: for notebooks, each line's path and line; line n of the text is ``places[n - 1]``.
     """
 
@@ -40,14 +69,15 @@ class Module:
         *,
         text: str | None = None,
         name: str = "",
-        own_cuda: str = "",
+        around: Surroundings = ALONE,
         places: Sequence[tuple[str, int]] = (),
     ) -> None:
         self.source = source
         self.text = source.text if text is None else text
         self.tree = tree
         self.name = name
-        self._own_cuda = own_cuda
+        self.around = around
+        self.findings: list[Finding] = []
         self._places = places
 
     @cached_property
@@ -56,9 +86,8 @@ class Module:
         return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
     @cached_property
-    def own_cuda(self) -> str:
-        """The project's class whose method a call of ``cuda`` may refer to, or ""."""
-        return self._own_cuda or own_cuda(self.text)
+    def _offsets(self) -> Lines:
+        return Lines(self.text)
 
     @cached_property
     def _index(self) -> Index:
@@ -89,15 +118,61 @@ class Module:
             yield parent
             parent = self.parents.get(parent)
 
+    @cached_property
+    def torch(self) -> str:
+        """The name of PyTorch in the module."""
+        return constants.torch_name(self.tree) or "torch"
+
+    @cached_property
+    def device(self) -> str:
+        """The name of the module's device constant, which it may already define."""
+        return constants.device_name(self.tree, self.text, self.torch, self.around.target, self.around.taken)
+
+    @cached_property
+    def _quote(self) -> str:
+        return "'" if len(_SINGLE.findall(self.text)) > len(_DOUBLE.findall(self.text)) else '"'
+
+    def quote(self, node: ast.AST) -> str:
+        """Return the quotation mark for a new string at a node: the module's, or not that of an f-string around it."""
+        formatted = [each for each in (node, *self.enclosing(node)) if isinstance(each, ast.JoinedStr)]
+        if not formatted or formatted == [node]:
+            return self._quote
+        return "'" if self.code(formatted[-1]).lstrip("rRfFbBuU").startswith('"') else '"'
+
+    def start(self, node: ast.AST) -> int:
+        """Return the offset of a node's first character in the text."""
+        return self._offsets.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+
+    def end(self, node: ast.AST) -> int:
+        """Return the offset after a node's last character."""
+        return self._offsets.offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+    def line_start(self, line: int) -> int:
+        """Return the offset of the first character of a line, counted from 1."""
+        return self._offsets.start(line)
+
+    def code(self, node: ast.AST) -> str:
+        """Return a node's source."""
+        return self.text[self.start(node) : self.end(node)]
+
     def finding(
-        self, code: str, severity: Severity, node: ast.AST, subject: str, message: str, advice: str
+        self,
+        code: str,
+        severity: Severity,
+        node: ast.AST,
+        subject: str,
+        message: str,
+        advice: str,
+        edits: Sequence[Edit] = (),
+        evidence: str = "",
     ) -> Finding:
         """Make a finding at a node; in a notebook, its path ends in ``#cell<n>`` and lines count within the cell."""
         line: int = getattr(node, "lineno", 0)
         end: int = getattr(node, "end_lineno", None) or line
         path, first = self._places[line - 1] if self._places and line else (self.source.name, line)
         column = self._column(node, line)
-        return Finding(code, severity, path, first, first + end - line, subject, message, advice, column)
+        place = path, first, first + end - line
+        return Finding(code, severity, *place, subject, message, advice, column, tuple(edits), evidence)
 
     def _column(self, node: ast.AST, line: int) -> int:
         """Return the column in characters, from 1; the parser counts bytes of UTF-8."""

@@ -1,6 +1,6 @@
 """Statistics of the device's memory and its cache."""
 
-from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.rules.functions import FunctionRule
 
 
 class Memory(FunctionRule):

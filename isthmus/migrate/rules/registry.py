@@ -1,4 +1,4 @@
-"""The registry of rules: the modules of isthmus.migrate.convert.rules, and entry points of other packages."""
+"""The registry of rules: the modules of this folder, and entry points of other packages."""
 
 import functools
 import importlib
@@ -7,8 +7,8 @@ import pkgutil
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 
-from isthmus.migrate.convert import rules as package
-from isthmus.migrate.convert.rule import Rule
+from isthmus.migrate import rules as package
+from isthmus.migrate.rules.rule import Rule
 
 GROUP = "isthmus.migrate.rules"
 
@@ -64,7 +64,10 @@ def _own() -> Iterator[type[Rule]]:
         yield from (
             value
             for value in vars(module).values()
-            if inspect.isclass(value) and issubclass(value, Rule) and value.__module__ == module.__name__
+            if inspect.isclass(value)
+            and issubclass(value, Rule)
+            and hasattr(value, "code")
+            and value.__module__ == module.__name__
         )
 
 

@@ -1,6 +1,6 @@
 """Availability of an accelerator, and its number of devices."""
 
-from isthmus.migrate.convert.functions import FunctionRule
+from isthmus.migrate.rules.functions import FunctionRule
 
 
 class Availability(FunctionRule):

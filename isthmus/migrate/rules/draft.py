@@ -1,0 +1,173 @@
+"""A draft of a change: edits at nodes of a module, written as templates of source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+from isthmus.migrate.source.edits import Edit
+from isthmus.migrate.source.module import Module
+
+_STANDARD = re.compile(r"\b(collections|contextlib|functools|os)\.")
+
+# Precedence of the source that replaces an expression, from loosest.
+TERNARY, OR, AND, NOT, COMPARISON, SUM, ATOM = 1, 2, 3, 4, 5, 6, 10
+
+
+class Draft:
+    """The edits of one change.
+
+    Templates may contain ``{device}`` (the device constant), ``{type}`` (its type, a string), ``{module}`` (the
+    device's module), ``{q}`` (a quotation mark that is right at the node), ``torch`` for PyTorch under the file's name
+    for it, and names in braces of further parts, given as keyword arguments, which are inserted as they are.
+
+    Args:
+        module: the module to edit.
+
+    Attributes:
+        module: the module to edit.
+        edits: the edits so far.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.edits: list[Edit] = []
+
+    def replace(self, node: ast.expr, template: str, precedence: int = ATOM, **parts: str) -> Draft:
+        """Replace an expression; parentheses are added where it needs them."""
+        text, needs = self._written(node, template, parts)
+        if needs_parentheses(self.module, node, precedence):
+            text = f"({text})"
+        self.edits.append(Edit(self.module.start(node), self.module.end(node), text, needs=needs))
+        return self
+
+    def swap(self, node: ast.AST, start: int, end: int, template: str, **parts: str) -> Draft:
+        """Replace the text between two offsets; ``node`` is where it is, for the quotation marks."""
+        text, needs = self._written(node, template, parts)
+        self.edits.append(Edit(start, end, text, needs=needs))
+        return self
+
+    def insert(self, node: ast.AST, offset: int, template: str, **parts: str) -> Draft:
+        """Insert text at an offset."""
+        return self.swap(node, offset, offset, template, **parts)
+
+    def surround(self, node: ast.expr, before: str, after: str, precedence: int, **parts: str) -> Draft:
+        """Insert text around an expression, and parentheses around the whole where it needs them.
+
+        Changes inside the expression stay.
+
+        Args:
+            node: the expression.
+            before: template of the text before it.
+            after: template of the text after it.
+            precedence: of the result.
+        """
+        if needs_parentheses(self.module, node, precedence):
+            before, after = f"({before}", f"{after})"
+        size = self.module.end(node) - self.module.start(node)
+        for template, offset, span in (
+            (before, self.module.start(node), -size),
+            (after, self.module.end(node), size),
+        ):
+            if template:
+                text, needs = self._written(node, template, parts)
+                self.edits.append(Edit(offset, offset, text, span, needs))
+        return self
+
+    def argument(self, call: ast.Call, template: str, **parts: str) -> Draft:
+        """Add a last argument to a call."""
+        given = [*call.args, *(each.value for each in call.keywords)]
+        if not given:
+            return self.insert(call, self.module.end(call) - 1, template, **parts)
+        last = max(given, key=self.module.end)
+        end = self.module.end(last)
+        while self.module.text[end : self.module.end(call) - 1].lstrip()[:1] == ")":  # f((x))
+            end = self.module.text.index(")", end) + 1
+        return self.insert(call, end, f", {template}", **parts)
+
+    def first_argument(self, call: ast.Call, template: str, **parts: str) -> Draft:
+        """Add a first argument to a call."""
+        opening = self.opening(call)
+        has_more = bool(call.args or call.keywords)
+        return self.insert(call, opening + 1, f"{template}, " if has_more else template)
+
+    def remove_argument(self, call: ast.Call, argument: ast.expr | ast.keyword) -> Draft:
+        """Remove an argument of a call, and one comma."""
+        starts = sorted(self.module.start(each) for each in (*call.args, *call.keywords))
+        start, end = self.module.start(argument), self.module.end(argument)
+        following = [each for each in starts if each > start]
+        text = self.module.text
+        if following:
+            end = following[0]
+        elif starts[0] < start:
+            start = text.rindex(",", 0, start)
+        elif text[end:].lstrip().startswith(","):
+            end = text.index(",", end) + 1
+        return self.swap(call, start, end, "")
+
+    def guard(self, statement: ast.stmt, template: str, **parts: str) -> Draft:
+        """Put a statement, alone on its lines, under an ``if`` with this condition."""
+        text, needs = self._written(statement, template, parts)
+        start, end = self.module.start(statement), self.module.end(statement)
+        self.edits.append(Edit(start, end, "", needs=needs, guard=text))
+        return self
+
+    def opening(self, call: ast.Call) -> int:
+        """Return the offset of a call's opening parenthesis."""
+        return self.module.text.index("(", self.module.end(call.func))
+
+    def _written(self, node: ast.AST, template: str, parts: Mapping[str, str]) -> tuple[str, frozenset[str]]:
+        """Return the source of a template, and what it needs."""
+        module = self.module
+        template = template.replace("{module}", "torch.get_device_module({device})")
+        needs = {"torch"} if re.search(r"\btorch\b", template) else set[str]()
+        needs |= {"device"} if "{device}" in template or "{type}" in template else set[str]()
+        needs |= set(_STANDARD.findall(template))
+        known = {
+            "device": module.device,
+            "type": f"{module.device}.type",
+            "q": module.quote(node),
+            **parts,
+        }
+
+        def instead(found: re.Match[str]) -> str:
+            return module.torch if found[0] == "torch" else known.get(found[1], found[0])
+
+        return re.sub(r"\{(\w+)\}|\btorch\b", instead, template), frozenset(needs)
+
+
+def needs_parentheses(module: Module, node: ast.expr, precedence: int) -> bool:
+    """Whether source of a precedence needs parentheses in the place of an expression."""
+    if precedence == ATOM or precedence >= _required(module, node):
+        return False
+    before = module.text[: module.start(node)].rstrip()
+    return not (before.endswith("(") and module.text[module.end(node) :].lstrip().startswith(")"))
+
+
+def _required(module: Module, node: ast.expr) -> int:
+    """Return the precedence that the place of an expression requires."""
+    parent = module.parents[node]
+    if isinstance(parent, ast.Call):
+        return ATOM if node is parent.func else TERNARY
+    if isinstance(parent, ast.BoolOp):
+        return AND if isinstance(parent.op, ast.Or) else NOT
+    if isinstance(parent, ast.UnaryOp):
+        return NOT if isinstance(parent.op, ast.Not) else ATOM
+    if isinstance(parent, ast.IfExp):
+        return TERNARY if node is parent.orelse else OR
+    if isinstance(parent, ast.comprehension):
+        return OR
+    if isinstance(parent, ast.Compare):
+        return SUM
+    if isinstance(parent, ast.Subscript):
+        return ATOM if node is parent.value else TERNARY
+    return TERNARY if isinstance(parent, _HOLDERS) else ATOM
+
+
+# Nodes that contain any expression without parentheses.
+_HOLDERS = (
+    ast.AnnAssign, ast.arguments, ast.Assert, ast.Assign, ast.AugAssign, ast.Dict, ast.DictComp, ast.Expr,
+    ast.FormattedValue, ast.GeneratorExp, ast.If, ast.keyword, ast.Lambda, ast.List, ast.ListComp, ast.NamedExpr,
+    ast.Return, ast.Set, ast.SetComp, ast.Slice, ast.Tuple, ast.While, ast.Yield, ast.withitem,
+)  # fmt: skip

@@ -1,0 +1,91 @@
+"""The base class of rules. A rule finds an idiom in a module, decides how it ends, and carries the edits."""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
+
+
+class Rule(ABC):
+    """A rule. A subclass sets the class attributes and yields findings in :meth:`find`.
+
+    A rule of another package is named by an entry point of the group ``isthmus.migrate.rules``.
+
+    Attributes:
+        code: stable identifier, ``"IM101"``.
+        name: short name in words, ``"tensor-cuda"``.
+        summary: effect and reason, in one line.
+        before: example of a line that it changes.
+        after: the line after the change.
+        words: a source with none of them is not searched.
+        option: option of `isthmus migrate convert` that enables the rule; "" if always enabled.
+        order: rules with a lower order come first; a later rule sees their findings in ``module.findings``.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    before: ClassVar[str]
+    after: ClassVar[str]
+    words: ClassVar[tuple[str, ...]]
+    option: ClassVar[str] = ""
+    order: ClassVar[int] = 50
+
+    @abstractmethod
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Yield the findings of a module, by :meth:`changed`, :meth:`left`, :meth:`unclear` and :meth:`right`."""
+
+    @classmethod
+    def as_dict(cls) -> dict[str, str]:
+        """Return the rule's public attributes for JSON."""
+        return {name: getattr(cls, name) for name in ("code", "name", "option", "summary", "before", "after")}
+
+    def changed(
+        self, node: ast.AST, subject: str, message: str, advice: str, draft: Draft, evidence: str = ""
+    ) -> Finding:
+        """Return a finding that is converted.
+
+        Args:
+            node: where it is.
+            subject: the name it is about, ``"torch.cuda.synchronize"``.
+            message: what was found, a predicate.
+            advice: what it becomes.
+            draft: the edits.
+            evidence: what shows that the change is right, beyond the text of the place itself.
+        """
+        place = (node, subject, message, advice)
+        return draft.module.finding(self.code, Severity.AUTOMATIC, *place, draft.edits, evidence)
+
+    def left(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+        """Return a finding that a person has to convert; ``message`` is the reason, ``advice`` the remedy."""
+        return module.finding(self.code, Severity.MANUAL, node, subject, message, advice)
+
+    def unclear(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+        """Return a finding that is not converted, since the source does not show what it means."""
+        return module.finding(self.code, Severity.REVIEW, node, subject, message, advice)
+
+    def right(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+        """Return a finding that stays as it is, and is right on every accelerator."""
+        return module.finding(self.code, Severity.NONE, node, subject, message, advice)
+
+
+def mentions(text: str, rule: Rule | type[Rule]) -> bool:
+    """Whether a text has any of a rule's words."""
+    return any(word in text for word in rule.words)
+
+
+def is_read(node: ast.AST) -> bool:
+    """Whether a name or attribute is read."""
+    return isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def dotted_words(text: str) -> frozenset[str]:
+    """Return the identifiers in a text."""
+    return frozenset(re.findall(r"\w+", text))
