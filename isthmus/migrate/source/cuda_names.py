@@ -175,9 +175,7 @@ _RANDOM = {
         ("set_rng_state_all", "None"),
     )
 } | {
-    "torch.cuda.default_generators": CudaName(
-        "IM117", _REVIEW, "becomes {module}.default_generators", "{module}.default_generators"
-    )
+    "torch.cuda.default_generators": _guarded("IM117", "{module}.default_generators", "()", _REVIEW)
 }
 
 # Names of torch.amp, and the modules with CUDA versions of them.
@@ -210,16 +208,17 @@ _NVTX = {
     **_cuda_only("IM121", "profiler.start profiler.stop"),
 }
 
-# Assignments to these are kept for CUDA.
+# Assignments to these stay: PyTorch accepts them on every machine, and only CUDA reads them.
 FLAGS = _own_rule(
     "IM122",
-    "is meaningful on CUDA only: kept there, skipped elsewhere",
+    "stays: PyTorch accepts it on every machine, and only CUDA reads it",
     "torch.backends.cudnn.benchmark torch.backends.cudnn.deterministic torch.backends.cudnn.enabled "
     "torch.backends.cudnn.allow_tf32 torch.backends.cudnn.fastest torch.backends.cudnn.benchmark_limit "
     "torch.backends.cudnn.conv.fp32_precision torch.backends.cudnn.rnn.fp32_precision "
     "torch.backends.cuda.matmul.allow_tf32 torch.backends.cuda.matmul.fp32_precision "
     "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction "
     "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    Severity.NONE,
 )
 
 _ERRORS = _everywhere(

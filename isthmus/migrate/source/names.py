@@ -84,6 +84,11 @@ class Names:
         """Return the dotted name of the function, class or module that contains a Name or a definition."""
         return self._scope_of.get(node, self.top).path.rstrip(".")
 
+    def is_variable(self, node: ast.AST) -> bool:
+        """Whether a node is a variable that an assignment binds to a name: ``wait`` after ``wait = torch.wait``."""
+        scope = self._scope_of.get(node, self.top).find(node.id) if isinstance(node, ast.Name) else None
+        return scope is not None and isinstance(scope.bound[node.id], ast.expr)  # type: ignore[attr-defined]
+
     def _qualified(self, node: ast.AST | None, depth: int) -> str | None:
         attributes: list[str] = []
         while isinstance(node, ast.Attribute):
