@@ -28,7 +28,7 @@ class Draft:
     Attributes:
         module: the module to edit.
         edits: the edits so far.
-        is_misplaced: whether an edit was at a node whose position in the text is not certain.
+        is_misplaced: whether an edit was in an f-string at a position that is not certain, or cannot have a string.
     """
 
     def __init__(self, module: Module) -> None:
@@ -141,7 +141,8 @@ class Draft:
     def _written(self, node: ast.AST, template: str, parts: Mapping[str, str]) -> tuple[str, frozenset[str]]:
         """Return the source of a template, and what it needs."""
         module = self.module
-        self.is_misplaced = self.is_misplaced or not module.is_placed(node)
+        is_possible = module.is_placed(node) and ("{q}" not in template or module.can_quote(node))
+        self.is_misplaced = self.is_misplaced or not is_possible
         template = template.replace("{module}", "torch.get_device_module({device})")
         needs = {"torch"} if re.search(r"\btorch\b", template) else set[str]()
         needs |= {"device"} if "{device}" in template or "{type}" in template else set[str]()

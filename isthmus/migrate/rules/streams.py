@@ -54,5 +54,7 @@ class Streams(FunctionRule):
         if name == "synchronize" and isinstance(owner, ast.Call):
             found = self.entry(module, owner.func)
             return found is not None and found.becomes == "{module}.current_stream"
+        if name != "record_stream" or len(call.args) != 1:
+            return False
         is_own = any(each.name == name for each in module.of(ast.FunctionDef))
-        return name == "record_stream" and len(call.args) == 1 and module.mentions("cuda") and not is_own
+        return module.mentions("cuda") and module.mentions("torch") and not is_own

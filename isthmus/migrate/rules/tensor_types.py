@@ -67,19 +67,17 @@ class TensorTypes(Rule):
 
     def _argument(self, module: Module, call: ast.Call, node: ast.expr) -> Finding | None:
         """Return the finding of ``x.type(T)`` or ``isinstance(x, T)``; None for other calls and arguments."""
-        if node not in call.args:
-            return None
         dtype = _dtype(module, node)
         subject = text(node) or module.names.qualified(node) or ""
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "type" and len(call.args) == 1:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "type" and call.args == [node]:
             end = module.end(call.func)
             draft = Draft(module).swap(call, end - len("type"), end, "to")
             draft.replace(node, f"{{device}}, torch.{dtype}")
             return self.changed(
                 node, subject, _SAID, f"becomes a conversion to DEVICE and torch.{dtype}", draft
             )
-        is_test = isinstance(call.func, ast.Name) and call.func.id == "isinstance" and len(call.args) == 2
-        if not is_test or not _is_repeatable(call.args[0]):
+        is_test = isinstance(call.func, ast.Name) and call.func.id == "isinstance" and node in call.args[1:2]
+        if not is_test or text(node) or not _is_repeatable(call.args[0]) or module.names.qualified(call.args[0]):
             return None
         template = (
             "isinstance({x}, torch.Tensor) and {x}.device.type != {q}cpu{q} and {x}.dtype == torch." + dtype

@@ -115,7 +115,7 @@ _MEMORY = {
 } | {
     f"torch.cuda.{name}": _guarded("IM113", "{module}." + name, otherwise, severity)
     for name, otherwise, severity in (
-        ("memory_summary", '""', _REVIEW),
+        ("memory_summary", "{q}{q}", _REVIEW),
         ("memory_snapshot", "[]", _REVIEW),
         ("memory_stats_as_nested_dict", "{}", _REVIEW),
         ("set_per_process_memory_fraction", "None", _REVIEW),
@@ -143,7 +143,7 @@ _PROPERTIES = {
     **_cuda_only("IM115", "get_device_capability", "(0, 0)"),
     **_cuda_only("IM115", "is_tf32_supported", "False"),
     **_cuda_only("IM115", "get_arch_list", "[]"),
-    **_cuda_only("IM115", "get_gencode_flags", '""'),
+    **_cuda_only("IM115", "get_gencode_flags", "{q}{q}"),
 }
 
 _STREAMS = {

@@ -179,6 +179,11 @@ class Module:
             return self._quote
         return "'" if self.code(formatted[-1]).lstrip("rRfFbBuU").startswith('"') else '"'
 
+    def can_quote(self, node: ast.AST) -> bool:
+        """Whether a string can be written at a node: f-strings in one another use up the quotation marks."""
+        around = (each for each in self.enclosing(node) if isinstance(each, ast.JoinedStr))
+        return sum(getattr(self.parents[each], "format_spec", None) is not each for each in around) < 2
+
     def start(self, node: ast.AST) -> int:
         """Return the offset of a node's first character in the text."""
         return self._offsets.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
