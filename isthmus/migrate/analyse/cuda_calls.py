@@ -91,17 +91,10 @@ def _storage(module: Module, call: ast.Call) -> Finding:
 
 
 def _by_name(module: Module, call: ast.Call) -> Iterator[Finding]:
-    """``getattr(x, "cuda")``, ``hasattr(torch, "cuda")``."""
+    """``getattr(x, "cuda")``."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
     if function not in _BY_NAME:
         return
-    said, owner = _BY_NAME[function], module.names.qualified(call.args[0])
-    if owner != "torch":
+    if module.names.qualified(call.args[0]) != "torch":
         advice = "write `.to(device)`, which every tensor and module has"
-        yield module.finding("IM101", _REVIEW, call, ".cuda", said, advice)
-    elif function == "hasattr":
-        said, advice = "exists in every PyTorch", "ask torch.accelerator.is_available()"
-        yield module.finding("IM199", _REVIEW, call, "torch.cuda", said, advice)
-    else:
-        said, advice = "is looked up by name", "write it with torch.get_device_module(DEVICE)"
-        yield module.finding("IM199", _REVIEW, call, "torch.cuda", said, advice)
+        yield module.finding("IM101", _REVIEW, call, ".cuda", _BY_NAME[function], advice)
