@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
-    commands,
     cuda_api,
     cuda_calls,
     device_names,
-    distributed,
     dynamic_shapes,
     error_texts,
     kernels,
@@ -18,10 +16,9 @@ from isthmus.migrate.analyse import (
     performance,
     precision,
     profiler,
-    requirements,
-    shell,
-    variables,
 )
+from isthmus.migrate.rules.requirements import examine_requirements
+from isthmus.migrate.rules.shell import examine_shell
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Detector, ProjectDetector
@@ -31,13 +28,9 @@ MODULE: tuple[Detector, ...] = (
     cuda_api.detect,
     cuda_calls.detect,
     device_names.detect,
-    distributed.detect,
     profiler.detect,
-    variables.detect,
-    commands.detect,
     error_texts.detect,
     libraries.detect,
-    requirements.detect_setup,
     kernels.detect,
     dynamic_shapes.detect,
     performance.detect,
@@ -46,8 +39,8 @@ MODULE: tuple[Detector, ...] = (
 
 # Detectors of a non-Python file.
 TEXT: Mapping[Kind, tuple[Callable[[Source], Iterator[Finding]], ...]] = {
-    Kind.REQUIREMENTS: (requirements.detect,),
-    Kind.SHELL: (shell.detect,),
+    Kind.REQUIREMENTS: (examine_requirements,),
+    Kind.SHELL: (examine_shell,),
 }
 
 # Detectors of the project, in order: later ones use earlier findings.

@@ -103,7 +103,7 @@ def _convert(source: Source, request: Request, project: Project) -> Result:
     if source.kind is Kind.NOTEBOOK:
         return convert_notebook(source.text, source.name, convert_python)
     if source.kind is Kind.SHELL:
-        return convert_shell(source.text, source.name)
+        return convert_shell(source)
     return convert_python(source.text, source.name)
 
 

@@ -121,12 +121,13 @@ def _is_text(node: ast.expr, text: str) -> bool:
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:
     """Whether a test for CUDA stands in front of code that stays for CUDA, so that it must stay a test for CUDA."""
-    return any(_uses_cuda_only(module, each) for each in _guarded(module, test))
+    return any(_uses_cuda_only(module, each) for each in guarded(module, test))
 
 
-def _guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
-    """Yield what runs only if a test is true: the rest of its condition, and the branch."""
-    holds, below = True, test
+def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
+    """Yield what runs only if a test is true, or one by ``!=`` false: the rest of its condition, and the branch."""
+    differs = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn | ast.IsNot)
+    holds, below = not differs, test
     for above in module.enclosing(test):
         if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
             holds = not holds

@@ -1,10 +1,16 @@
 """What the data flow of a project shows about the places of a file."""
 
+import ast
 import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
 Place = tuple[int, int, int, int]  # line, column, end line and end column of a node, as in ast
+
+
+def place_of(node: ast.expr) -> Place:
+    """Return the place of a node."""
+    return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
 class Use(enum.Enum):
