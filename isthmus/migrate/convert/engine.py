@@ -1,16 +1,21 @@
 """Convert one source: apply the edits of its findings, and add the device constant and imports."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.migrate.convert.definitions import definitions
 from isthmus.migrate.convert.guards import guards
+from isthmus.migrate.flow.study import Request, alone
+from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import edits_of, examine
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import constants, edits
+from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.parse import parse
 
 
 class Result(NamedTuple):
@@ -28,6 +33,34 @@ class Result(NamedTuple):
     def changes(self) -> list[Finding]:
         """The findings that were converted."""
         return [each for each in self.findings if each.edits]
+
+
+def convert_source(
+    text: str,
+    path: str,
+    target: str = "",
+    rules: Sequence[type[Rule]] | None = None,
+    options: Collection[str] = (),
+) -> Result:
+    """Convert a source that is a project of its own.
+
+    Args:
+        text: text of the source, with its original line ends.
+        path: path for the log.
+        target: a device type, or "" for any accelerator.
+        rules: only these, in this order; None for all.
+        options: options that enable rules, ``"ddp"``.
+
+    Returns:
+        The result; the unchanged source with a finding if it does not parse.
+    """
+    source = Source(Path(path), path, Kind.PYTHON, text.encode(errors="surrogatepass"), text, "utf-8")
+    module, problems = parse(source)
+    if module is None:
+        return Result(text, problems)
+    module.around = alone(module, Request(target, frozenset(options)))
+    result = convert_module(module, registry.all_rules() if rules is None else rules)
+    return result._replace(text=text.removesuffix(module.text) + result.text)
 
 
 def convert_module(module: Module, rules: Sequence[type[Rule]]) -> Result:

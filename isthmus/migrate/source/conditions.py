@@ -14,12 +14,6 @@ _SWITCH = re.compile(
     r"((is|on|use|has|with|have|using|enable)_?)?(cuda|gpu)(_available|_enabled|s)?", re.IGNORECASE
 )
 _NO_SWITCH = re.compile(r"(no|without|disable)_?(cuda|gpu)", re.IGNORECASE)
-# Packages for NVIDIA's GPUs only.
-_CUDA_PACKAGES = frozenset(
-    "apex cuda cupy cudf cuml flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
-    "xformers bitsandbytes numba".split()
-)
-
 
 class Condition(NamedTuple):
     """A condition of a place.
@@ -125,9 +119,9 @@ def keeps_cuda(module: Module, test: ast.expr) -> bool:
 
 
 def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
-    """Yield what runs only if a test is true, or one by ``!=`` false: the rest of its condition, and the branch."""
-    differs = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn | ast.IsNot)
-    holds, below = not differs, test
+    """Yield what runs only on CUDA: the rest of a test's condition, and the branch."""
+    holds = not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn))
+    below = test
     for above in module.enclosing(test):
         if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
             holds = not holds
@@ -165,7 +159,4 @@ def is_cuda_only(module: Module, node: ast.AST) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     name = module.names.qualified(node) or ""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in ("torch.version.cuda", "torch.version.hip"):
-        return True
-    known = cuda_names.look_up(name)
-    return (known is not None and known.stays) or name in module.around.cuda_only
+    return cuda_names.is_for_cuda_only(name) or name in module.around.cuda_only

@@ -58,20 +58,24 @@ def defines(tree: ast.Module, name: str) -> bool:
     )
 
 
-def taken(texts: Iterable[str]) -> frozenset[str]:
-    """Return names that the device constant cannot have in a project with ``from module import *``.
+def mentioned(text: str) -> tuple[bool, frozenset[str]]:
+    """Return whether a source imports ``*``, and which names of the constant it uses for something else."""
+    used = (name for name in _NAMES if _mentions(text, name) and not _is_constant(text, name))
+    return "import *" in text, frozenset(used)
 
-    Such an import would bring the constant to modules that use the name for something else.
+
+def together(found: Iterable[tuple[bool, frozenset[str]]]) -> frozenset[str]:
+    """Return names that the device constant cannot have in a project.
+
+    With ``from module import *``, the constant would get into modules that use its name for something else.
 
     Args:
-        texts: the project's sources.
+        found: of each source, what :func:`mentioned` returns.
     """
-    found: set[str] = set()
-    imports_all = False
-    for text in texts:
-        imports_all = imports_all or "import *" in text
-        found |= {name for name in _NAMES if _mentions(text, name) and not _is_constant(text, name)}
-    return frozenset(found) if imports_all else frozenset()
+    parts = list(found)
+    if not any(imports_all for imports_all, _ in parts):
+        return frozenset()
+    return frozenset().union(*(names for _, names in parts))
 
 
 def always(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -57,6 +57,7 @@ class Module:
         name: dotted name, ``"package.module"``.
         around: the rest of the project.
         findings: what the rules found so far.
+        claimed: nodes that a rule has dealt with as parts of a larger idiom; later rules skip them.
 
     Args:
         places: for notebooks, each line's path and line; line n of the text is ``places[n - 1]``.
@@ -78,6 +79,7 @@ class Module:
         self.name = name
         self.around = around
         self.findings: list[Finding] = []
+        self.claimed: set[ast.AST] = set()
         self._places = places
 
     @cached_property

@@ -84,6 +84,22 @@ class Names:
         """Return the dotted name of the function, class or module that contains a Name or a definition."""
         return self._scope_of.get(node, self.top).path.rstrip(".")
 
+    def slot(self, node: ast.Name) -> str:
+        """Return the dotted name of the variable that a Name refers to, by imports but not by assignments."""
+        scope = self._scope_of.get(node, self.top).find(node.id)
+        if scope is None:
+            return ""
+        meaning = scope.bound[node.id]
+        return meaning if isinstance(meaning, str) else f"{scope.path}{node.id}"
+
+    def parameter(self, node: ast.arg) -> str:
+        """Return the dotted name of a parameter."""
+        return f"{self._scope_of.get(node, self.top).path}{node.arg}"
+
+    def defined(self, node: ast.AST) -> str:
+        """Return the dotted name of a function or class by its definition."""
+        return f"{self._scope_of.get(node, self.top).path}{_name(node)}"
+
     def _qualified(self, node: ast.AST | None, depth: int) -> str | None:
         attributes: list[str] = []
         while isinstance(node, ast.Attribute):
@@ -115,6 +131,7 @@ class Names:
                 if isinstance(target, ast.Name) and isinstance(node.value, (ast.Name, ast.Attribute)):
                     scope.bind(target.id, node.value)
         elif isinstance(node, ast.arg):
+            self._scope_of[node] = scope
             scope.bind(node.arg)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             scope.bind(node.name)
@@ -124,7 +141,7 @@ class Names:
 
     def _define(self, node: ast.AST, scope: Scope) -> Scope:
         self._scope_of[node] = scope
-        name = getattr(node, "name", "<lambda>")
+        name = _name(node)
         if not isinstance(node, ast.Lambda):
             scope.bind(name, f"{scope.path}{name}")
         return Scope(scope, f"{scope.path}{name}.", isinstance(node, ast.ClassDef))
@@ -133,6 +150,11 @@ class Names:
         package = self._package.split(".") if self._package else []
         kept = package[: len(package) + 1 - node.level] if node.level else []
         return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def _name(node: ast.AST) -> str:
+    """Return the name of a function or class; of a lambda, one that no other has."""
+    return getattr(node, "name", "") or f"<lambda {node.lineno}:{node.col_offset}>"  # type: ignore[attr-defined]
 
 
 def index(tree: ast.Module, module: str = "", is_package: bool = False) -> Index:

@@ -8,11 +8,6 @@ from typing import NamedTuple
 Place = tuple[int, int, int, int]  # line, column, end line and end column of a node, as in ast
 
 
-def place_of(node: ast.expr) -> Place:
-    """Return the place of a node."""
-    return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-
-
 class Use(enum.Enum):
     """What a value is used as."""
 
@@ -44,14 +39,23 @@ class Flow(NamedTuple):
     """Verdicts on the places of a file.
 
     Attributes:
+        uses_torch: whether the file imports PyTorch, or a library built on it.
+        others: types of other accelerators that the project names, ``"mps"``, and ``"meta"``.
         strings: on strings and formatted strings that may name a device or a backend.
         values: on operands of comparisons and receivers of calls.
         classes: the project's classes of which a receiver of a call may be an instance.
     """
 
+    uses_torch: bool = True
+    others: frozenset[str] = frozenset()
     strings: Mapping[Place, Verdict] = {}
     values: Mapping[Place, Verdict] = {}
     classes: Mapping[Place, frozenset[str]] = {}
 
 
 NO_FLOW = Flow()
+
+
+def place_of(node: ast.AST) -> Place:
+    """Return the place of an expression."""
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]

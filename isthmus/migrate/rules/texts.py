@@ -1,0 +1,53 @@
+"""Longer texts that mention CUDA and may have to be right for the device: patterns, and code in strings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+
+_WORD = re.compile(r"(?<![a-zA-Z0-9])cuda(?![a-zA-Z0-9])")
+_CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
+_PATTERNS = frozenset(f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split())
+_METHODS = frozenset("match search fullmatch sub findall finditer".split())
+
+
+class Texts(Rule):
+    """Regular expressions that name CUDA, and strings that are run as code."""
+
+    code = "IM133"
+    name = "texts"
+    summary = "patterns and code in strings that name CUDA are reported"
+    before = 'eval("x.cuda()")'
+    after = 'eval("x.cuda()")'
+    words = ("cuda",)
+    order = 85
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find the strings."""
+        for node in module.of(ast.Constant):
+            if not isinstance(node.value, str) or not _WORD.search(node.value) or node in module.claimed:
+                continue
+            if self._is_pattern(module, node):
+                message, remedy = "is matched by a regular expression", "match the type of the device in use too"
+                yield self.unclear(module, node, _short(node.value), message, remedy)
+            elif _CODE.search(node.value) and not isinstance(module.parents[node], ast.Expr):
+                message, remedy = "is code in a string", "convert it by hand if it is run"
+                yield self.unclear(module, node, _short(node.value), message, remedy)
+
+    def _is_pattern(self, module: Module, node: ast.Constant) -> bool:
+        call = module.parents[node]
+        if not isinstance(call, ast.Call) or node not in call.args[:1]:
+            return False
+        if module.names.qualified(call.func) in _PATTERNS:
+            return True
+        return isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return f'"{line}"' if len(line) <= 40 else f'"{line[:37]}..."'
