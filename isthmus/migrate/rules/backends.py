@@ -68,8 +68,29 @@ def verdict(module: Module, node: ast.expr) -> Verdict | None:
         return Verdict(Use.BACKEND, True, f"passed to {found}")
     if is_member(module, node):
         return Verdict(Use.BACKEND, True, "is a member of torch.distributed.Backend")
-    flow = module.around.flow
-    return flow.strings.get(place_of(node)) or flow.values.get(place_of(node))
+    known = module.around.flow.strings.get(place_of(node))
+    if known is not None and known.use is Use.WORD and "backend" in (name := _holder(module, node)).lower():
+        return Verdict(Use.UNKNOWN, False, f"given to `{name}`, whose use is not shown")
+    return known
+
+
+def _holder(module: Module, node: ast.expr) -> str:
+    """Return the name under which a string is kept: of a variable, parameter, key or option; "" for none."""
+    parent = module.parents[node]
+    if isinstance(parent, ast.Dict) and node in parent.values:
+        return text(parent.keys[parent.values.index(node)])
+    if isinstance(parent, ast.Assign | ast.AnnAssign):
+        return ast.unparse(parent.targets[0] if isinstance(parent, ast.Assign) else parent.target)
+    if isinstance(parent, ast.arguments):
+        named = [*reversed([*parent.posonlyargs, *parent.args]), *parent.kwonlyargs]
+        values = [*reversed(parent.defaults), *parent.kw_defaults]
+        skipped = len(parent.posonlyargs) + len(parent.args) - len(parent.defaults)
+        del named[len(parent.defaults) : len(parent.defaults) + skipped]
+        return named[values.index(node)].arg
+    if isinstance(parent, ast.keyword) and parent.arg != "default":
+        return parent.arg or ""
+    call = module.parents[parent] if isinstance(parent, ast.keyword) else None
+    return text(call.args[0]) if isinstance(call, ast.Call) and call.args else ""
 
 
 def _taken(module: Module, node: ast.expr) -> str:
@@ -102,7 +123,19 @@ def is_current(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Call) and module.names.qualified(node.func) in _CURRENT:
         return True
     known = module.around.flow.values.get(place_of(node))
-    return known is not None and known.use is Use.BACKEND and known.certain
+    if known is not None and known.use is Use.BACKEND and known.certain:
+        return True
+    values = list(_assigned(module, node.id)) if isinstance(node, ast.Name) else []
+    return bool(values) and all(isinstance(each, ast.Call) and is_current(module, each) for each in values)
+
+
+def _assigned(module: Module, name: str) -> Iterator[ast.expr | None]:
+    """Yield what a module assigns to a name; None for a parameter or a loop's variable."""
+    yield from (None for each in module.of(ast.arg) if each.arg == name)
+    for target in module.of(ast.Name):
+        if target.id == name and not isinstance(target.ctx, ast.Load):
+            parent = module.parents[target]
+            yield parent.value if isinstance(parent, ast.Assign) else None
 
 
 def is_word(module: Module, node: ast.expr) -> bool:

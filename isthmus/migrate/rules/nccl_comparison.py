@@ -9,7 +9,7 @@ from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.source.verdicts import Use
+from isthmus.migrate.source.verdicts import Use, Verdict
 
 _COLLECTIONS = (ast.List, ast.Tuple, ast.Set)
 _CHECK = (
@@ -38,9 +38,13 @@ class NcclComparison(Rule):
             if not backends.is_nccl(module, node):
                 continue
             if isinstance(parent, ast.Compare):
-                yield self._compared(module, node, parent)
+                yield self._compared(module, node, node, parent)
             elif isinstance(parent, _COLLECTIONS):
-                yield from self._listed(module, node, parent)
+                holder = module.parents[parent]
+                if isinstance(holder, ast.Compare):
+                    yield self._compared(module, node, parent, holder)
+                elif not isinstance(holder, ast.Subscript):  # Literal["nccl", "gloo"]
+                    yield self._listed(module, node, parent)
 
     def _question(self, module: Module, node: ast.expr) -> Finding:
         """Replace ``is_nccl_available()``."""
@@ -54,37 +58,42 @@ class NcclComparison(Rule):
         advice = "becomes torch.distributed.is_backend_available of the device's default backend"
         return self.changed(*place, advice, draft)
 
-    def _compared(self, module: Module, node: ast.expr, test: ast.Compare) -> Finding:
-        others = [each for each in (test.left, *test.comparators) if each is not node]
-        return self._end(module, node, test, others)
-
-    def _listed(self, module: Module, node: ast.expr, holder: ast.expr) -> Iterator[Finding]:
-        test = module.parents[holder]
-        if isinstance(test, ast.Compare):
-            yield self._end(
-                module, node, test, [each for each in (test.left, *test.comparators) if each is not holder]
-            )
-        elif not isinstance(test, ast.Subscript):  # Literal["nccl", "gloo"]
-            yield self._end(module, node, None, [])
-
-    def _end(
-        self, module: Module, node: ast.expr, test: ast.Compare | None, others: list[ast.expr]
-    ) -> Finding:
-        """Return the finding of a name that is compared with others."""
-        known = backends.verdict(module, node)
-        said = "is compared with a backend" if test is not None else "is one of several names"
-        if test is not None and backends.keeps_nccl(module, test):
+    def _compared(self, module: Module, node: ast.expr, holder: ast.expr, test: ast.Compare) -> Finding:
+        """Return the finding of a name that is an operand of a comparison, or in a list that is one."""
+        others = [each for each in (test.left, *test.comparators) if each is not holder]
+        said, advice = "is compared with a backend", BECOMES
+        if backends.keeps_nccl(module, test):
             return self.right(module, node, '"nccl"', _STAYS, "stays")
-        if others and all(backends.is_current(module, each) for each in others):
-            evidence = f"compared with {module.code(others[0])}"
-        elif known is not None and known.certain and known.use is Use.BACKEND:
-            evidence = known.why
-        elif known is not None and known.certain and known.use is Use.WORD:
+        if all(backends.is_current(module, each) for each in others):
+            draft = Draft(module).replace(node, DEFAULT)
+            return self.changed(
+                node, '"nccl"', said, advice, draft, f"compared with {module.code(others[0])}"
+            )
+        return self.unclear(module, node, '"nccl"', "may be compared with a backend", _CHECK)
+
+    def _listed(self, module: Module, node: ast.expr, holder: ast.expr) -> Finding:
+        """Return the finding of a name in a list; the choices of an option are what its default is."""
+        option = module.parents[holder]
+        call = module.parents[option] if isinstance(option, ast.keyword) and option.arg == "choices" else None
+        defaults = (
+            [each.value for each in call.keywords if each.arg == "default"]
+            if isinstance(call, ast.Call)
+            else []
+        )
+        known = next((found for each in (node, *defaults) if (found := _backend(module, each))), None)
+        if known is not None:
+            draft = Draft(module).replace(node, DEFAULT)
+            return self.changed(node, '"nccl"', "is one of several backends", BECOMES, draft, known.why)
+        verdict = backends.verdict(module, node)
+        if verdict is not None and verdict.certain and verdict.use is Use.WORD:
             return self.right(module, node, '"nccl"', "is not used as a backend", "stays")
-        else:
-            said = "may be compared with a backend" if test is not None else "may be one of several backends"
-            return self.unclear(module, node, '"nccl"', said, _CHECK)
-        return self.changed(node, '"nccl"', said, BECOMES, Draft(module).replace(node, DEFAULT), evidence)
+        return self.unclear(module, node, '"nccl"', "may be one of several backends", _CHECK)
+
+
+def _backend(module: Module, node: ast.expr) -> Verdict | None:
+    """Return what shows a node to be a backend; None if nothing does."""
+    known = backends.verdict(module, node)
+    return known if known is not None and known.certain and known.use is Use.BACKEND else None
 
 
 _SHOWN = "torch.distributed.get_default_backend_for_device(DEVICE)"
