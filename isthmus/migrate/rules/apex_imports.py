@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.functions import is_alone
@@ -12,7 +13,7 @@ from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
-_Import = ast.Import | ast.ImportFrom
+_Import: TypeAlias = ast.Import | ast.ImportFrom
 
 
 class ApexImports(Rule):
@@ -31,9 +32,10 @@ class ApexImports(Rule):
         if module.source.path.name == "__init__.py":  # other modules may import them from here
             return
         edits = [edit for finding in module.findings for edit in finding.edits]
+        statements: list[_Import] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
         unused = {
             statement: [each for each in statement.names if not _is_used(module, each, edits)]
-            for statement in (*module.of(ast.Import), *module.of(ast.ImportFrom))
+            for statement in statements
             if all(_is_apex(statement, each) for each in statement.names)
         }
         gone = {each for each, names in unused.items() if len(names) == len(each.names)}
@@ -55,10 +57,16 @@ def _is_apex(statement: _Import, alias: ast.alias) -> bool:
 def _is_used(module: Module, alias: ast.alias, edits: Collection[Edit]) -> bool:
     """Whether a use of an imported name stays."""
     name = alias.asname or alias.name.partition(".")[0]
-    if any(each.value == name for each in module.of(ast.Constant)):  # __all__, globals()
+    if name in _exported(module):
         return True
     uses = (module.start(each) for each in module.of(ast.Name) if each.id == name)
     return any(not any(edit.start <= use < edit.end for edit in edits) for use in uses)
+
+
+def _exported(module: Module) -> set[object]:
+    """Return the names in the module's ``__all__``."""
+    lists = (each.value for each in module.of(ast.Assign) if "__all__" in map(ast.unparse, each.targets))
+    return {each.value for value in lists for each in ast.walk(value) if isinstance(each, ast.Constant)}
 
 
 def _removed(
