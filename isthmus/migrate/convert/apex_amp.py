@@ -7,7 +7,7 @@ stay in float32, and each operation casts. O0 is both, disabled. O3, a plain flo
 import ast
 from typing import NamedTuple
 
-from isthmus.migrate.convert.edits import Edit, Edits
+from isthmus.migrate.convert.edits import Change, Edits
 from isthmus.migrate.convert.program import Function, NotRecognised, Program
 
 _LEVELS = ("O0", "O1", "O2")
@@ -37,20 +37,8 @@ class Amp(NamedTuple):
     enabled: str
 
 
-class Conversion(NamedTuple):
-    """A converted script.
-
-    Attributes:
-        source: the new source.
-        edits: the edits made.
-    """
-
-    source: str
-    edits: list[Edit]
-
-
-def convert(source: str, torch: str, device: str) -> Conversion | None:
-    """Convert a script to torch.amp; return None if it does not use apex.amp.
+def convert(source: str, torch: str, device: str) -> list[Change]:
+    """Return the changes of a script to torch.amp; none if it does not use apex.amp.
 
     Args:
         source: source of the script.
@@ -63,14 +51,14 @@ def convert(source: str, torch: str, device: str) -> Conversion | None:
     program = Program(source)
     uses = [node for node in program.nodes if isinstance(node, ast.Attribute) and _amp(program, node)]
     if not uses:
-        return None
+        return []
     edits = Edits(source)
     writer = _Writer(program, edits, torch, device)
     writer.convert()
     left = [node for node in uses if node not in writer.done]
     if left:
         raise NotRecognised(left[0].lineno, f"amp.{left[0].attr} has no counterpart in torch.amp")
-    return Conversion(edits.apply(), [edit for edit in edits.made() if edit.message])
+    return edits.made()
 
 
 def _amp(program: Program, node: ast.expr) -> str:

@@ -6,8 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from isthmus.migrate.convert import visible_devices
-from isthmus.migrate.source import constants
+from isthmus.migrate.source import constants, visible_devices
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.module import Module
 
@@ -67,7 +66,7 @@ def _chooses_devices(statement: ast.stmt) -> bool:
     """Whether a statement sets the visible devices; the constant must come after it."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
-    return any(True for _ in visible_devices.settings(ast.unparse(statement)))
+    return any(True for _ in visible_devices.settings(statement))
 
 
 def _insertion(module: Module, place: int, lines: list[str], apart: bool) -> Edit:

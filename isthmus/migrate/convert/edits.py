@@ -1,29 +1,26 @@
-"""Edits of a source text at nodes of its syntax tree."""
+"""Edits of a source at nodes of its syntax tree, with a message for each."""
 
 import ast
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from isthmus.migrate.convert.program import NotRecognised
+from isthmus.migrate.source import edits
+from isthmus.migrate.source.edits import Edit, Lines, without_covered
 
 
-class Edit(NamedTuple):
-    """A replacement.
+class Change(NamedTuple):
+    """A change of a source.
 
     Attributes:
-        start: offset in the text, in characters.
-        end: offset after the last replaced character; equal to ``start`` for an insertion.
-        text: the new text.
-        message: description for the log; "" for a part of another edit.
         line: line of the source, from 1.
+        message: description.
+        edits: its edits.
     """
 
-    start: int
-    end: int
-    text: str
-    message: str
     line: int
+    message: str
+    edits: tuple[Edit, ...]
 
 
 class Edits:
@@ -32,25 +29,18 @@ class Edits:
     def __init__(self, source: str) -> None:
         self.source = source
         self.newline = "\r\n" if "\r\n" in source else "\n"
-        self.lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", source)
-        self._starts = [0]
-        for line in self.lines:
-            self._starts.append(self._starts[-1] + len(line))
-        self.edits: list[Edit] = []
-
-    def offset(self, line: int, column: int) -> int:
-        """Return the offset of an ast location: line from 1, column in bytes of UTF-8."""
-        text = self.lines[line - 1]
-        return self._starts[line - 1] + len(text.encode()[:column].decode())
+        self._places = Lines(source)
+        self.lines = self._places.lines
+        self.edits: list[Change] = []
 
     def start(self, node: ast.expr | ast.stmt) -> int:
         """Return the offset of a node's first character."""
-        return self.offset(node.lineno, node.col_offset)
+        return self._places.offset(node.lineno, node.col_offset)
 
     def end(self, node: ast.expr | ast.stmt) -> int:
         """Return the offset after a node's last character."""
         assert node.end_lineno is not None and node.end_col_offset is not None
-        return self.offset(node.end_lineno, node.end_col_offset)
+        return self._places.offset(node.end_lineno, node.end_col_offset)
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         """A node's source."""
@@ -58,11 +48,11 @@ class Edits:
 
     def replace(self, node: ast.expr | ast.stmt, text: str, message: str = "") -> None:
         """Replace a node by text."""
-        self.edits.append(Edit(self.start(node), self.end(node), text, message, node.lineno))
+        self._add(self.start(node), self.end(node), text, message, node.lineno)
 
     def insert(self, offset: int, text: str, message: str, line: int) -> None:
         """Insert text at an offset."""
-        self.edits.append(Edit(offset, offset, text, message, line))
+        self._add(offset, offset, text, message, line)
 
     def surround(self, node: ast.expr, before: str, after: str, message: str = "") -> None:
         """Insert text before and after an expression."""
@@ -71,18 +61,18 @@ class Edits:
 
     def unwrap(self, call: ast.Call, argument: ast.expr, message: str) -> None:
         """Replace a call by one of its arguments."""
-        self.edits.append(Edit(self.start(call), self.start(argument), "", message, call.lineno))
-        self.edits.append(Edit(self.end(argument), self.end(call), "", "", call.lineno))
+        self._add(self.start(call), self.start(argument), "", message, call.lineno)
+        self._add(self.end(argument), self.end(call), "", "", call.lineno)
 
     def insert_lines_before(self, statement: ast.stmt, lines: str, message: str) -> None:
         """Insert lines before a statement, with its indentation."""
         first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))])
-        self.insert(self._starts[first - 1], self._indented(statement, lines), message, statement.lineno)
+        self.insert(self._places.start(first), self._indented(statement, lines), message, statement.lineno)
 
     def insert_lines_after(self, statement: ast.stmt, lines: str, message: str) -> None:
         """Insert lines after a statement, with its indentation."""
         assert statement.end_lineno is not None
-        offset = self._starts[statement.end_lineno]
+        offset = self._places.start(statement.end_lineno + 1)
         text = self._indented(statement, lines)
         if self.source[:offset][-1:] not in ("\n", "\r"):
             text = self.newline + text
@@ -91,13 +81,13 @@ class Edits:
     def delete_lines(self, statement: ast.stmt, message: str) -> None:
         """Delete the lines of a statement."""
         assert statement.end_lineno is not None
-        start, end = self._starts[statement.lineno - 1], self._starts[statement.end_lineno]
-        self.edits.append(Edit(start, end, "", message, statement.lineno))
+        start, end = self._places.start(statement.lineno), self._places.start(statement.end_lineno + 1)
+        self._add(start, end, "", message, statement.lineno)
 
     def guard(self, statement: ast.stmt, condition: str, message: str) -> None:
         """Put a statement, alone on its lines, under an ``if``."""
         indent = self._indent(statement)
-        if self._starts[statement.lineno - 1] + len(indent) != self.start(statement):
+        if self._places.start(statement.lineno) + len(indent) != self.start(statement):
             condition, inner = f"{condition} ", ""
         else:
             inner = f"{self.newline}{indent}    "
@@ -117,26 +107,37 @@ class Edits:
         self.insert_lines_before(first, line, message)
         for number in range(first.lineno, last.end_lineno + 1):
             if self.lines[number - 1].strip():
-                self.insert(self._starts[number - 1], "    ", "", number)
+                self.insert(self._places.start(number), "    ", "", number)
 
-    def made(self) -> list[Edit]:
-        """Return the edits in text order, without those inside text that another edit deletes."""
-        made: list[Edit] = []
-        done = 0
-        for edit in sorted(self.edits, key=lambda edit: (edit.start, edit.end)):
-            if edit.start >= done:
-                made.append(edit)
-                done = edit.end
+    def made(self) -> list[Change]:
+        """Return the changes in text order, without edits inside text that another edit deletes.
+
+        An edit without a message is a part of the change before it.
+        """
+        changes = [
+            each._replace(edits=(self._placed(each, number),)) for number, each in enumerate(self.edits)
+        ]
+        by_edit = {each.edits[0]: each for each in changes}
+        made: list[Change] = []
+        for edit in without_covered(by_edit):
+            change = by_edit[edit]
+            if change.message or not made:
+                made.append(change)
+            else:
+                made[-1] = made[-1]._replace(edits=(*made[-1].edits, edit))
         return made
 
     def apply(self) -> str:
         """Return the text with all edits applied."""
-        parts: list[str] = []
-        done = 0
-        for edit in self.made():
-            parts += [self.source[done : edit.start], edit.text]
-            done = edit.end
-        return "".join([*parts, self.source[done:]])
+        return edits.apply(self.source, (edit for change in self.made() for edit in change.edits))
+
+    def _placed(self, change: Change, number: int) -> Edit:
+        """Return the edit of a change; insertions at one offset keep the order in which they were made."""
+        (edit,) = change.edits
+        return edit._replace(span=number - len(self.edits)) if edit.start == edit.end else edit
+
+    def _add(self, start: int, end: int, text: str, message: str, line: int) -> None:
+        self.edits.append(Change(line, message, (Edit(start, end, text),)))
 
     def _indent(self, statement: ast.stmt) -> str:
         text = self.lines[statement.lineno - 1]

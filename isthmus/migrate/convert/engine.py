@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from isthmus.migrate.convert import stages
 from isthmus.migrate.convert.definitions import definitions
 from isthmus.migrate.convert.guards import guards
 from isthmus.migrate.flow.study import Request, alone
@@ -65,19 +66,22 @@ def convert_source(
 
 def convert_module(module: Module, rules: Sequence[type[Rule]]) -> Result:
     """Convert a module; it stays as it is if the result would not compile, or could not define its device."""
-    findings = examine(module, rules)
-    wanted = edits_of(findings)
+    staged = stages.run(module, rules)
+    original, module = module.text, staged.module
+    findings = [*staged.findings, *examine(module, [each for each in rules if not each.is_stage])]
+    findings.sort(key=lambda each: (each.line, each.column, each.code))
+    wanted = [*edits_of(module.findings), *staged.needs]
     if not wanted:
-        return Result(module.text, findings)
+        return Result(original, findings)
     needs = frozenset().union(*(each.needs for each in wanted))
     if needs & {"torch", "device"} and constants.is_torch_optional(module.tree):
         why = "PyTorch is imported under an `if` or `try` only: the module cannot define its device"
         advice = "import torch at the top of the file, and convert again"
-        return Result(module.text, [_undone(each, why, advice) for each in findings])
+        return Result(original, [_undone(each, why, advice) for each in findings])
     new = edits.apply(module.text, [*wanted, *guards(module.text, wanted), *definitions(module, wanted)])
     if not _compiles(new):
         why = "the conversion would not compile"
-        return Result(module.text, [_undone(each, why, "please report it") for each in findings])
+        return Result(original, [_undone(each, why, "please report it") for each in findings])
     return Result(new, findings)
 
 
@@ -85,7 +89,9 @@ def _undone(finding: Finding, why: str, advice: str) -> Finding:
     """Return a change that is not made as a finding that is left."""
     if not finding.edits:
         return finding
-    return finding._replace(severity=Severity.MANUAL, message=f"{finding.message}; {why}", advice=advice, edits=())
+    return finding._replace(
+        severity=Severity.MANUAL, message=f"{finding.message}; {why}", advice=advice, edits=()
+    )
 
 
 def _compiles(code: str) -> bool:

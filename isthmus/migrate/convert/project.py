@@ -113,7 +113,7 @@ def convert_file(
 
 def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: Surroundings) -> Result:
     if source.kind is Kind.SHELL:
-        return convert_shell(source.text, source.name)
+        return convert_shell(source)
     if not any(mentions(source.text, rule) for rule in rules):
         return Result(source.text, [])
     module, problems = parse(source, package, around)

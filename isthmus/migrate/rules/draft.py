@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.module import Module
@@ -115,17 +116,25 @@ class Draft:
         """Remove an argument of a call, and one comma."""
         if not self.module.is_placed(call):
             return self.swap(call, 0, 0, "")
-        starts = sorted(self.module.start(each) for each in (*call.args, *call.keywords))
-        start, end = self.module.start(argument), self.module.end(argument)
-        following = [each for each in starts if each > start]
+        return self.remove_items([*call.args, *call.keywords], [argument])
+
+    def remove_items(self, items: Sequence[ast.AST], removed: Sequence[ast.AST]) -> Draft:
+        """Remove some of the items of a list that is separated by commas, each with one comma."""
         text = self.module.text
-        if following:
-            end = following[0]
-        elif starts[0] < start:
-            start = text.rindex(",", 0, start)
-        elif text[end:].lstrip().startswith(","):
-            end = text.index(",", end) + 1
-        return self.swap(call, start, end, "")
+        items = sorted(items, key=self.module.start)
+        for gone, group in itertools.groupby(items, key=lambda each: each in removed):
+            run = list(group)
+            start, end = self.module.start(run[0]), self.module.end(run[-1])
+            if not gone:
+                continue
+            if run[-1] is not items[-1]:
+                end = self.module.start(items[items.index(run[-1]) + 1])
+            elif run[0] is not items[0]:
+                start = text.rindex(",", 0, start)
+            elif text[end:].lstrip().startswith(","):
+                end = text.index(",", end) + 1
+            self.swap(run[0], start, end, "")
+        return self
 
     def guard(self, statement: ast.stmt, template: str, **parts: str) -> Draft:
         """Put a statement, alone on its lines, under an ``if`` with this condition."""

@@ -18,7 +18,7 @@ def examine(module: Module, rules: Sequence[type[Rule]]) -> list[Finding]:
         rules: in order of execution.
     """
     for rule in rules:
-        if mentions(module.text, rule) and rule.option in ("", *module.around.options):
+        if mentions(module.text, rule):
             module.findings += rule().find(module)
     kept = set(without_covered(edit for finding in module.findings for edit in finding.edits))
     module.findings = [each for each in module.findings if not each.edits or kept.intersection(each.edits)]

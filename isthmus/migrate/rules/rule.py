@@ -25,7 +25,8 @@ class Rule(ABC):
         before: example of a line that it changes.
         after: the line after the change.
         words: a source with none of them is not searched.
-        option: option of `isthmus migrate convert` that enables the rule; "" if always enabled.
+        option: option of `isthmus migrate convert` that enables the rule's changes; "" if always enabled.
+        is_stage: whether it changes a source as a whole; the other rules then see the result.
         order: rules with a lower order come first; a later rule sees their findings in ``module.findings``.
     """
 
@@ -37,6 +38,7 @@ class Rule(ABC):
     words: ClassVar[tuple[str, ...]]
     option: ClassVar[str] = ""
     order: ClassVar[int] = 50
+    is_stage: ClassVar[bool] = False
 
     @abstractmethod
     def find(self, module: Module) -> Iterator[Finding]:

@@ -115,10 +115,10 @@ def _is_text(node: ast.expr, text: str) -> bool:
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:
     """Whether a test for CUDA stands in front of code that stays for CUDA, so that it must stay a test for CUDA."""
-    return any(_uses_cuda_only(module, each) for each in _guarded(module, test))
+    return any(_uses_cuda_only(module, each) for each in guarded(module, test))
 
 
-def _guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
+def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
     """Yield what runs only on CUDA: the rest of a test's condition, and the branch."""
     holds = not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn))
     below = test

@@ -84,7 +84,7 @@ def always(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(statement, ast.With):
             yield from statement.body
         elif isinstance(statement, ast.Try):
-            if all(map(_gives_up, statement.handlers)):
+            if all(map(gives_up, statement.handlers)):
                 yield from statement.body
         elif not isinstance(statement, ast.If):
             yield statement
@@ -112,7 +112,7 @@ def _torch(body: Iterable[ast.stmt]) -> str:
     return ""
 
 
-def _gives_up(handler: ast.ExceptHandler) -> bool:
+def gives_up(handler: ast.ExceptHandler) -> bool:
     """Whether an exception handler ends the module."""
     last = handler.body[-1]
     if isinstance(last, ast.Raise):

@@ -1,5 +1,6 @@
 """Edits of a text at positions: what is not edited keeps its bytes."""
 
+import bisect
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -72,7 +73,9 @@ class Lines:
     """
 
     def __init__(self, text: str) -> None:
-        self.lines: Sequence[str] = _LINE.findall(text)  # not str.splitlines: Python counts no other line ends
+        self.lines: Sequence[str] = _LINE.findall(
+            text
+        )  # not str.splitlines: Python counts no other line ends
         self._starts = [0]
         for line in self.lines:
             self._starts.append(self._starts[-1] + len(line))
@@ -89,6 +92,12 @@ class Lines:
         if self._is_ascii:
             return start + column
         return start + len(self.lines[line - 1].encode()[:column].decode(errors="ignore"))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return the line and column of an offset, as :meth:`offset` takes them."""
+        line = max(1, bisect.bisect_right(self._starts, offset, hi=len(self.lines)))
+        before = self.lines[line - 1][: offset - self._starts[line - 1]]
+        return line, len(before.encode())
 
     def start(self, line: int) -> int:
         """Return the offset of the first character of a line, counted from 1."""

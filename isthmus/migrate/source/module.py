@@ -216,10 +216,18 @@ class Module:
         """Make a finding at a node; in a notebook, its path ends in ``#cell<n>`` and lines count within the cell."""
         line: int = getattr(node, "lineno", 0)
         end: int = getattr(node, "end_lineno", None) or line
-        path, first = self._places[line - 1] if self._places and line else (self.source.name, line)
+        path, first = self.place(line)
         column = self._column(node, line)
         place = path, first, first + end - line
         return Finding(code, severity, *place, subject, message, advice, column, tuple(edits), evidence)
+
+    def place(self, line: int) -> tuple[str, int]:
+        """Return the path and line of a line of the text, for findings; 0 is the whole file."""
+        return self._places[line - 1] if self._places and line else (self.source.name, line)
+
+    def at(self, line: int) -> ast.AST:
+        """Return a node at the start of a line, to make a finding there."""
+        return ast.Pass(lineno=line, end_lineno=line, col_offset=0)
 
     def _column(self, node: ast.AST, line: int) -> int:
         """Return the column in characters, from 1; the parser counts bytes of UTF-8."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.migrate.convert import project
-from isthmus.migrate.convert.rules.data_parallel import DataParallel
+from isthmus.migrate.rules.data_parallel import DataParallel
 from isthmus.migrate.verify import scratch
 from isthmus.migrate.verify.compare import Comparison, compare, compare_spread
 from isthmus.migrate.verify.record import Request

@@ -9,11 +9,11 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.convert.ddp.dataflow import Dataflow, item_of, name_of, tensor_in
+from isthmus.migrate.convert.ddp.kinds import MEAN, SUM, Kinds
 from isthmus.migrate.convert.ddp.training import Loop
 from isthmus.migrate.convert.edits import Edits
 from isthmus.migrate.convert.program import Function, NotRecognised, Program, within
 
-MEAN, SUM = "mean_over_ranks", "sum_over_ranks"
 _MESSAGES = {MEAN: "averaged over the ranks", SUM: "summed over the ranks"}
 _COLLECTS = ("append", "update", "add", "extend")
 _REPORTS = (
@@ -48,8 +48,10 @@ class Metrics:
         self._edits = edits
         self._loop = loop
         self._flow = Dataflow(program, loop)
-        collecting = {part for function in self._collecting() for part in ast.walk(function)}
-        self._nodes = [node for node in (*self._flow.nodes, *self._flow.after) if node not in collecting]
+        self._kinds = Kinds(program, self._flow, edits)
+        others = (*self._collecting(), *self._measuring())
+        inside = {part for function in others for part in ast.walk(function)}
+        self._nodes = [node for node in (*self._flow.nodes, *self._flow.after) if node not in inside]
         self._done: set[ast.AST] = set()
         self.used: set[str] = set()
 
@@ -93,6 +95,13 @@ class Metrics:
             if not any(_steps(part) for part in ast.walk(function)):
                 yield function
 
+    def _measuring(self) -> Iterator[Function]:
+        """Yield the script's functions, such as ``accuracy()``, whose result is reduced where they are called."""
+        for node in self._flow.nodes:
+            function = self._program.callee(node) if isinstance(node, ast.Call) else None
+            if function is not None and self._kinds.of_result(function) is not None:
+                yield function
+
     def _report(self, node: ast.AST) -> None:
         if node in self._done or not self._flow.is_of_loop(node):
             return
@@ -104,7 +113,12 @@ class Metrics:
             self._check_reached_by_all(node)
             within_term = isinstance(self._program.parents[node], ast.BinOp)
             before, after = ("(", ")") if within_term else ("", "")
-            self._edits.surround(node, before, f" * WORLD_SIZE{after}", "counts the samples of all ranks")
+            self._edits.surround(
+                node,
+                before,
+                f" * WORLD_SIZE{after}",
+                f"{self._edits.text(node)}: counts the samples of all ranks",
+            )
         elif isinstance(node, _TRANSPARENT) or _is_plain_call(node):
             for child in ast.iter_child_nodes(node):
                 self._report(child)
@@ -116,53 +130,10 @@ class Metrics:
         if self._flow.same_on_all(node):
             return
         self._check_reached_by_all(node)
-        function = self._kind(node, frozenset())
+        function = self._kinds.of(node)
         self.used.add(function)
-        self._edits.surround(node, f"{function}(", ")", _MESSAGES[function])
-
-    def _kind(self, node: ast.expr, seen: frozenset[str]) -> str:
-        """Return how to reduce a tensor over the ranks."""
-        node = tensor_in(node)
-        name = name_of(node)
-        if name in self._flow.losses:
-            return MEAN
-        if isinstance(node, ast.Call):
-            return self._kind_of_call(node)
-        if name and name not in seen:
-            return self._common(node, self._flow.values(name), seen | {name})
-        if isinstance(node, ast.BinOp) and self._is_linear(node):
-            return self._common(node, [node.left, node.right], seen)
-        raise self._unclear(node)
-
-    def _common(self, node: ast.expr, parts: list[ast.expr], seen: frozenset[str]) -> str:
-        """Return the common kind of the parts that differ among ranks."""
-        kinds = {self._kind(part, seen) for part in parts if not self._flow.same_on_all(part)}
-        if len(kinds) != 1:
-            raise self._unclear(node)
-        return kinds.pop()
-
-    def _is_linear(self, node: ast.BinOp) -> bool:
-        """Whether a term is linear: its sum over the ranks is the term of the sums."""
-        if isinstance(node.op, ast.Add | ast.Sub):
-            return not self._flow.same_on_all(node.left) and not self._flow.same_on_all(node.right)
-        if isinstance(node.op, ast.Mult):
-            return self._flow.same_on_all(node.left) or self._flow.same_on_all(node.right)
-        return isinstance(node.op, ast.Div) and self._flow.same_on_all(node.right)
-
-    def _kind_of_call(self, node: ast.Call) -> str:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if name in ("sum", "count_nonzero"):
-            return SUM
-        qualified = self._program.qualified(node.func)
-        is_loss = qualified.startswith("torch.nn.functional.") or "loss" in name_of(node.func).lower()
-        if name == "mean" or is_loss or "criterion" in name_of(node.func).lower():
-            return MEAN
-        raise self._unclear(node)
-
-    def _unclear(self, node: ast.expr) -> NotRecognised:
-        return NotRecognised(
-            node.lineno, f"unclear how to reduce this number over ranks: {self._edits.text(node)}"
-        )
+        said = f"{self._edits.text(node)}: {_MESSAGES[function]}"
+        self._edits.surround(node, f"{function}(", ")", said)
 
     def _check_conditions(self) -> None:
         """Check that no rank leaves the loop or skips a step because of its own data."""

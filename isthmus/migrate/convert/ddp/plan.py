@@ -1,6 +1,7 @@
 """The complete conversion of one script."""
 
 import ast
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.convert.ddp import advice, devices, epochs, helpers, model
@@ -8,11 +9,11 @@ from isthmus.migrate.convert.ddp.advice import Advice
 from isthmus.migrate.convert.ddp.metrics import Metrics
 from isthmus.migrate.convert.ddp.side_effects import SideEffects
 from isthmus.migrate.convert.ddp.training import Training, recognise
-from isthmus.migrate.convert.edits import Edit, Edits
+from isthmus.migrate.convert.edits import Change, Edits
 from isthmus.migrate.convert.program import Function, NotRecognised, Program, within
 
 _DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
-_FRAMEWORKS = ("accelerate", "deepspeed", "horovod", "lightning", "megatron", "pytorch_lightning")
+_FRAMEWORKS = {"accelerate", "deepspeed", "horovod", "lightning", "megatron", "pytorch_lightning"}
 _IMPORT = ast.Import | ast.ImportFrom
 _STOP = "torch.distributed.destroy_process_group()"
 _NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", *helpers.BY_NAME}
@@ -22,29 +23,25 @@ class Plan(NamedTuple):
     """The conversion of a script.
 
     Attributes:
-        source: the new source.
-        edits: the edits, in line order.
+        changes: the changes, in line order.
         advice: places to check by hand.
     """
 
-    source: str
-    edits: list[Edit]
+    changes: list[Change]
     advice: list[Advice]
 
 
-def plan(source: str, device: str) -> Plan | None:
+def plan(program: Program, source: str, device: str) -> Plan | None:
     """Plan the conversion of a script to DistributedDataParallel; None if there is nothing to change.
 
     Args:
-        source: source of the script, for one device or DataParallel.
+        program: the script, for one device or DataParallel.
+        source: its source.
         device: name of the new device constant.
 
     Raises:
         NotRecognised: the training is not supported.
     """
-    program = Program(source)
-    if is_distributed(program):
-        return None
     training = recognise(program)
     if training is None:
         return None
@@ -65,19 +62,25 @@ def plan(source: str, device: str) -> Plan | None:
     devices.release(program, edits)
     _insert_helpers(program, edits, helpers.source(used | effects.used, device))
     edits.edits.insert(0, edits.edits.pop())  # the call that uses them may be there too
-    made = [edit for edit in edits.made() if edit.message]
-    return Plan(edits.apply(), made, list(advice.look(program)))
+    return Plan(edits.made(), list(advice.look(program)))
 
 
-def is_distributed(program: Program) -> bool:
-    """Whether a script already uses several processes, or a framework that does."""
-    if any(name.partition(".")[0] in _FRAMEWORKS for name in program.imports.values()):
-        return True
+def distributed(program: Program) -> ast.AST | None:
+    """Return where a script uses several processes, or a framework that does; None if it does not."""
     for node in program.nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom) and _FRAMEWORKS.intersection(_imported(node)):
+            return node
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if name in _DISTRIBUTED:
-            return True
-    return False
+            return node
+    return None
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Yield the names of the packages that a statement imports from."""
+    names = [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+    names += [each.name for each in statement.names if isinstance(statement, ast.Import)]
+    yield from (name.partition(".")[0] for name in names)
 
 
 def _check(program: Program, training: Training) -> None:
@@ -147,9 +150,7 @@ def _head(body: list[ast.stmt]) -> int:
 
 
 def _is_torch(statement: ast.Import | ast.ImportFrom) -> bool:
-    names = [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
-    names += [each.name for each in statement.names]
-    return any(name.partition(".")[0] == "torch" for name in names)
+    return "torch" in _imported(statement)
 
 
 def _is_head(statement: ast.stmt) -> bool:

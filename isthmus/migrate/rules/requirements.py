@@ -4,8 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.strings import text
 from isthmus.migrate.analyse.third_party import distribution
+from isthmus.migrate.rules.backends import text
+from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
@@ -19,30 +20,42 @@ _CUDA_BUILD = re.compile(
 )
 
 
-def detect(source: Source) -> Iterator[Finding]:
+class Requirements(Rule):
+    """Requirements in a ``setup.py``."""
+
+    code = "IM311"
+    name = "requirements"
+    summary = "reports required packages that are part of CUDA or written for it; changes nothing"
+    before = 'setup(install_requires=["nvidia-cublas-cu12"])'
+    after = 'setup(install_requires=["nvidia-cublas-cu12"])'
+    words = ("install_requires", "extras_require", "setup_requires")
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find such packages in the arguments of ``setup()``."""
+        if module.source.path.name != "setup.py":
+            return
+        for keyword in module.of(ast.keyword):
+            if keyword.arg in self.words:
+                for node in ast.walk(keyword.value):
+                    yield from self._required(module, node)
+
+    def _required(self, module: Module, node: ast.AST) -> Iterator[Finding]:
+        match = _PACKAGE.match(text(node))
+        if match is None:
+            return
+        if _PART_OF_CUDA.fullmatch(match["name"]):
+            yield self.unclear(module, node, match["name"], "is part of CUDA", "remove it")
+        elif found := distribution(match["name"]):
+            known = found[1]
+            yield module.finding(known.code, known.severity, node, match["name"], "is required", known.advice)
+
+
+def examine_requirements(source: Source) -> Iterator[Finding]:
     """Check requirements files, pyproject.toml, setup.cfg and conda environments line by line."""
     for number, line in enumerate(source.text.splitlines(), 1):
         required = line.split("#", 1)[0]
         if required.strip():
             yield from _line(source, number, required)
-
-
-def detect_setup(module: Module) -> Iterator[Finding]:
-    """Check ``install_requires`` and ``extras_require`` of a ``setup.py``."""
-    if module.source.path.name != "setup.py":
-        return
-    for call in module.of(ast.Call):
-        for keyword in call.keywords:
-            if keyword.arg in {"install_requires", "extras_require", "setup_requires"}:
-                yield from _constants(module, keyword.value)
-
-
-def _constants(module: Module, tree: ast.expr) -> Iterator[Finding]:
-    for node in ast.walk(tree):
-        match = _PACKAGE.match(text(node))
-        if match and (found := distribution(match["name"])):
-            known = found[1]
-            yield module.finding(known.code, known.severity, node, match["name"], "is required", known.advice)
 
 
 def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
