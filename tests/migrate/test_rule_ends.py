@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
+import torch
 
 from isthmus.migrate.convert.engine import Result, convert_module
 from isthmus.migrate.rules.registry import all_rules
+from isthmus.migrate.source.cuda_names import FLAGS
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Severity
 from isthmus.migrate.source.module import Surroundings
@@ -167,6 +170,19 @@ def test_an_import_of_torch_amp_stays_with_a_call_that_stays() -> None:
 )
 def test_what_is_dropped_of_an_import(before: str, after: str) -> None:
     assert after in convert(before).text
+
+
+@pytest.mark.parametrize("flag", sorted(FLAGS))
+def test_flags_of_cuda_can_be_set_without_cuda(flag: str) -> None:
+    owner, _, name = flag.rpartition(".")
+    where = functools.reduce(getattr, owner.split(".")[1:], torch)
+    value = {"fp32_precision": "ieee", "benchmark_limit": 5}.get(name, True)
+    before = getattr(where, name, value)  # PyTorch no longer has `fastest`
+    try:
+        setattr(where, name, value)
+        assert getattr(where, name) == value
+    finally:
+        setattr(where, name, before)
 
 
 def test_a_function_that_is_passed_on_stays_itself_without_an_accelerator() -> None:

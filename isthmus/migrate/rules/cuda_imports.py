@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.amp_uses import moves
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.functions import is_type
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
-_PACKAGES = ("torch.cuda", "apex")
+_PACKAGES = ("torch.cuda.", "apex.")
 Imports = ast.Import | ast.ImportFrom
 
 
@@ -71,24 +72,16 @@ def _origin(node: Imports, alias: ast.alias) -> str:
 
 
 def _of_cuda(node: Imports) -> list[ast.alias]:
-    """Return what an import binds of a package of CUDA's; ``import torch.cuda`` binds ``torch``."""
+    """Return what an import names of a package of CUDA's."""
     if isinstance(node, ast.ImportFrom) and node.level:
         return []
-    return [
-        each
-        for each in node.names
-        if _is_of_cuda(_origin(node, each), isinstance(node, ast.Import), each.asname)
-    ]
-
-
-def _is_of_cuda(name: str, is_plain: bool, alias: str | None) -> bool:
-    if is_plain and alias is None and not name.startswith("apex"):
-        return False
-    return any(name == each or name.startswith(f"{each}.") for each in _PACKAGES)
+    return [each for each in node.names if f"{_origin(node, each)}.".startswith(_PACKAGES)]
 
 
 def _is_replaced(module: Module, alias: ast.alias, edits: list[Edit]) -> bool:
-    """Whether an imported name is used, and edits replace every use."""
+    """Whether an imported name is used, and edits replace every use; ``import torch.cuda`` binds ``torch``."""
+    if alias.asname is None and alias.name.startswith("torch."):
+        return False
     name = (alias.asname or alias.name).partition(".")[0]
     uses = [each for each in module.of(ast.Name) if each.id == name and is_read(each)]
     if not uses or module.source.path.name == "__init__.py" or _is_named(module, name):
@@ -103,10 +96,14 @@ def _replaces(module: Module, edit: Edit, use: ast.Name) -> bool:
 
 def _is_named(module: Module, name: str) -> bool:
     """Whether a string names a variable: in ``__all__``, or as an annotation."""
-    return any(
-        text(each) == name and not isinstance(module.parents[each], ast.Expr)
-        for each in module.of(ast.Constant)
-    )
+    named = (each for each in module.of(ast.Constant) if text(each) == name)
+    return any(is_type(module, each) or _is_exported(module, each) for each in named)
+
+
+def _is_exported(module: Module, node: ast.Constant) -> bool:
+    assigned = (each for each in module.enclosing(node) if isinstance(each, ast.Assign | ast.AugAssign))
+    targets = (each.targets[0] if isinstance(each, ast.Assign) else each.target for each in assigned)
+    return any(isinstance(each, ast.Name) and each.id == "__all__" for each in targets)
 
 
 def _drop_statement(draft: Draft, node: Imports, gone: set[Imports]) -> None:

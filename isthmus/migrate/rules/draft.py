@@ -20,8 +20,8 @@ class Draft:
     """The edits of one change.
 
     Templates may contain ``{device}`` (the device constant), ``{type}`` (its type, a string), ``{module}`` (the
-    device's module), ``{q}`` (a quotation mark that is right at the node), ``torch`` for PyTorch under the file's name
-    for it, and names in braces of further parts, given as keyword arguments, which are inserted as they are.
+    device's module), ``{q}`` (a quotation mark that is right at the node), ``torch`` for PyTorch under the file's
+    name for it, and names in braces of further parts, given as keyword arguments, which are inserted as they are.
 
     Args:
         module: the module to edit.

@@ -28,8 +28,8 @@ class Random(FunctionRule):
         """Find the generators' functions, and ``torch.random.fork_rng``, which always forks the CPU's generator."""
         yield from super().find(module)
         for call in module.of(ast.Call):
-            if module.names.qualified(call.func) == _FORK and needs_guard(module, call, Guard.ACCELERATOR):
-                yield from self._fork(module, call)
+            if module.names.qualified(call.func) == _FORK:
+                yield self._fork(module, call)
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name; ``default_generators`` is no function."""
@@ -41,17 +41,19 @@ class Random(FunctionRule):
         advice = f"becomes {shown(entry.becomes)}"
         yield self.changed(node, "torch.cuda.default_generators", "belongs to CUDA", advice, draft)
 
-    def _fork(self, module: Module, call: ast.Call) -> Iterator[Finding]:
-        """Yield the finding of devices or of the type ``"cuda"``: the accelerator's type is the default."""
+    def _fork(self, module: Module, call: ast.Call) -> Finding:
+        """Return the finding of devices or of the type ``"cuda"``: the accelerator's type is the default."""
         type_, devices = (argument(call, _FORK_PARAMETERS, name) for name in ("device_type", "devices"))
         draft = Draft(module)
         if type_ is not None and text(type_) == "cuda":
             draft.remove_argument(call, next((each for each in call.keywords if each.value is type_), type_))
-        if devices is not None and not _is_none_on_cpu(module, devices):
+        is_guarded = not needs_guard(module, call, Guard.ACCELERATOR)
+        if devices is not None and not is_guarded and not _is_none_on_cpu(module, devices):
             draft.surround(devices, "", " if torch.accelerator.is_available() else []", TERNARY)
-        if draft.edits:
-            said, advice = "forks the generators of CUDA", "forks those of the accelerator, if there is one"
-            yield self.changed(call, _FORK, said, advice, draft)
+        if not draft.edits:
+            return self.right(module, call, _FORK, "forks the accelerator's generators", "stays")
+        said, advice = "forks the generators of CUDA", "forks those of the accelerator, if there is one"
+        return self.changed(call, _FORK, said, advice, draft)
 
 
 def _is_none_on_cpu(module: Module, devices: ast.expr) -> bool:

@@ -28,12 +28,8 @@ class Streams(FunctionRule):
         """Find the functions and classes, and the methods that the CPU's tensors and streams lack."""
         yield from super().find(module)
         for call in module.of(ast.Call):
-            if self._is_of_accelerators(module, call) and needs_guard(module, call, Guard.ACCELERATOR):
-                assert isinstance(call.func, ast.Attribute)
-                draft = Draft(module)
-                guarded(draft, call, _METHOD)
-                message, advice = "is a method that the CPU lacks", "is called where there is an accelerator"
-                yield self.changed(call, f".{call.func.attr}()", message, advice, draft)
+            if self._is_of_accelerators(module, call):
+                yield self._method(module, call)
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name; a class may be a base class, or stand for the type."""
@@ -45,6 +41,18 @@ class Streams(FunctionRule):
         if entry.becomes in _TYPES and is_type(module, node):
             entry = entry._replace(becomes=_TYPES[entry.becomes])
         yield from super().name_read(module, node, entry)
+
+    def _method(self, module: Module, call: ast.Call) -> Finding:
+        """Return the finding of a method that only accelerators have."""
+        assert isinstance(call.func, ast.Attribute)
+        subject, message = f".{call.func.attr}()", "is a method that the CPU lacks"
+        if not needs_guard(module, call, Guard.ACCELERATOR):
+            return self.right(
+                module, call, subject, message, "stays: it is called where there is an accelerator"
+            )
+        draft = Draft(module)
+        guarded(draft, call, _METHOD)
+        return self.changed(call, subject, message, "is called where there is an accelerator", draft)
 
     def _is_of_accelerators(self, module: Module, call: ast.Call) -> bool:
         """Whether a call is ``x.record_stream(...)`` or ``torch.cuda.current_stream().synchronize()``."""

@@ -15,8 +15,8 @@ class Edit(NamedTuple):
         start: offset of the first replaced character.
         end: offset after the last one; equal to ``start`` for an insertion.
         text: the new text.
-        span: for an insertion around an expression, the number of its characters, negative before it: the outer of two
-            expressions that begin or end at the same place is then the outer one in the new text too.
+        span: for an insertion around an expression, the number of its characters, negative before it: the outer of
+            two expressions that begin or end at the same place is then the outer one in the new text too.
         needs: what the new text uses: ``"device"`` for the device constant, ``"torch"``, or a module of the standard
             library to import.
         guard: for an insertion before a statement, the condition under which it is to run; adjacent statements with

@@ -175,7 +175,7 @@ class Module:
         return "'" if len(_SINGLE.findall(self.text)) > len(_DOUBLE.findall(self.text)) else '"'
 
     def quote(self, node: ast.AST) -> str:
-        """Return the quotation mark for a new string at a node: the module's, or not that of an f-string around it."""
+        """Return the quotation mark for a new string: the module's, or not that of an f-string around the node."""
         formatted = [each for each in (node, *self.enclosing(node)) if isinstance(each, ast.JoinedStr)]
         if not formatted or formatted == [node]:
             return self._quote
