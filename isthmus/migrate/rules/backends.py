@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source import words
 from isthmus.migrate.source.conditions import AVAILABLE, conditions, guarded, implies_cuda
 from isthmus.migrate.source.module import Module
@@ -40,11 +41,6 @@ def is_member(module: Module, node: ast.AST) -> bool:
     """Whether a node is ``torch.distributed.Backend.NCCL``."""
     named = isinstance(node, ast.Attribute) and node.attr == "NCCL"
     return named and (module.names.qualified(node) or "").endswith("distributed.Backend.NCCL")
-
-
-def text(node: ast.AST | None) -> str:
-    """Return the text of a string; "" for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def pairs(node: ast.AST) -> list[str]:
