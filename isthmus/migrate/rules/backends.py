@@ -65,12 +65,12 @@ def verdict(module: Module, node: ast.expr) -> Verdict | None:
     if is_member(module, node):
         return Verdict(Use.BACKEND, True, "is a member of torch.distributed.Backend")
     known = module.around.flow.strings.get(place_of(node))
-    if known is not None and known.use is Use.WORD and "backend" in (name := _holder(module, node)).lower():
+    if known is not None and known.use is Use.WORD and "backend" in (name := holder(module, node)).lower():
         return Verdict(Use.UNKNOWN, False, f"given to `{name}`, whose use is not shown")
     return known
 
 
-def _holder(module: Module, node: ast.expr) -> str:
+def holder(module: Module, node: ast.expr) -> str:
     """Return the name under which a string is kept: of a variable, parameter, key or option; "" for none."""
     parent = module.parents[node]
     if isinstance(parent, ast.Dict) and node in parent.values:
