@@ -3,7 +3,8 @@
 import ast
 import re
 
-from isthmus.migrate.analyse.strings import AVAILABLE, text
+from isthmus.migrate.rules.strings import text
+from isthmus.migrate.source.conditions import AVAILABLE
 from isthmus.migrate.source.module import Module
 
 _ACCELERATOR = re.compile(r"((is|on|use|has|with|have|using)_?)?(cuda|gpu)(_available|s)?", re.IGNORECASE)

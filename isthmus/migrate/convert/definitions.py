@@ -74,19 +74,24 @@ def _insertion(module: Module, place: int, lines: list[str], apart: bool) -> Edi
     body, text = module.tree.body, module.text
     newline = "\r\n" if "\r\n" in text else "\n"
     if 0 < place < len(body) and body[place].lineno == body[place - 1].end_lineno:  # import torch; x.cuda()
-        return Edit(module.start(body[place]), module.start(body[place]), "".join(f"{line}; " for line in lines))
+        return _first_at(module.start(body[place]), "".join(f"{line}; " for line in lines))
     if place == 0:
         offset = _after_comments(text) if not body else _above(module, body[0])
-        return Edit(offset, offset, "".join(line + newline for line in lines) + (newline if apart else ""))
+        return _first_at(offset, "".join(line + newline for line in lines) + (newline if apart else ""))
     offset = module.line_start((body[place - 1].end_lineno or 0) + 1)
     start = "" if text[:offset].endswith(("\n", "\r")) else newline
     if not apart:
-        return Edit(offset, offset, start + "".join(line + newline for line in lines))
+        return _first_at(offset, start + "".join(line + newline for line in lines))
     *imports, constant = lines
     block = [*imports, "", constant]
     if text[offset:].strip() and not re.match(r"[ \t]*[\r\n]", text[offset:]):
         block.append("")
-    return Edit(offset, offset, start + "".join(line + newline for line in block))
+    return _first_at(offset, start + "".join(line + newline for line in block))
+
+
+def _first_at(offset: int, text: str) -> Edit:
+    """Return an insertion before any other at its place."""
+    return Edit(offset, offset, text, span=-sys.maxsize)
 
 
 def _above(module: Module, statement: ast.stmt) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from isthmus.migrate.flow.facts import ANY, KEYS
 
-_DEEPEST = 4  # fields within fields
+_DEEPEST = 2  # fields within fields
 Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
 
 

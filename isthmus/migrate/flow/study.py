@@ -8,7 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from isthmus.migrate.flow.cuda_only import cuda_only
 from isthmus.migrate.flow.facts import Facts
@@ -19,10 +19,12 @@ from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
 
-_LARGE = 2 << 20  # bytes of source; for less, starting processes costs more than it saves
+_MANY = 300  # files; for fewer, starting processes costs more than it saves
 _CHUNK = 16  # files
 _PYTHON = (Kind.PYTHON, Kind.NOTEBOOK)
 Progress = Callable[[int, int], None]
+Item = TypeVar("Item")
+Part = TypeVar("Part")
 
 
 class Request(NamedTuple):
@@ -88,12 +90,18 @@ def alone(module: Module, request: Request = Request()) -> Surroundings:
 
 
 def in_processes(
-    work: Callable[[Sequence[File]], _Found], files: Sequence[File], processes: int, progress: Progress
-) -> Iterator[_Found]:
-    """Apply a function to chunks of files, in several processes if they are large; yield its results in order."""
+    work: Callable[[Sequence[Item]], Part], files: Sequence[Item], processes: int, progress: Progress
+) -> Iterator[Part]:
+    """Apply a function to chunks of files, in several processes if they are many; yield its results in order.
+
+    Args:
+        work: the function, which can be pickled.
+        files: what it is applied to.
+        processes: number of processes; 0 to choose one.
+        progress: called with the number of files done and their total.
+    """
     if processes == 0:
-        size = sum(each.path.stat().st_size for each in files if each.path.exists())
-        processes = len(os.sched_getaffinity(0)) if size > _LARGE else 1
+        processes = len(os.sched_getaffinity(0)) if len(files) > _MANY else 1
     chunks = [files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK)]
     if processes == 1:
         for index, chunk in enumerate(chunks):

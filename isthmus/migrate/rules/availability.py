@@ -11,4 +11,4 @@ class Availability(FunctionRule):
     summary = "tests for any accelerator instead of CUDA"
     before = "if torch.cuda.is_available():"
     after = "if torch.accelerator.is_available():"
-    words = ("is_available", "device_count", "cuda.init", "is_initialized", "is_built")
+    words = ("is_available", "device_count", "init", "is_built")

@@ -35,7 +35,7 @@ class DeviceComparison(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find comparisons, ``startswith`` and ``is_cuda``."""
         for node in module.of(ast.Compare):
-            if node not in module.claimed and any(map(names_cuda, _operands(node))) or _has_device(module, node):
+            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or _has_device(module, node):
                 yield from self._comparison(module, node)
         for call in module.of(ast.Call):
             if isinstance(call.func, ast.Attribute) and call.func.attr == "startswith" and len(call.args) == 1:

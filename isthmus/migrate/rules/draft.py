@@ -29,11 +29,18 @@ class Draft:
     Attributes:
         module: the module to edit.
         edits: the edits so far.
+        is_misplaced: whether an edit was in an f-string at a position that is not certain, or cannot have a string.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.edits: list[Edit] = []
+        self.is_misplaced = False
+
+    @property
+    def asks_for_device(self) -> bool:
+        """Whether the edits use the device constant or ask for the accelerator."""
+        return any("device" in each.needs or ".accelerator." in each.text + each.guard for each in self.edits)
 
     def replace(self, node: ast.expr, template: str, precedence: int = ATOM, **parts: str) -> Draft:
         """Replace an expression; parentheses are added where it needs them."""
@@ -52,6 +59,13 @@ class Draft:
     def insert(self, node: ast.AST, offset: int, template: str, **parts: str) -> Draft:
         """Insert text at an offset."""
         return self.swap(node, offset, offset, template, **parts)
+
+    def insert_before(self, call: ast.Call, offset: int, template: str) -> Draft:
+        """Insert text before an argument of a call and whatever is inserted around the argument."""
+        text, needs = self._written(call, template, {})
+        size = self.module.end(call) - self.module.start(call)
+        self.edits.append(Edit(offset, offset, text, -size, needs))
+        return self
 
     def surround(self, node: ast.expr, before: str, after: str, precedence: int, **parts: str) -> Draft:
         """Insert text around an expression, and parentheses around the whole where it needs them.
@@ -78,6 +92,8 @@ class Draft:
 
     def argument(self, call: ast.Call, template: str, **parts: str) -> Draft:
         """Add a last argument to a call."""
+        if not self.module.is_placed(call):
+            return self.swap(call, 0, 0, template, **parts)
         given = [*call.args, *(each.value for each in call.keywords)]
         if not given:
             return self.insert(call, self.module.end(call) - 1, template, **parts)
@@ -87,14 +103,19 @@ class Draft:
             end = self.module.text.index(")", end) + 1
         return self.insert(call, end, f", {template}", **parts)
 
-    def first_argument(self, call: ast.Call, template: str, **parts: str) -> Draft:
-        """Add a first argument to a call."""
-        opening = self.opening(call)
+    def first_argument(self, call: ast.Call, template: str, following: str = "") -> Draft:
+        """Add a first argument to a call, and text before the argument that was the first."""
+        if not self.module.is_placed(call):
+            return self.swap(call, 0, 0, template)
         has_more = bool(call.args or call.keywords)
-        return self.insert(call, opening + 1, f"{template}, " if has_more else template)
+        return self.insert_before(
+            call, self.opening(call) + 1, f"{template}, {following}" if has_more else template
+        )
 
     def remove_argument(self, call: ast.Call, argument: ast.expr | ast.keyword) -> Draft:
         """Remove an argument of a call, and one comma."""
+        if not self.module.is_placed(call):
+            return self.swap(call, 0, 0, "")
         return self.remove_items([*call.args, *call.keywords], [argument])
 
     def remove_items(self, items: Sequence[ast.AST], removed: Sequence[ast.AST]) -> Draft:
@@ -129,21 +150,24 @@ class Draft:
     def _written(self, node: ast.AST, template: str, parts: Mapping[str, str]) -> tuple[str, frozenset[str]]:
         """Return the source of a template, and what it needs."""
         module = self.module
+        is_possible = module.is_placed(node) and ("{q}" not in template or module.can_quote(node))
+        self.is_misplaced = self.is_misplaced or not is_possible
         template = template.replace("{module}", "torch.get_device_module({device})")
         needs = {"torch"} if re.search(r"\btorch\b", template) else set[str]()
         needs |= {"device"} if "{device}" in template or "{type}" in template else set[str]()
         needs |= set(_STANDARD.findall(template))
-        known = {
-            "device": module.device,
-            "type": f"{module.device}.type",
-            "q": module.quote(node),
-            **parts,
-        }
+        known = {"device": module.device, "type": f"{module.device}.type", "q": module.quote(node), **parts}
 
         def instead(found: re.Match[str]) -> str:
             return module.torch if found[0] == "torch" else known.get(found[1], found[0])
 
         return re.sub(r"\{(\w+)\}|\btorch\b", instead, template), frozenset(needs)
+
+
+def operand(node: ast.expr) -> tuple[str, str]:
+    """Return the parentheses that an expression needs as an operand of ``and``."""
+    is_or = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+    return ("(", ")") if is_or or isinstance(node, ast.IfExp | ast.Lambda | ast.NamedExpr) else ("", "")
 
 
 def needs_parentheses(module: Module, node: ast.expr, precedence: int) -> bool:

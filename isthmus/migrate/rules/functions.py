@@ -9,7 +9,7 @@ from typing import ClassVar
 from isthmus.migrate.rules.draft import AND, TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source import cuda_names
-from isthmus.migrate.source.conditions import conditions, implies_accelerator, implies_cuda
+from isthmus.migrate.source.conditions import AVAILABLE, conditions, implies_accelerator, implies_cuda
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -30,7 +30,11 @@ class FunctionRule(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the calls of the table's functions, and other reads of their names."""
         for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
-            if not is_read(node) or isinstance(module.parents[node], ast.Attribute):
+            if (
+                not is_read(node)
+                or isinstance(module.parents[node], ast.Attribute)
+                or module.names.is_variable(node)
+            ):
                 continue
             entry = self.entry(module, node)
             if entry is None:
@@ -65,8 +69,16 @@ class FunctionRule(Rule):
         name = module.names.qualified(node) or ""
         if entry.guard is Guard.CUDA:
             yield self.left(module, node, name, "is a function that only CUDA has", "call it on CUDA only")
+        elif is_without_accelerator(module, node):
+            yield self.right(module, node, name, "is read where there is no accelerator", "stays")
         else:
-            draft = Draft(module).replace(node, entry.becomes)
+            draft = Draft(module)
+            if entry.becomes.startswith("{module}") and needs_guard(
+                module, node, entry.guard
+            ):  # the CPU lacks it
+                draft.surround(node, f"{entry.becomes} if {_TESTS[entry.guard]} else ", "", TERNARY)
+            else:
+                draft.replace(node, entry.becomes)
             yield self.changed(node, name, "belongs to CUDA", f"becomes {shown(entry.becomes)}", draft)
 
 
@@ -93,6 +105,29 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     return not any(implies(module, each) for each in conditions(module, node))
 
 
+def is_without_accelerator(module: Module, node: ast.AST) -> bool:
+    """Whether a node runs only where there is no accelerator."""
+    called = ((each.test, each.holds) for each in conditions(module, node) if isinstance(each.test, ast.Call))
+    return any(not holds and module.names.qualified(test.func) in AVAILABLE for test, holds in called)
+
+
+def is_type(module: Module, node: ast.AST) -> bool:
+    """Whether a name of a class stands for the type: an annotation, or an argument of ``isinstance``."""
+    below, above = node, module.parents[node]
+    while isinstance(above, ast.Tuple | ast.BinOp | ast.Subscript):
+        below, above = above, module.parents[above]
+    if isinstance(above, ast.Call):
+        function = above.func.id if isinstance(above.func, ast.Name) else ""
+        return function in ("isinstance", "issubclass") and len(above.args) == 2 and below is above.args[1]
+    return is_annotation(module, below)
+
+
+def is_annotation(module: Module, node: ast.AST) -> bool:
+    """Whether a node is the annotation of a parameter, a variable or a function."""
+    above = module.parents[node]
+    return node is getattr(above, "annotation", None) or node is getattr(above, "returns", None)
+
+
 def guarded(draft: Draft, call: ast.expr, entry: CudaName) -> None:
     """Put a call under its entry's guard: an ``if`` around a statement, else a conditional expression."""
     module = draft.module
@@ -115,5 +150,3 @@ def is_alone(module: Module, statement: ast.stmt) -> bool:
     texts = (each for each in ast.walk(statement) if isinstance(each, ast.Constant | ast.JoinedStr))
     one_line = all(each.lineno == each.end_lineno for each in texts)
     return not before.strip() and (not after or after.startswith("#")) and one_line
-
-

@@ -99,7 +99,7 @@ def _is_map(module: Module, node: ast.Dict) -> bool:
 
 
 def _is_tag(node: ast.expr) -> bool:
-    return text(node).startswith("cuda:") and names_cuda(node) or is_formatted(node)
+    return (text(node).startswith("cuda:") and names_cuda(node)) or is_formatted(node)
 
 
 def _effects(node: ast.AST) -> Iterator[ast.AST]:

@@ -61,9 +61,22 @@ class Rule(ABC):
             advice: what it becomes.
             draft: the edits.
             evidence: what shows that the change is right, beyond the text of the place itself.
+
+        It is left in code that TorchScript compiles if it needs the device, and in an f-string whose parts have no
+        certain position.
         """
+        module = draft.module
+        if draft.is_misplaced or not module.is_placed(node):
+            return self.left(
+                module, node, subject, f"{message}, inside an f-string", "take it out of the f-string"
+            )
+        if draft.asks_for_device and module.is_scripted(node):
+            why = f"{message}, in code that TorchScript compiles, which cannot use the module's device"
+            return self.left(
+                module, node, subject, why, "pass the device as an argument, or use that of a tensor"
+            )
         place = (node, subject, message, advice)
-        return draft.module.finding(self.code, Severity.AUTOMATIC, *place, draft.edits, evidence)
+        return module.finding(self.code, Severity.AUTOMATIC, *place, draft.edits, evidence)
 
     def left(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
         """Return a finding that a person has to convert; ``message`` is the reason, ``advice`` the remedy."""

@@ -115,7 +115,7 @@ _MEMORY = {
 } | {
     f"torch.cuda.{name}": _guarded("IM113", "{module}." + name, otherwise, severity)
     for name, otherwise, severity in (
-        ("memory_summary", '""', _REVIEW),
+        ("memory_summary", "{q}{q}", _REVIEW),
         ("memory_snapshot", "[]", _REVIEW),
         ("memory_stats_as_nested_dict", "{}", _REVIEW),
         ("set_per_process_memory_fraction", "None", _REVIEW),
@@ -143,7 +143,7 @@ _PROPERTIES = {
     **_cuda_only("IM115", "get_device_capability", "(0, 0)"),
     **_cuda_only("IM115", "is_tf32_supported", "False"),
     **_cuda_only("IM115", "get_arch_list", "[]"),
-    **_cuda_only("IM115", "get_gencode_flags", '""'),
+    **_cuda_only("IM115", "get_gencode_flags", "{q}{q}"),
 }
 
 _STREAMS = {
@@ -175,9 +175,7 @@ _RANDOM = {
         ("set_rng_state_all", "None"),
     )
 } | {
-    "torch.cuda.default_generators": CudaName(
-        "IM117", _REVIEW, "becomes {module}.default_generators", "{module}.default_generators"
-    )
+    "torch.cuda.default_generators": _guarded("IM117", "{module}.default_generators", "()", _REVIEW)
 }
 
 # Names of torch.amp, and the modules with CUDA versions of them.
@@ -210,16 +208,17 @@ _NVTX = {
     **_cuda_only("IM121", "profiler.start profiler.stop"),
 }
 
-# Assignments to these are kept for CUDA.
+# Assignments to these stay: PyTorch accepts them on every machine, and only CUDA reads them.
 FLAGS = _own_rule(
     "IM122",
-    "is meaningful on CUDA only: kept there, skipped elsewhere",
+    "stays: PyTorch accepts it on every machine, and only CUDA reads it",
     "torch.backends.cudnn.benchmark torch.backends.cudnn.deterministic torch.backends.cudnn.enabled "
     "torch.backends.cudnn.allow_tf32 torch.backends.cudnn.fastest torch.backends.cudnn.benchmark_limit "
     "torch.backends.cudnn.conv.fp32_precision torch.backends.cudnn.rnn.fp32_precision "
     "torch.backends.cuda.matmul.allow_tf32 torch.backends.cuda.matmul.fp32_precision "
     "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction "
     "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    Severity.NONE,
 )
 
 _ERRORS = _everywhere(

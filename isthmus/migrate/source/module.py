@@ -17,6 +17,7 @@ from isthmus.migrate.source.edits import Edit, Lines
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.names import Index, Names, index
+from isthmus.migrate.source.scripted import Definition, scripted_functions
 from isthmus.migrate.source.verdicts import NO_FLOW, Flow
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -121,6 +122,45 @@ class Module:
             parent = self.parents.get(parent)
 
     @cached_property
+    def _scripted(self) -> frozenset[ast.AST]:
+        if not self.mentions("jit", "script"):
+            return frozenset()
+        functions: list[Definition] = [*self.of(ast.FunctionDef), *self.of(ast.AsyncFunctionDef)]
+        definitions = [*functions, *self.of(ast.ClassDef)]
+        return scripted_functions(self.names, definitions, self.of(ast.Call), self.of(ast.Assign))
+
+    def is_scripted(self, node: ast.AST) -> bool:
+        """Whether TorchScript compiles a node, so that it cannot use the device constant."""
+        above: ast.AST = node
+        for each in self.enclosing(node):
+            if each in self._scripted and above in each.body:  # type: ignore[attr-defined]
+                return True
+            above = each
+        return False
+
+    @cached_property
+    def _misplaced(self) -> frozenset[ast.AST]:
+        """Nodes in f-strings whose positions are wrong: Python before 3.12 miscounts in some."""
+        return frozenset(
+            inner
+            for text in self.of(ast.JoinedStr)
+            for part in text.values
+            if isinstance(part, ast.FormattedValue) and not self._parses_to(part.value)
+            for inner in ast.walk(part)
+        )
+
+    def _parses_to(self, node: ast.expr) -> bool:
+        """Whether the text at a node's position is the node's."""
+        try:
+            return ast.dump(ast.parse(f"({self.code(node)})", mode="eval").body) == ast.dump(node)
+        except (SyntaxError, ValueError, IndexError):
+            return False
+
+    def is_placed(self, node: ast.AST) -> bool:
+        """Whether a node's position in the text is right."""
+        return node not in self._misplaced
+
+    @cached_property
     def torch(self) -> str:
         """The name of PyTorch in the module."""
         return constants.torch_name(self.tree) or "torch"
@@ -140,6 +180,11 @@ class Module:
         if not formatted or formatted == [node]:
             return self._quote
         return "'" if self.code(formatted[-1]).lstrip("rRfFbBuU").startswith('"') else '"'
+
+    def can_quote(self, node: ast.AST) -> bool:
+        """Whether a string can be written at a node: f-strings in one another use up the quotation marks."""
+        around = (each for each in self.enclosing(node) if isinstance(each, ast.JoinedStr))
+        return sum(getattr(self.parents[each], "format_spec", None) is not each for each in around) < 2
 
     def start(self, node: ast.AST) -> int:
         """Return the offset of a node's first character in the text."""

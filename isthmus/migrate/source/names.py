@@ -100,6 +100,11 @@ class Names:
         """Return the dotted name of a function or class by its definition."""
         return f"{self._scope_of.get(node, self.top).path}{_name(node)}"
 
+    def is_variable(self, node: ast.AST) -> bool:
+        """Whether a node is a variable that an assignment binds to a name: ``wait`` after ``wait = torch.wait``."""
+        scope = self._scope_of.get(node, self.top).find(node.id) if isinstance(node, ast.Name) else None
+        return scope is not None and isinstance(scope.bound[node.id], ast.expr)  # type: ignore[attr-defined]
+
     def _qualified(self, node: ast.AST | None, depth: int) -> str | None:
         attributes: list[str] = []
         while isinstance(node, ast.Attribute):
@@ -108,7 +113,7 @@ class Names:
         if not isinstance(node, ast.Name) or depth > 8:  # a = b; b = a
             return None
         scope = self._scope_of.get(node, self.top).find(node.id)
-        meaning = scope.bound[node.id] if scope else None
+        meaning = scope.bound[node.id] if scope else "torch" if node.id == "torch" else None  # from `import *`
         if isinstance(meaning, ast.expr):
             meaning = self._qualified(meaning, depth + 1)
         return ".".join([meaning, *reversed(attributes)]) if meaning else None

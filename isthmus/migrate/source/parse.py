@@ -10,6 +10,7 @@ from isthmus.migrate.source.module import ALONE, Module, Surroundings
 from isthmus.migrate.source.notebooks import code_cells
 from isthmus.migrate.source.notebooks import parse as tree_of
 
+CELL = "# isthmus: cell "  # the line before each cell in the text of a notebook
 _LINE_END = re.compile(r"\r\n?")
 
 
@@ -69,8 +70,8 @@ def _notebook(source: Source, around: Surroundings) -> tuple[Module | None, list
         if cell.error is not None:
             findings.append(_broken(path, cell.error))
             continue
-        texts.append(_LINE_END.sub("\n", cell.code) + "\n")
-        places += [(path, line) for line in range(1, texts[-1].count("\n") + 1)]
+        texts.append(f"{CELL}{cell.number}\n" + _LINE_END.sub("\n", cell.code) + "\n")
+        places += [(path, max(line, 1)) for line in range(texts[-1].count("\n"))]
     joined = "".join(texts)
     name, tree = dotted(source.name), tree_of(joined)
     return Module(source, tree, text=joined, name=name, around=around, places=places), findings
