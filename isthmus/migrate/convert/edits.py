@@ -48,11 +48,11 @@ class Edits:
 
     def replace(self, node: ast.expr | ast.stmt, text: str, message: str = "") -> None:
         """Replace a node by text."""
-        self._add(self.start(node), self.end(node), text, message, node.lineno)
+        self.replace_span(self.start(node), self.end(node), text, message, node.lineno)
 
     def insert(self, offset: int, text: str, message: str, line: int) -> None:
         """Insert text at an offset."""
-        self._add(offset, offset, text, message, line)
+        self.replace_span(offset, offset, text, message, line)
 
     def surround(self, node: ast.expr, before: str, after: str, message: str = "") -> None:
         """Insert text before and after an expression."""
@@ -61,8 +61,8 @@ class Edits:
 
     def unwrap(self, call: ast.Call, argument: ast.expr, message: str) -> None:
         """Replace a call by one of its arguments."""
-        self._add(self.start(call), self.start(argument), "", message, call.lineno)
-        self._add(self.end(argument), self.end(call), "", "", call.lineno)
+        self.replace_span(self.start(call), self.start(argument), "", message, call.lineno)
+        self.replace_span(self.end(argument), self.end(call), "", "", call.lineno)
 
     def insert_lines_before(self, statement: ast.stmt, lines: str, message: str) -> None:
         """Insert lines before a statement, with its indentation."""
@@ -82,7 +82,7 @@ class Edits:
         """Delete the lines of a statement."""
         assert statement.end_lineno is not None
         start, end = self._places.start(statement.lineno), self._places.start(statement.end_lineno + 1)
-        self._add(start, end, "", message, statement.lineno)
+        self.replace_span(start, end, "", message, statement.lineno)
 
     def guard(self, statement: ast.stmt, condition: str, message: str) -> None:
         """Put a statement, alone on its lines, under an ``if``."""
@@ -136,7 +136,8 @@ class Edits:
         (edit,) = change.edits
         return edit._replace(span=number - len(self.edits)) if edit.start == edit.end else edit
 
-    def _add(self, start: int, end: int, text: str, message: str, line: int) -> None:
+    def replace_span(self, start: int, end: int, text: str, message: str, line: int) -> None:
+        """Replace the text between two offsets."""
         self.edits.append(Change(line, message, (Edit(start, end, text),)))
 
     def _indent(self, statement: ast.stmt) -> str:

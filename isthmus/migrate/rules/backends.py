@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source import words
 from isthmus.migrate.source.conditions import AVAILABLE, conditions, guarded, implies_cuda
 from isthmus.migrate.source.module import Module
@@ -42,11 +43,6 @@ def is_member(module: Module, node: ast.AST) -> bool:
     return named and (module.names.qualified(node) or "").endswith("distributed.Backend.NCCL")
 
 
-def text(node: ast.AST | None) -> str:
-    """Return the text of a string; "" for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
 def pairs(node: ast.AST) -> list[str]:
     """Return ``["cuda:nccl", "cpu:gloo"]`` for a string with both; empty for any other node."""
     found = text(node).split(",") if _PAIRS.fullmatch(text(node)) else []
@@ -69,12 +65,12 @@ def verdict(module: Module, node: ast.expr) -> Verdict | None:
     if is_member(module, node):
         return Verdict(Use.BACKEND, True, "is a member of torch.distributed.Backend")
     known = module.around.flow.strings.get(place_of(node))
-    if known is not None and known.use is Use.WORD and "backend" in (name := _holder(module, node)).lower():
+    if known is not None and known.use is Use.WORD and "backend" in (name := holder(module, node)).lower():
         return Verdict(Use.UNKNOWN, False, f"given to `{name}`, whose use is not shown")
     return known
 
 
-def _holder(module: Module, node: ast.expr) -> str:
+def holder(module: Module, node: ast.expr) -> str:
     """Return the name under which a string is kept: of a variable, parameter, key or option; "" for none."""
     parent = module.parents[node]
     if isinstance(parent, ast.Dict) and node in parent.values:

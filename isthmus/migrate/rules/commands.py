@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.rules.backends import text
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
 

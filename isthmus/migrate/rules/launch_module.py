@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.backends import text
 from isthmus.migrate.rules.commands import LAUNCH, RUN, launched, run_strings
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 

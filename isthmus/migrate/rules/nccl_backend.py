@@ -46,7 +46,8 @@ class NcclBackend(Rule):
         """Replace ``"nccl" if torch.cuda.is_available() else "gloo"`` by the device's default."""
         subject, evidence = '"nccl" or "gloo"', "chosen by whether an accelerator is available"
         known = [backends.verdict(module, each) for each in (node, node.body, node.orelse)]
-        if any(each and each.use is Use.WORD and each.certain for each in known):
+        is_word = any(each and each.use is Use.WORD and each.certain for each in known)
+        if is_word and "backend" not in backends.holder(module, node).lower():
             return self.right(module, node, subject, "is not used as a backend", "stays")
         draft = Draft(module).replace(node, DEFAULT)
         return self.changed(node, subject, "chooses a backend", BECOMES, draft, evidence)

@@ -13,6 +13,7 @@ from isthmus.migrate.convert.edits import Change, Edits
 from isthmus.migrate.convert.program import Function, NotRecognised, Program, within
 
 _DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
+_SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
 _FRAMEWORKS = {"accelerate", "deepspeed", "horovod", "lightning", "megatron", "pytorch_lightning"}
 _IMPORT = ast.Import | ast.ImportFrom
 _STOP = "torch.distributed.destroy_process_group()"
@@ -71,7 +72,7 @@ def distributed(program: Program) -> ast.AST | None:
         if isinstance(node, ast.Import | ast.ImportFrom) and _FRAMEWORKS.intersection(_imported(node)):
             return node
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        if name in _DISTRIBUTED:
+        if name in _DISTRIBUTED or (name == "spawn" and program.qualified(node) in _SPAWN):  # type: ignore[arg-type]
             return node
     return None
 
