@@ -57,7 +57,7 @@ def analyse(
         raise fail(said, 2)
     try:
         with Bar("files") as bar:
-            found = engine.analyse(path, target, progress=bar.count, probe=probe)
+            found = engine.analyse(path, target=target, progress=bar.count, probe=probe)
     except FileNotFoundError:
         raise fail(f"{path}: no such file or folder", 2) from None
     try:

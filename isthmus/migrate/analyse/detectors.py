@@ -1,4 +1,4 @@
-"""The registry of detectors: what is found beside the rules. A new detector is a file in this folder and a line here."""
+"""The registry of detectors, which find what no rule converts. A new detector is a file here and a line below."""
 
 from collections.abc import Callable, Iterator, Mapping
 

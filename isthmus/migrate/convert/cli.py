@@ -102,7 +102,7 @@ def _names(options: list[str]) -> tuple[str, ...]:
 
 def _converted(path: Path, request: Request) -> Sequence[Converted]:
     from isthmus.migrate.convert import project
-    from isthmus.migrate.convert.registry import RegistryError
+    from isthmus.migrate.rules.registry import RegistryError
 
     try:
         return list(project.convert(path, request))
@@ -186,8 +186,8 @@ def _said(finding: Finding) -> str:
 
 
 def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the conversion rules: code, name, severity and effect."""
-    from isthmus.migrate.convert.registry import RegistryError, all_rules
+    """List the conversion rules: code, name and effect."""
+    from isthmus.migrate.rules.registry import RegistryError, all_rules
 
     try:
         found = sorted(all_rules(), key=lambda rule: rule.code)
@@ -196,5 +196,5 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
     if as_json:
         print(json.dumps([rule.as_dict() for rule in found], indent=2))
     else:
-        rows = [[each.code, each.name, each.severity.value, each.summary] for each in found]
-        print_table(["rule", "name", "result", "effect"], rows, piped_head=False)
+        rows = [[each.code, each.name, each.summary] for each in found]
+        print_table(["rule", "name", "effect"], rows, piped_head=False)

@@ -35,8 +35,4 @@ def _adjoins(text: str, before: Edit, edit: Edit) -> bool:
     """Whether a statement is on the line after another one, in the same block, with the same guard."""
     between = text[before.end : edit.start]
     indent = text[: before.start].rpartition("\n")[2]
-    return (
-        before.guard == edit.guard
-        and between.count("\n") == 1
-        and between.rpartition("\n")[2] == indent
-    )
+    return before.guard == edit.guard and between.count("\n") == 1 and between.rpartition("\n")[2] == indent

@@ -29,8 +29,8 @@ def cuda_only(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
     while queue:
         name = queue.pop()
         owner, _, last = name.rpartition(".")
-        names = [name, owner] if last in ("__init__", "forward", "__call__") else [name]
-        for user in (user for each in names for user in users.get(each, ())):
+        both = [name, owner] if last in ("__init__", "forward", "__call__") else [name]
+        for user in (user for each in both for user in users.get(each, ())):
             if user not in reached:
                 reached.add(user)
                 queue.append(user)

@@ -242,7 +242,28 @@ class _Gatherer:
 
     # ---- statements -----------------------------------------------------------------------------------------
     def _gather(self) -> None:
-        module, facts = self.module, self.facts
+        self._bindings()
+        self._definitions()
+        for compared in self.module.of(ast.Compare):
+            self._compare(compared)
+        for matched in self.module.of(ast.Match):
+            self.facts.values[place_of(matched.subject)] = self.slot(matched.subject)
+        for kind in (
+            ast.Call,
+            ast.Dict,
+            ast.Subscript,
+            ast.NamedExpr,
+            ast.Constant,
+            ast.JoinedStr,
+            ast.BinOp,
+        ):
+            for node in self.module.of(kind):
+                self.slot(node)
+        self._refer()
+        self._describe()
+
+    def _bindings(self) -> None:
+        module = self.module
         for assign in module.of(ast.Assign):
             for target in assign.targets:
                 self._assign(target, assign.value)
@@ -252,12 +273,19 @@ class _Gatherer:
             self._annotated(self.slot(annotated.target), annotated.annotation)
         for augmented in module.of(ast.AugAssign):
             self.flow(self.slot(augmented.value), self.slot(augmented.target))
-        for loop in (*module.of(ast.For), *module.of(ast.AsyncFor), *module.of(ast.comprehension)):
+        loops: list[ast.For | ast.AsyncFor | ast.comprehension] = [
+            *module.of(ast.For), *module.of(ast.AsyncFor), *module.of(ast.comprehension)
+        ]  # fmt: skip
+        for loop in loops:
             self._unpack(loop.target, self.load(self.slot(loop.iter), ANY, loop.target))
         for item in module.of(ast.withitem):
             if item.optional_vars is not None:
                 self.flow(self.slot(item.context_expr), self.slot(item.optional_vars))
-        for function in (*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)):
+
+    def _definitions(self) -> None:
+        module = self.module
+        functions: list[_Function] = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
+        for function in functions:
             self._function(function)
         for lambda_ in module.of(ast.Lambda):
             self._defaults(lambda_.args)
@@ -265,16 +293,12 @@ class _Gatherer:
             self._class(owner)
         for returned in module.of(ast.Return):
             self.flow(self.slot(returned.value), self._result(returned))
-        for compared in module.of(ast.Compare):
-            self._compare(compared)
-        for matched in module.of(ast.Match):
-            self._matched(matched)
-        for kind in (ast.Call, ast.Dict, ast.Subscript, ast.NamedExpr, ast.Constant, ast.JoinedStr, ast.BinOp):
-            for node in module.of(kind):
-                self.slot(node)
-        self._refer()
+
+    def _describe(self) -> None:
+        """Record what the module imports and which other accelerators it names."""
+        facts = self.facts
         facts.uses_torch = any(map(sinks.is_torch, self._imported()))
-        texts = (each.value for each in module.of(ast.Constant))
+        texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in _OTHERS}
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
@@ -383,9 +407,6 @@ class _Gatherer:
             if isinstance(operator, ast.In | ast.NotIn) and own:
                 self.flow(self.load(own, ANY, operand), slot)
                 self.store(self.slot(node.left), own, KEYS)
-
-    def _matched(self, node: ast.Match) -> None:
-        self.facts.values[place_of(node.subject)] = self.slot(node.subject)
 
     def _refer(self) -> None:
         """Record the dotted names that each function uses."""

@@ -107,13 +107,14 @@ _WORDS = (
     "importlib.import_module __import__ exec eval compile os.path.join os.path.exists os.makedirs os.path.basename "
     "pathlib.Path re.compile re.match re.search re.sub re.findall re.fullmatch json.dumps json.dump json.loads "
     "logging.info logging.warning logging.debug logging.error logging.getLogger subprocess.run subprocess.Popen "
-    "subprocess.check_output shutil.which shlex.split torch.library.impl torch.library.custom_op torch.library.Library "
-    "torch.library.register_kernel torch.cuda.nvtx.range torch.profiler.record_function"
+    "subprocess.check_output shutil.which shlex.split torch.library.impl torch.library.custom_op "
+    "torch.library.Library torch.library.register_kernel torch.cuda.nvtx.range torch.profiler.record_function"
 )
 KNOWN: dict[str, Handler] = {
     **dict.fromkeys(_WORDS.split(), _nothing),
     **dict.fromkeys(
-        "str list tuple sorted set frozenset reversed iter copy.copy copy.deepcopy typing.cast".split(), _first
+        "str list tuple sorted set frozenset reversed iter copy.copy copy.deepcopy typing.cast".split(),
+        _first,
     ),
     "typing.cast": lambda gatherer, call, result: gatherer.slot(call.args[-1]) if call.args else "",
     **dict.fromkeys("os.environ.get os.getenv os.environ.setdefault".split(), _last),
@@ -195,7 +196,9 @@ def _format(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> 
 
 def _argument(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.add_argument("--device", default="cuda")``: an attribute of what the parser returns."""
-    names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    names = [
+        each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
     given = _keyword(call, "dest")
     if isinstance(given, ast.Constant):
         names = [str(given.value)]

@@ -14,7 +14,9 @@ from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
 # Attributes that are the same thing in every class of a project.
-_DEVICE = re.compile(r"(\w+_)?(device|dev|device_type|device_name|map_location|dist_backend)(_type|_name|_str)?")
+_DEVICE = re.compile(
+    r"(\w+_)?(device|dev|device_type|device_name|map_location|dist_backend)(_type|_name|_str)?"
+)
 _ROUNDS = 5
 _BUILTINS = frozenset(dir(builtins))
 
@@ -49,12 +51,8 @@ class Solution:
     def of(self, facts: Facts) -> Flow:
         """Return the verdicts on the places of a module."""
         strings = {place: self._string(self._slot(slot)) for place, slot in facts.strings.items()}
-        values = {
-            place: self._value(self._slot(slot)) for place, slot in facts.values.items() if slot
-        }
-        classes = {
-            place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot
-        }
+        values = {place: self._value(self._slot(slot)) for place, slot in facts.values.items() if slot}
+        classes = {place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: found for place, found in classes.items() if found}
         return Flow(facts.uses_torch, self._others, strings, values, classes)
 
@@ -82,7 +80,9 @@ class Solution:
         """Return what a string is that nothing in the project is shown to use."""
         for name, path in self._graph.forward([slot]):
             if not path and _DEVICE.fullmatch(name.rpartition(".")[2].lower()):
-                return Verdict(Use.UNKNOWN, False, f"given to `{name.rpartition('.')[2]}`, whose use is not shown")
+                return Verdict(
+                    Use.UNKNOWN, False, f"given to `{name.rpartition('.')[2]}`, whose use is not shown"
+                )
         return Verdict(Use.WORD, True, "")
 
     def _met(self, slot: str) -> Verdict | None:
@@ -246,12 +246,16 @@ class Solution:
             owners = self._classes(call.receiver)
             if owners and any(self.symbols.method(owner, name) for owner in owners):
                 return
-        elif self.symbols.callee(name) or self.symbols.is_class(name):
-            if not any(map(sinks.is_torch, self.symbols.strangers(name))):
-                return
+        elif self._is_of_project(name):
+            return
         inherited = self._inherited(call)
         for argument, slot in call.arguments:
             self._take(call, inherited or name, argument, self._slot(slot))
+
+    def _is_of_project(self, name: str) -> bool:
+        """Whether a name is a function or class of the project, and no class derived from PyTorch's."""
+        own = bool(self.symbols.callee(name)) or self.symbols.is_class(name)
+        return own and not any(map(sinks.is_torch, self.symbols.strangers(name)))
 
     def _inherited(self, call: Call) -> str:
         """Return the function outside the project that a call of ``super()`` or of a subclass runs."""
@@ -290,6 +294,17 @@ class Solution:
 
 def _is_common(name: str) -> bool:
     """Whether many unrelated classes have a method of this name."""
-    return name in {"to", "cuda", "cpu", "load", "save", "run", "get", "set", "forward", "__call__", "type", "init"}
-
-
+    return name in {
+        "to",
+        "cuda",
+        "cpu",
+        "load",
+        "save",
+        "run",
+        "get",
+        "set",
+        "forward",
+        "__call__",
+        "type",
+        "init",
+    }

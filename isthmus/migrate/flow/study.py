@@ -46,8 +46,11 @@ class _Found(NamedTuple):
     texts: list[tuple[bool, frozenset[str]]]
 
 
+ANY = Request()
+
+
 def study(
-    files: Sequence[File], request: Request = Request(), processes: int = 0, progress: Progress = lambda *_: None
+    files: Sequence[File], request: Request = ANY, processes: int = 0, progress: Progress = lambda *_: None
 ) -> Mapping[str, Surroundings]:
     """Return the surroundings of each Python file and notebook, by its name.
 
@@ -84,7 +87,7 @@ def surroundings(
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 
 
-def alone(module: Module, request: Request = Request()) -> Surroundings:
+def alone(module: Module, request: Request = ANY) -> Surroundings:
     """Return the surroundings of a module that is a project of its own."""
     return surroundings([gather(module)], request)[module.source.name]
 

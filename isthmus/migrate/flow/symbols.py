@@ -53,7 +53,11 @@ class Symbols:
                 return name
             imported = self._imports[module].get(rest[0], "")
             own = ".".join([module, *rest]) if module else ".".join(rest)
-            if imported in {"", f"{module}.{rest[0]}", rest[0]} or own in self._functions or own in self._classes:
+            if (
+                imported in {"", f"{module}.{rest[0]}", rest[0]}
+                or own in self._functions
+                or own in self._classes
+            ):
                 return own
             name = ".".join([imported, *rest[1:]])
         return name

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source import words
 from isthmus.migrate.source.conditions import AVAILABLE, conditions, guarded, implies_cuda
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Use, Verdict, place_of
 
 DEFAULT = "torch.distributed.get_default_backend_for_device({device})"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 LAUNCH, RUN = "torch.distributed.launch", "torch.distributed.run"
 # torchrun starts the script unbuffered, so -u is redundant.

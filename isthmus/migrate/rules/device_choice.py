@@ -1,4 +1,4 @@
-"""Replace ``"cuda" if torch.cuda.is_available() else "cpu"``, and ``torch.device("cuda")``, by the device constant."""
+"""``"cuda" if torch.cuda.is_available() else "cpu"``, and ``torch.device("cuda")``, become the device constant."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.rules.strings import is_cuda, text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_cuda, text
 from isthmus.migrate.source.verdicts import WORD, Use, place_of
 
 
@@ -98,7 +98,11 @@ def _type(module: Module, call: ast.Call) -> ast.expr | None:
     names = [each.arg for each in call.keywords]
     if len(given) not in (1, 2) or module.names.qualified(call.func) != "torch.device":
         return None
-    first = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "type"), None)
+    first = (
+        call.args[0]
+        if call.args
+        else next((each.value for each in call.keywords if each.arg == "type"), None)
+    )
     return first if first is not None and None not in names and is_cuda(first) else None
 
 

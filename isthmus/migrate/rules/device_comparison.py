@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.device_choice import makes_device
 from isthmus.migrate.rules.draft import AND, COMPARISON, NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
-from isthmus.migrate.rules.strings import is_cuda, names_cuda, rename, text
+from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source.conditions import keeps_cuda
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_cuda, names_cuda, text
 from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "rewrite the test for the device in use"
@@ -35,12 +36,13 @@ class DeviceComparison(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find comparisons, ``startswith`` and ``is_cuda``."""
         for node in module.of(ast.Compare):
-            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or _has_device(module, node):
+            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or _has_device(
+                module, node
+            ):
                 yield from self._comparison(module, node)
         for call in module.of(ast.Call):
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "startswith" and len(call.args) == 1:
-                if text(call.args[0]) in ("cuda", "cuda:"):
-                    yield from self._starts(module, call, call.func.value)
+            if isinstance(call.func, ast.Attribute) and _asks_start(call):
+                yield from self._starts(module, call, call.func.value)
         for attribute in module.of(ast.Attribute):
             if attribute.attr == "is_cuda" and is_read(attribute):
                 yield self._is_cuda(module, attribute)
@@ -62,11 +64,15 @@ class DeviceComparison(Rule):
         elif keeps_cuda(module, node):
             yield self.right(module, node, subject, _STAYS, "stays")
         elif not module.around.flow.uses_torch:
-            yield self.left(module, node, subject, "tests a device, in a file that does not use PyTorch", _REMEDY)
+            yield self.left(
+                module, node, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
+            )
         else:
             draft = self._converted(module, node)
             if draft is None:
-                yield self.left(module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY)
+                yield self.left(
+                    module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY
+                )
             else:
                 module.claimed.update(_operands(node))
                 advice = "becomes a test for the accelerator in use"
@@ -104,7 +110,9 @@ class DeviceComparison(Rule):
         elif keeps_cuda(module, call):
             yield self.right(module, call, subject, _STAYS, "stays")
         elif not module.around.flow.uses_torch:
-            yield self.left(module, call, subject, "tests a device, in a file that does not use PyTorch", _REMEDY)
+            yield self.left(
+                module, call, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
+            )
         else:
             draft = Draft(module)
             if text(call.args[0]) == "cuda":
@@ -115,7 +123,6 @@ class DeviceComparison(Rule):
                 draft.surround(call, "", " and {type} != {q}cpu{q}", AND)
             advice = "becomes a test for the accelerator in use"
             yield self.changed(call, subject, "tests for CUDA", advice, draft, verdict.why)
-
 
     # ---- is_cuda --------------------------------------------------------------------------------------------
     def _is_cuda(self, module: Module, node: ast.Attribute) -> Finding:
@@ -128,6 +135,11 @@ class DeviceComparison(Rule):
         draft = is_cuda_draft(module, node)
         advice = "becomes a test for the accelerator in use"
         return self.changed(node, subject, "tests for CUDA", advice, draft)
+
+
+def _asks_start(call: ast.Call) -> bool:
+    starts = getattr(call.func, "attr", "") == "startswith" and len(call.args) == 1
+    return starts and text(call.args[0]) in ("cuda", "cuda:")
 
 
 def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
@@ -183,7 +195,9 @@ def test_of(module: Module, node: ast.expr) -> str:
     if module.around.target:
         return ""
     if module.around.flow.others - {"meta"}:
-        others = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *sorted(module.around.flow.others - {"meta"})))
+        others = ", ".join(
+            f"{{q}}{each}{{q}}" for each in ("cpu", *sorted(module.around.flow.others - {"meta"}))
+        )
         return f" not in ({others})"
     return " != {q}cpu{q}"
 

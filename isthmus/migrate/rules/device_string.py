@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.rules.strings import is_cuda, is_formatted, names_cuda, rename
+from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
 from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
@@ -30,14 +31,18 @@ class DeviceString(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the strings that no other rule has found."""
         for node in module.of(ast.Constant):
-            if names_cuda(node) and node not in module.claimed and not isinstance(module.parents[node], ast.Expr):
+            if (
+                names_cuda(node)
+                and node not in module.claimed
+                and not isinstance(module.parents[node], ast.Expr)
+            ):
                 yield from self._string(module, node)
-        for node in module.of(ast.List):
-            yield from self._choices(module, node)
+        for each in module.of(ast.List):
+            yield from self._choices(module, each)
 
     def _string(self, module: Module, node: ast.Constant) -> Iterator[Finding]:
         parent = module.parents[node]
-        subject = f'"{node.value}"'
+        subject = f'"{text(node)}"'
         verdict = module.around.flow.strings.get(place_of(node), WORD)
         if isinstance(parent, ast.MatchValue):
             subject_verdict = self._matched(module, parent)
@@ -74,7 +79,9 @@ class DeviceString(Rule):
     def _choices(self, module: Module, node: ast.List) -> Iterator[Finding]:
         """Add the device in use to ``choices=["cpu", "cuda"]`` of an option that is a device."""
         parent = module.parents[node]
-        if not (isinstance(parent, ast.keyword) and parent.arg == "choices") or not any(map(is_cuda, node.elts)):
+        if not (isinstance(parent, ast.keyword) and parent.arg == "choices") or not any(
+            map(is_cuda, node.elts)
+        ):
             return
         verdict = module.around.flow.values.get(place_of(node), WORD)
         types = {f"{module.device}.type", "DEVICE.type"}

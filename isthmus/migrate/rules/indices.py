@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from isthmus.migrate.rules.strings import is_formatted, names_cuda
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_formatted, names_cuda
 from isthmus.migrate.source.verdicts import WORD, Use, place_of
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
@@ -38,7 +38,9 @@ def is_current(module: Module, node: ast.expr) -> bool:
 
 def _set_devices(module: Module, node: ast.expr) -> set[str]:
     """Return what earlier statements of the same function make the current device, unless it changes there."""
-    around = next((each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.Module)), None)
+    around = next(
+        (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.Module)), None
+    )
     found: list[str] = []
     for call in module.of(ast.Call):
         if module.names.qualified(call.func) != "torch.cuda.set_device" or len(call.args) != 1:
@@ -64,7 +66,9 @@ def is_device(module: Module, node: ast.expr) -> bool:
         return module.names.qualified(node.func) == "torch.device"
     found = bindings(module, node)
     return bool(found) and all(
-        isinstance(each, ast.Assign) and not isinstance(each.value, ast.Name) and is_device(module, each.value)
+        isinstance(each, ast.Assign)
+        and not isinstance(each.value, ast.Name)
+        and is_device(module, each.value)
         for each in found
     )
 

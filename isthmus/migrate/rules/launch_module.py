@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.commands import LAUNCH, RUN, launched, run_strings
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule, is_read
-from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 _SAID, _BECOMES = "is deprecated", "becomes torchrun, which sets LOCAL_RANK"
 _BY_HAND = "use torchrun, which sets LOCAL_RANK, or `isthmus run --nproc`"

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
 from isthmus.migrate.rules.indices import is_current, is_index, is_integer, last
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.rules.strings import is_formatted, names_cuda, text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_formatted, names_cuda, text
 
 _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.NamedExpr)
 # Functions that may be called twice.
@@ -74,14 +74,16 @@ class MapLocation(Rule):
         if device is None or is_current(module, device):
             draft.replace(node, "{device}")
         elif isinstance(device, ast.Constant):
-            parts = {"open": "{", "close": "}", "index": str(device.value)}
-            draft.replace(node, "f{q}{open}{type}{close}:{index}{q}", **parts)
+            template = "f{q}{open}{type}{close}:{index}{q}"
+            draft.replace(node, template, ATOM, open="{", close="}", index=str(device.value))
         elif is_integer(module, device):
             draft.replace(node, "torch.device({type}, {x})", ATOM, x=module.code(device))
         else:
             template = "{device} if {x} is None else torch.device({type}, {x})"
             draft.replace(node, template, TERNARY, x=module.code(device))
-        return self.changed(node, "map_location", "moves every storage to CUDA", "becomes the device in use", draft)
+        return self.changed(
+            node, "map_location", "moves every storage to CUDA", "becomes the device in use", draft
+        )
 
 
 def _is_map(module: Module, node: ast.Dict) -> bool:
@@ -144,5 +146,7 @@ def moves_storage(module: Module, node: ast.AST) -> bool:
     if not isinstance(node, ast.Lambda) or len(node.args.args) != 2 or not isinstance(node.body, ast.Call):
         return False
     call = node.body
-    known = not any(isinstance(each, ast.Starred) for each in call.args) and all(each.arg for each in call.keywords)
+    known = not any(isinstance(each, ast.Starred) for each in call.args) and all(
+        each.arg for each in call.keywords
+    )
     return known and ast.unparse(call.func) == f"{node.args.args[0].arg}.cuda"

@@ -1,4 +1,4 @@
-"""Strings that name a CUDA device, and their replacements."""
+"""Replacement of strings that name a CUDA device."""
 
 from __future__ import annotations
 
@@ -7,41 +7,10 @@ import re
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
-_NUMBERED = re.compile(r"cuda:\d+")
-_PERCENT = re.compile(r"cuda:%[dis]")
-_BRACES = re.compile(r"cuda:\{0?(:d)?\}")
 _PLAIN = re.compile(r"""[uU]?('[^'\\\n]*'|"[^"\\\n]*")""")
 _SIMPLE = (ast.Name, ast.Attribute, ast.Constant)
-
-
-def text(node: ast.AST | None) -> str:
-    """Return the text of a plain string; "" for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def is_cuda(node: ast.AST) -> bool:
-    """Whether a node is the string ``"cuda"``."""
-    return text(node) == "cuda"
-
-
-def names_cuda(node: ast.AST) -> bool:
-    """Whether a node is the string ``"cuda"``, or one such as ``"cuda:0"``."""
-    return is_cuda(node) or _NUMBERED.fullmatch(text(node)) is not None
-
-
-def is_formatted(node: ast.AST) -> bool:
-    """Whether a node appends a number to ``"cuda:"``: an f-string, ``+``, ``%`` or ``format``."""
-    if isinstance(node, ast.JoinedStr):
-        parts = node.values
-        return len(parts) == 2 and text(parts[0]) == "cuda:" and isinstance(parts[1], ast.FormattedValue)
-    if isinstance(node, ast.BinOp):
-        adds = isinstance(node.op, ast.Add) and text(node.left) == "cuda:"
-        return adds or (isinstance(node.op, ast.Mod) and _PERCENT.fullmatch(text(node.left)) is not None)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-        plain = len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred)
-        return plain and _BRACES.fullmatch(text(node.func.value)) is not None
-    return False
 
 
 def is_plain(module: Module, node: ast.AST) -> bool:
@@ -62,7 +31,13 @@ def rename(draft: Draft, node: ast.expr) -> bool:
         number = text(node).removeprefix("cuda")
         if number:
             quote = module.code(node)[-1]
-            draft.swap(node, module.start(node), module.end(node), f"f{quote}{{type}}{{number}}{quote}", number=number)
+            draft.swap(
+                node,
+                module.start(node),
+                module.end(node),
+                f"f{quote}{{type}}{{number}}{quote}",
+                number=number,
+            )
             _with_braces(draft)
         else:
             draft.replace(node, "{type}")
@@ -84,11 +59,14 @@ def _with_braces(draft: Draft) -> None:
 
 def _operation(draft: Draft, node: ast.BinOp) -> bool:
     """``"cuda:" + str(rank)``, ``"cuda:%d" % rank``."""
-    module, number = draft.module, _only(node.right)
+    module = draft.module
+    number: ast.expr | None = _only(node.right)
     if not is_plain(module, node.left):
         return False
     if isinstance(node.op, ast.Add):
-        is_str = isinstance(number, ast.Call) and isinstance(number.func, ast.Name) and number.func.id == "str"
+        is_str = (
+            isinstance(number, ast.Call) and isinstance(number.func, ast.Name) and number.func.id == "str"
+        )
         number = number.args[0] if is_str and len(number.args) == 1 else None  # type: ignore[union-attr]
     elif not isinstance(number, _SIMPLE) or "%s" in text(node.left):
         number = None
@@ -103,6 +81,12 @@ def _operation(draft: Draft, node: ast.BinOp) -> bool:
     return True
 
 
+def _of_str(node: ast.expr | None) -> ast.expr | None:
+    """Return the argument of ``str(x)``; None for anything else."""
+    is_str = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"
+    return node.args[0] if is_str and isinstance(node, ast.Call) and len(node.args) == 1 else None
+
+
 def _format(draft: Draft, node: ast.expr) -> bool:
     """``"cuda:{}".format(rank)``."""
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -113,7 +97,9 @@ def _format(draft: Draft, node: ast.expr) -> bool:
         _collapse(draft, node, owner, number)
         return True
     start = module.start(owner)
-    draft.swap(owner, start, module.end(owner), "({type} + {q}{rest}{q})", rest=text(owner).removeprefix("cuda"))
+    draft.swap(
+        owner, start, module.end(owner), "({type} + {q}{rest}{q})", rest=text(owner).removeprefix("cuda")
+    )
     return True
 
 

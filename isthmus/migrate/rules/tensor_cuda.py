@@ -18,6 +18,7 @@ from isthmus.migrate.source.verdicts import place_of
 _PARAMETERS = ("device", "non_blocking")
 _REMEDY = "write `.to(device)` by hand"
 _OWN = re.compile(r"\.cuda\s*=[^=]|[\"']--?cuda|\bcuda\s*:\s*bool")  # an attribute with this name
+_TAKERS = (ast.Call, ast.keyword, ast.Assign)
 _CLASS = re.compile(r"torch\.(\w+\.)*[A-Z]\w*")
 
 
@@ -45,7 +46,11 @@ class TensorCuda(Rule):
             elif isinstance(parent, ast.Call) and parent.func is node and not name.startswith("torch."):
                 if not moves_storage(module, module.parents[parent]):
                     yield self._call(module, parent, node)
-            elif not name and isinstance(parent, ast.Call | ast.keyword | ast.Assign) and not _OWN.search(module.text):
+            elif (
+                not name
+                and isinstance(parent, ast.Call | ast.keyword | ast.Assign)
+                and not _OWN.search(module.text)
+            ):
                 yield self._method(module, node)
         for call in module.of(ast.Call):
             if len(call.args) > 1 and getattr(call.args[1], "value", None) == "cuda":
@@ -60,7 +65,9 @@ class TensorCuda(Rule):
         why = self._obstacle(module, call, method)
         if why:
             return self.unclear(module, call, ".cuda()", why, _REMEDY)
-        return self.changed(call, ".cuda()", "moves to CUDA", "becomes .to(DEVICE)", _draft(module, call, method))
+        return self.changed(
+            call, ".cuda()", "moves to CUDA", "becomes .to(DEVICE)", _draft(module, call, method)
+        )
 
     def _method(self, module: Module, node: ast.Attribute) -> Finding:
         """``move = x.cuda``: the bound method as a value, or an attribute of this name."""
@@ -109,7 +116,12 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _is_understood(module: Module, device: ast.expr) -> bool:
-    if _is_none(device) or is_device(module, device) or is_current(module, device) or is_index(module, device):
+    if (
+        _is_none(device)
+        or is_device(module, device)
+        or is_current(module, device)
+        or is_index(module, device)
+    ):
         return True
     return names_device(module, device)
 
@@ -139,7 +151,9 @@ def _place(draft: Draft, device: ast.expr) -> None:
     """Replace an argument, which is an index, a device or None, by a device."""
     module = draft.module
     if isinstance(device, ast.Constant) and type(device.value) is int:
-        draft.replace(device, "f{q}{open}{type}{close}:{index}{q}", open="{", close="}", index=str(device.value))
+        draft.replace(
+            device, "f{q}{open}{type}{close}:{index}{q}", open="{", close="}", index=str(device.value)
+        )
     elif _is_none(device) or is_current(module, device):
         draft.replace(device, "{device}")
     elif is_device(module, device):

@@ -77,7 +77,12 @@ class TensorTypes(Rule):
                 node, subject, _SAID, f"becomes a conversion to DEVICE and torch.{dtype}", draft
             )
         is_test = isinstance(call.func, ast.Name) and call.func.id == "isinstance" and node in call.args[1:2]
-        if not is_test or text(node) or not _is_repeatable(call.args[0]) or module.names.qualified(call.args[0]):
+        if (
+            not is_test
+            or text(node)
+            or not _is_repeatable(call.args[0])
+            or module.names.qualified(call.args[0])
+        ):
             return None
         template = (
             "isinstance({x}, torch.Tensor) and {x}.device.type != {q}cpu{q} and {x}.dtype == torch." + dtype

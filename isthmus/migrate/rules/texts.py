@@ -12,7 +12,9 @@ from isthmus.migrate.source.module import Module
 
 _WORD = re.compile(r"(?<![a-zA-Z0-9])cuda(?![a-zA-Z0-9])")
 _CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
-_PATTERNS = frozenset(f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split())
+_PATTERNS = frozenset(
+    f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split()
+)
 _METHODS = frozenset("match search fullmatch sub findall finditer".split())
 
 
@@ -33,7 +35,10 @@ class Texts(Rule):
             if not isinstance(node.value, str) or not _WORD.search(node.value) or node in module.claimed:
                 continue
             if self._is_pattern(module, node):
-                message, remedy = "is matched by a regular expression", "match the type of the device in use too"
+                message, remedy = (
+                    "is matched by a regular expression",
+                    "match the type of the device in use too",
+                )
                 yield self.unclear(module, node, _short(node.value), message, remedy)
             elif _CODE.search(node.value) and not isinstance(module.parents[node], ast.Expr):
                 message, remedy = "is code in a string", "convert it by hand if it is run"

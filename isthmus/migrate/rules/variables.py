@@ -7,9 +7,9 @@ from typing import ClassVar, NamedTuple
 
 from isthmus.migrate.rules.backends import is_for_nccl
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.visible_devices import VARIABLE, is_setting
 
 

@@ -15,6 +15,7 @@ _SWITCH = re.compile(
 )
 _NO_SWITCH = re.compile(r"(no|without|disable)_?(cuda|gpu)", re.IGNORECASE)
 
+
 class Condition(NamedTuple):
     """A condition of a place.
 
@@ -39,7 +40,7 @@ def conditions(module: Module, node: ast.AST) -> Iterator[Condition]:
             body = above.body if isinstance(above.body, list) else [above.body]
             yield from _split(Condition(above.test, below in body))
         elif isinstance(above, ast.BoolOp):
-            for each in above.values[: above.values.index(below) if below in above.values else 0]:  # type: ignore[arg-type]
+            for each in above.values[: above.values.index(below) if below in above.values else 0]:
                 yield from _split(Condition(each, isinstance(above.op, ast.And)))
         elif isinstance(above, ast.ListComp | ast.SetComp | ast.GeneratorExp) and below is above.elt:
             for each in above.generators[-1].ifs:
@@ -64,7 +65,10 @@ def _left_before(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
 def _leaves(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
         return True
-    return isinstance(statement, ast.Expr) and re.match(r"(sys\.|os\._?)?exit\(", ast.unparse(statement)) is not None
+    return (
+        isinstance(statement, ast.Expr)
+        and re.match(r"(sys\.|os\._?)?exit\(", ast.unparse(statement)) is not None
+    )
 
 
 def _split(condition: Condition) -> Iterator[Condition]:
@@ -110,7 +114,11 @@ def _compares_type(module: Module, test: ast.Compare, holds: bool) -> bool:
 
 
 def _is_text(node: ast.expr, text: str) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(":")[0] == text
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.partition(":")[0] == text
+    )
 
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:

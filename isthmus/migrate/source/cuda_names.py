@@ -174,9 +174,7 @@ _RANDOM = {
         ("set_rng_state", "None"),
         ("set_rng_state_all", "None"),
     )
-} | {
-    "torch.cuda.default_generators": _guarded("IM117", "{module}.default_generators", "()", _REVIEW)
-}
+} | {"torch.cuda.default_generators": _guarded("IM117", "{module}.default_generators", "()", _REVIEW)}
 
 # Names of torch.amp, and the modules with CUDA versions of them.
 AMP_NAMES = frozenset({"autocast", "GradScaler", "custom_fwd", "custom_bwd"})

@@ -113,7 +113,9 @@ class Names:
         if not isinstance(node, ast.Name) or depth > 8:  # a = b; b = a
             return None
         scope = self._scope_of.get(node, self.top).find(node.id)
-        meaning = scope.bound[node.id] if scope else "torch" if node.id == "torch" else None  # from `import *`
+        meaning = (
+            scope.bound[node.id] if scope else "torch" if node.id == "torch" else None
+        )  # from `import *`
         if isinstance(meaning, ast.expr):
             meaning = self._qualified(meaning, depth + 1)
         return ".".join([meaning, *reversed(attributes)]) if meaning else None

@@ -14,7 +14,9 @@ CELL = "# isthmus: cell "  # the line before each cell in the text of a notebook
 _LINE_END = re.compile(r"\r\n?")
 
 
-def parse(source: Source, package: str = "", around: Surroundings = ALONE) -> tuple[Module | None, list[Finding]]:
+def parse(
+    source: Source, package: str = "", around: Surroundings = ALONE
+) -> tuple[Module | None, list[Finding]]:
     """Parse a Python file or a notebook; return the module and findings of syntax errors.
 
     Args:

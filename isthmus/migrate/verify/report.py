@@ -75,7 +75,9 @@ def print_table(verdict: Verdict, console: Console) -> None:
     if verdict.conversion:
         files, changes, left = verdict.conversion
         counts = f"{count(changes, 'change')} in {count(files, 'executed file')}"
-        nothing = "" if changes else "; give the script as it was before `convert --write`, unless it needs none"
+        nothing = (
+            "" if changes else "; give the script as it was before `convert --write`, unless it needs none"
+        )
         console.print(f"converted: {counts}{nothing}", *_left(left), sep="\n")
     if verdict.comparisons:
         console.print(_comparisons(verdict))

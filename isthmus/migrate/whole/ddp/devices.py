@@ -2,10 +2,10 @@
 
 import ast
 
-from isthmus.migrate.convert.edits import Edits
-from isthmus.migrate.convert.program import NotRecognised, Program
-from isthmus.migrate.rules.strings import is_formatted, names_cuda, text
 from isthmus.migrate.source import words
+from isthmus.migrate.source.strings import is_formatted, names_cuda, text
+from isthmus.migrate.whole.edits import Edits
+from isthmus.migrate.whole.program import NotRecognised, Program
 
 _MESSAGE = "each rank has its own device"
 

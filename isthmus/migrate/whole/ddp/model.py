@@ -4,10 +4,10 @@ import ast
 import itertools
 from typing import NamedTuple
 
-from isthmus.migrate.convert.ddp.dataflow import Dataflow
-from isthmus.migrate.convert.ddp.training import Training
-from isthmus.migrate.convert.edits import Edits
-from isthmus.migrate.convert.program import Function, NotRecognised, Program, Variable, parameters, within
+from isthmus.migrate.whole.ddp.dataflow import Dataflow
+from isthmus.migrate.whole.ddp.training import Training
+from isthmus.migrate.whole.edits import Edits
+from isthmus.migrate.whole.program import Function, NotRecognised, Program, Variable, parameters, within
 
 _PLACES = ("to", "cuda", "half", "float", "double", "bfloat16")
 _OF_WRAPPED = {"train", "eval", "parameters", "zero_grad", "module", "no_sync", "requires_grad_", "training"}
