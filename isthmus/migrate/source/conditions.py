@@ -146,7 +146,7 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
             return
         elif not isinstance(above, ast.Compare):
             return
-        below = above  # type: ignore[assignment]
+        below = above
 
 
 def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
