@@ -4,9 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.third_party import LIBRARIES, library
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.third_party import LIBRARIES, library
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
 # Modules whose parts have entries of their own.

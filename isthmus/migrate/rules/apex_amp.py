@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.convert import apex_amp
-from isthmus.migrate.convert.program import NotRecognised
 from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.rules.scripts import apex_amp
+from isthmus.migrate.rules.scripts.program import NotRecognised
 from isthmus.migrate.rules.whole import WholeRule
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module

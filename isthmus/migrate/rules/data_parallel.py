@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.convert.ddp.plan import distributed, plan
-from isthmus.migrate.convert.program import NotRecognised, Program
 from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.rules.scripts.ddp.plan import distributed, plan
+from isthmus.migrate.rules.scripts.program import NotRecognised, Program
 from isthmus.migrate.rules.whole import WholeRule
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module

@@ -4,12 +4,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.third_party import distribution
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import text
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.third_party import distribution
 
 _PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
 _PART_OF_CUDA = re.compile(

@@ -2,9 +2,9 @@
 
 import ast
 
-from isthmus.migrate.convert.ddp.training import Loop
-from isthmus.migrate.convert.edits import Edits
-from isthmus.migrate.convert.program import Function, NotRecognised, Program, Variable, parameters
+from isthmus.migrate.rules.scripts.ddp.training import Loop
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, parameters
 
 _MESSAGE = "the sampler gets the epoch"
 

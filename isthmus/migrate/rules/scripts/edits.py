@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from isthmus.migrate.convert.program import NotRecognised
+from isthmus.migrate.rules.scripts.program import NotRecognised
 from isthmus.migrate.source import edits
 from isthmus.migrate.source.edits import Edit, Lines, without_covered
 
@@ -33,7 +33,7 @@ class Edits:
         self.lines = self._places.lines
         self.edits: list[Change] = []
 
-    def start(self, node: ast.expr | ast.stmt) -> int:
+    def start(self, node: ast.expr | ast.keyword | ast.stmt) -> int:
         """Return the offset of a node's first character."""
         return self._places.offset(node.lineno, node.col_offset)
 
