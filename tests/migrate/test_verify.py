@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
 from isthmus.migrate.convert.engine import convert_source
-from isthmus.migrate.convert.rules.data_parallel import DataParallel
+from isthmus.migrate.rules.data_parallel import DataParallel
 from isthmus.migrate.verify import scratch, session
 from isthmus.migrate.verify.compare import ROUGH, SPREAD, compare, compare_spread, relative
 from isthmus.migrate.verify.draws import DrawOnCpu, shuffle_nothing
