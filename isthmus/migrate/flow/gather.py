@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable, Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.facts import ANY, KEYS, Call, Class, Facts, Signature
+from isthmus.migrate.flow.facts import ANY, KEYS, WORD, Call, Class, Facts, Signature
 from isthmus.migrate.flow.known import KNOWN, KNOWN_METHODS
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OTHERS = frozenset("hpu maia meta mlu mps mtia musa npu xla xpu".split())
+# Strings beside which "cuda" may still be a device or a backend.
+_NEUTRAL = _OTHERS | {"", "auto", "cpu", "gloo", "gpu", "hip", "mpi", "none", "ucc"}
 _DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
@@ -94,8 +96,10 @@ class _Gatherer:
         return slot
 
     def _constant(self, node: ast.Constant) -> str:
-        if not (isinstance(node.value, str) and _NAMES.fullmatch(node.value)):
+        if not isinstance(node.value, str) or node.value in _NEUTRAL:
             return ""
+        if not _NAMES.fullmatch(node.value):
+            return WORD
         slot = self.anonymous(node)
         self.facts.strings[place_of(node)] = slot
         return slot
