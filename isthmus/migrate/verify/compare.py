@@ -73,7 +73,7 @@ def _losses(pairs: Sequence[Pair], floor: float = EXACT) -> Comparison:
         number, found = len(mine.losses), len(theirs.losses)
         if number != found:
             if any(len(record.losses) != number for record, _ in references):
-                tally.leave_out(VARYING, f"their number{where}", abs(number - found))
+                tally.leave_out("loss", VARYING, f"{number} against {found}{where}", abs(number - found))
             else:
                 tally.differ(f"{number} losses against {found}{where}")
         bounds = limits(mine.losses, [(record.losses, unit) for record, unit in references], floor)
@@ -101,7 +101,7 @@ def _random(pairs: Sequence[Pair]) -> Comparison:
             if state == theirs.random.get(name):
                 tally.value(0.0, 0.0, name)
             elif any(record.random.get(name) != state for record, _ in references):
-                tally.leave_out(VARYING, f"{name}{where}")
+                tally.leave_out("generator", VARYING, f"{name}{where}")
             else:
                 differing.append(f"{name}{where}")
     if differing:

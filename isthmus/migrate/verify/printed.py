@@ -2,35 +2,19 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.migrate.verify.answers import SHOWN, Answers, answers
+from isthmus.migrate.verify.answers import Answers, answers
 from isthmus.migrate.verify.run import Run
-from isthmus.migrate.verify.scale import EXACT, MULTIPLE, Reference, relative
+from isthmus.migrate.verify.scale import EXACT, MEANINGLESS, MULTIPLE, Reference, relative
 from isthmus.migrate.verify.tally import CHANGING, VARYING, Comparison, Tally
+from isthmus.migrate.verify.uniform import Line, split, uniform
 
 _ROUNDING = 1e-2  # relative size of one unit in the last printed digit, up to which it may be rounding
 _SHOWN = 60  # characters of a line in a message
-_NUMBER = re.compile(
-    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![\w]*:\d)|[-+]?\b(?:nan|inf)\b"
-)
-_DEVICES = "cuda|gpu|cpu|chip|npu|xpu|mps|nccl|gloo|hccl|xccl"
-_UNIFORM = (
-    (re.compile(r", device='[a-z]+(?::\d+)?'"), ""),  # of a tensor
-    (re.compile(r"\bdevice\(type='[a-z]+'(?:, index=\d+)?\)"), SHOWN),
-    (re.compile(r"\btorch\.(?:cuda|chip|npu|xpu)\.(?=\w+Tensor\b)"), "torch."),
-    (re.compile(rf"(?i)\b(?:{_DEVICES})(?::\d+)?\b"), SHOWN),
-    (re.compile(r"0x[0-9a-f]+"), "<address>"),
-)
-_TIME = re.compile(
-    r"(?i)\b\d{4}-\d\d-\d\d\b|\b\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
-    r"|(?<=\btime)\W{0,3}[\d.:]+(?:\s*\([\d.:]+\))?|(?<=\b(?:eta|fps)\b)\W{0,3}[\d.:]+(?:\s*\([\d.:]+\))?"
-    r"|(?<=\belapsed)\W{0,3}[\d.:]+(?:\s*\([\d.:]+\))?"
-    r"|\b[\d.]+ ?(?:s|ms|us|sec|secs|seconds|minutes|hours|s/it|[a-z]+/(?:s|sec|second))\b"
-)
-_MEMORY = re.compile(r"(?i)\b[\d.]+(?: ?(?:/|of) ?[\d.]+)? ?[KMGT]i?B\b|(?<=\bmem)(?:ory)?(?:_\w+)?\b.*$")
 
 
 class Text(NamedTuple):
@@ -45,19 +29,20 @@ class Text(NamedTuple):
     root: Path
 
 
-class _Line(NamedTuple):
-    """A line, made uniform.
+Slot = tuple[str, int]  # pattern of a line, position in it
+_ALWAYS, _SAMPLED = -1.0, -2.0  # effects: changes without noise; whole numbers that noise changes
+
+
+class _Reference(NamedTuple):
+    """What the other runs of the original show.
 
     Attributes:
-        pattern: the line without its numbers.
-        numbers: its numbers.
+        reasons: index of a line whose words vary -> why; the number of lines stands for lines that were added.
+        effects: slot -> relative effect of one ulp, or one of the constants above.
     """
 
-    pattern: str
-    numbers: list[str]
-
-
-Slot = tuple[str, int]  # pattern of a line, position in it
+    reasons: dict[int, str]
+    effects: dict[Slot, float]
 
 
 def compare(original: Run, other: Run, references: Sequence[Reference], floor: float = EXACT) -> Comparison:
@@ -100,25 +85,25 @@ def add_text(
         allowed: answers of the devices that may differ.
         where: place in messages; its braces become the number of the line.
     """
-    lines = [_uniform(line, mine.root, allowed.names, tally) for line in mine.lines]
-    others = [_uniform(line, theirs.root, allowed.names) for line in theirs.lines]
+    lines = [uniform(line, mine.root, allowed.names, tally) for line in mine.lines]
+    others = [uniform(line, theirs.root, allowed.names) for line in theirs.lines]
     again = [
-        ([_uniform(line, each.root, allowed.names) for line in each.lines], ulps) for each, ulps in references
+        ([uniform(line, each.root, allowed.names) for line in each.lines], ulps) for each, ulps in references
     ]
-    reasons, effects = _of_references(lines, again)
-    paired = _paired(lines, others)
+    reasons, effects = _of_references([split(line) for line in lines], again)
+    paired = _paired([split(line) for line in lines], [split(line) for line in others])
     for at, to in paired:
         first, second, hidden = allowed.hide(lines[at], others[to])
         if hidden:
-            tally.leave_out("answers of the device itself", where.format(at + 1), hidden)
+            tally.leave_out("answer", "of the device about itself", where.format(at + 1), hidden)
         if at in reasons:
-            tally.leave_out(f"lines {reasons[at]}", where.format(at + 1))
+            tally.leave_out("line", reasons[at], where.format(at + 1))
         else:
-            _add_line(tally, _line(first), _line(second), effects, where.format(at + 1))
+            _add_line(tally, split(first), split(second), effects, where.format(at + 1))
     _add_unpaired(tally, lines, others, paired, reasons, where)
 
 
-def _add_line(tally: Tally, first: _Line, second: _Line, effects: dict[Slot, float], where: str) -> None:
+def _add_line(tally: Tally, first: Line, second: Line, effects: dict[Slot, float], where: str) -> None:
     if first.pattern != second.pattern:
         tally.differ(f"{where}: {_short(first)} against {_short(second)}")
         return
@@ -126,8 +111,10 @@ def _add_line(tally: Tally, first: _Line, second: _Line, effects: dict[Slot, flo
         tally.value(0.0, tally.floor, where)
     for position, (one, two) in enumerate(zip(first.numbers, second.numbers, strict=True)):
         effect = effects.get((first.pattern, position), 0.0)
+        if effects.get((first.pattern, first.lists[position])) == _SAMPLED and one.isdecimal():
+            effect = _SAMPLED
         if effect < 0:
-            tally.leave_out(f"numbers {CHANGING}", where)
+            tally.leave_out("number", VARYING if effect == _SAMPLED else CHANGING, where)
             continue
         tally.value(
             _difference(one, two), max(tally.floor, MULTIPLE * effect), f"{where}: {one} against {two}"
@@ -147,7 +134,7 @@ def _add_unpaired(
     if not mine and not theirs:
         return
     if reasons and all(at in reasons for at in mine) and (mine or len(lines) in reasons):
-        tally.leave_out(f"lines {next(iter(reasons.values()))}", "", max(len(mine), len(theirs)))
+        tally.leave_out("line", next(iter(reasons.values())), number=max(len(mine), len(theirs)))
         return
     said = f"{len(lines)} lines against {len(others)}"
     example = lines[mine[0]] if mine else others[theirs[0]]
@@ -156,68 +143,68 @@ def _add_unpaired(
     tally.differ(f'{said}; only in {side}, {place}: "{example.strip()[:_SHOWN]}"')
 
 
-def _of_references(
-    lines: Sequence[str], again: Sequence[tuple[list[str], int]]
-) -> tuple[dict[int, str], dict[Slot, float]]:
-    """Return which lines vary in their words, and why; and the effect of one ulp on the numbers of each slot.
-
-    The effect is -1 where numbers change without noise. Lines that only a run of the original lacks or adds count as
-    varying; the number of lines stands for such an addition.
-    """
-    reasons: dict[int, str] = {}
-    effects: dict[Slot, float] = {}
+def _of_references(lines: Sequence[Line], again: Sequence[tuple[list[str], int]]) -> _Reference:
+    known = _Reference({}, {})
     for other, ulps in again:
         why = VARYING if ulps else CHANGING
-        paired = _paired(lines, other)
-        for at in set(range(len(lines))) - {at for at, _ in paired}:
-            reasons.setdefault(at, why)
+        theirs = [split(line) for line in other]
+        paired = _paired(lines, theirs)
+        varying = set(range(len(lines))) - {at for at, _ in paired}
         if len(lines) != len(other):
-            reasons.setdefault(len(lines), why)
+            varying.add(len(lines))
         for at, to in paired:
-            first, second = _line(lines[at]), _line(other[to])
-            if first.pattern != second.pattern:
-                reasons.setdefault(at, why)
-                continue
-            for position, (one, two) in enumerate(zip(first.numbers, second.numbers, strict=True)):
-                slot = first.pattern, position
-                if one != two:
-                    effect = relative(float(one), float(two)) / ulps if ulps else -1.0
-                    known = effects.get(slot, 0.0)
-                    effects[slot] = -1.0 if min(effect, known) < 0 else max(effect, known)
-    return reasons, effects
+            if lines[at].pattern != theirs[to].pattern:
+                varying.add(at)
+            else:
+                _add_effects(known.effects, lines[at], theirs[to], ulps)
+        known.reasons.update({at: why for at in _blocks(lines, varying) if at not in known.reasons})
+    return known
 
 
-def _paired(lines: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]]:
+def _add_effects(effects: dict[Slot, float], first: Line, second: Line, ulps: int) -> None:
+    for position, (one, two) in enumerate(zip(first.numbers, second.numbers, strict=True)):
+        slot = first.pattern, position
+        if one == two or effects.get(slot, 0.0) < 0:
+            continue
+        if not ulps:
+            effects[slot] = _ALWAYS
+            continue
+        found = relative(float(one), float(two))
+        if one.isdecimal() and two.isdecimal() and found * MULTIPLE > MEANINGLESS:
+            effects[slot] = effects[first.pattern, first.lists[position]] = _SAMPLED
+        else:
+            effects[slot] = max(found / ulps, effects.get(slot, 0.0))
+
+
+def _blocks(lines: Sequence[Line], varying: set[int]) -> set[int]:
+    """Return varying lines with the lines around them that are no rows of a log, such as those of a sampled text.
+
+    Noise changes a sampled text at one place, and another device at another.
+    """
+    number = Counter(line.pattern for line in lines)
+    found = set(varying)
+    for at in varying:
+        for step in (-1, 1):
+            near = at + step
+            while 0 <= near < len(lines) and near not in found and number[lines[near].pattern] == 1:
+                found.add(near)
+                near += step
+    return found
+
+
+def _paired(lines: Sequence[Line], others: Sequence[Line]) -> list[tuple[int, int]]:
     """Return pairs of lines: one to one if both texts have as many, else the common beginning and end."""
     if len(lines) == len(others):
         return [(at, at) for at in range(len(lines))]
     both = min(len(lines), len(others))
-    mine, theirs = ([_line(line).pattern for line in text] for text in (lines, others))
+    mine, theirs = ([line.pattern for line in text] for text in (lines, others))
     begin = next((at for at in range(both) if mine[at] != theirs[at]), both)
     end = next((at for at in range(both - begin) if mine[-1 - at] != theirs[-1 - at]), both - begin)
     head = [(at, at) for at in range(begin)]
     return head + [(len(lines) - at, len(others) - at) for at in range(end, 0, -1)]
 
 
-def _uniform(line: str, root: Path, names: Sequence[str], tally: Tally | None = None) -> str:
-    """Return a line without what belongs to the run: its folder, devices, addresses, times and memory."""
-    line = line.replace(str(root), ".")
-    for name in names:
-        line = line.replace(name, SHOWN)
-    for pattern, shown in _UNIFORM:
-        line = pattern.sub(shown, line)
-    for pattern, what in ((_TIME, "times"), (_MEMORY, "figures of memory")):
-        line, number = pattern.subn(f"<{what.split()[-1]}>", line)
-        if number and tally:
-            tally.leave_out(what, number=number)
-    return line
-
-
-def _line(line: str) -> _Line:
-    return _Line(" ".join(_NUMBER.sub("#", line).split()), _NUMBER.findall(line))
-
-
-def _short(line: _Line) -> str:
+def _short(line: Line) -> str:
     numbers = itertools.chain(line.numbers, itertools.repeat("#"))
     return f'"{re.sub("#", lambda _: next(numbers), line.pattern)[:_SHOWN]}"'
 

@@ -35,7 +35,7 @@ def compare(original: Run, other: Run, references: Sequence[Reference]) -> Compa
     for name in sorted(original.written | other.written):
         if name not in original.written or name not in other.written:
             if _kind(name) in changing:
-                tally.leave_out("files whose names change from run to run", name)
+                tally.leave_out("file", "named differently in two runs of the original", name)
             else:
                 side = "the original" if name in original.written else "the other run"
                 tally.differ(f"{name}: written only by {side}")
@@ -61,7 +61,7 @@ def _add_file(
         first, second = _read(mine), _read(theirs)
         noisy = [(_read(run.side.root / name), run, ulps) for run, ulps in references]
     except _Unknown as error:
-        tally.leave_out(f"files that differ, {error}", name)
+        tally.leave_out("differing file", str(error), name)
         return
     if isinstance(first, str) and isinstance(second, str):
         texts = [
@@ -95,7 +95,7 @@ def _read(path: Path) -> Content:
         _Unknown: neither.
     """
     if path.stat().st_size > _LARGEST:
-        raise _Unknown("are larger than 1 GiB")
+        raise _Unknown("larger than 1 GiB")
     if path.suffix == ".npy" or zipfile.is_zipfile(path):
         return _arrays(path)
     if path.suffix == ".safetensors":
@@ -103,9 +103,9 @@ def _read(path: Path) -> Content:
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError:
-        raise _Unknown("in unknown formats") from None
+        raise _Unknown("of an unknown format") from None
     if "\0" in text:
-        raise _Unknown("in unknown formats")
+        raise _Unknown("of an unknown format")
     return text
 
 
@@ -116,12 +116,12 @@ def _arrays(path: Path) -> dict[str, Array]:
         if any(Path(member).name == _CHECKPOINT for member in members):
             return _checkpoint(path)
         if not all(member.endswith(".npy") for member in members):
-            raise _Unknown("in unknown formats")
+            raise _Unknown("of an unknown format")
     try:
         loaded = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
         arrays = {"array": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except ValueError:
-        raise _Unknown("which contain Python objects") from None
+        raise _Unknown("with Python objects in it") from None
     return {name: _plain(array) for name, array in arrays.items()}
 
 
@@ -139,7 +139,7 @@ def _checkpoint(path: Path) -> dict[str, Array]:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        raise _Unknown(f"which weights_only=True does not load: {reason}") from None
+        raise _Unknown(f"that weights_only=True does not load: {reason}") from None
     return dict(_leaves(loaded, ""))
 
 
@@ -147,7 +147,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
     try:
         from safetensors.torch import load_file
     except ModuleNotFoundError:
-        raise _Unknown("as safetensors is not installed") from None
+        raise _Unknown("of safetensors, which is not installed") from None
     return dict(_leaves(load_file(path), ""))
 
 

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from isthmus._support.text import count
 from isthmus.migrate.verify.scale import EXACT, MEANINGLESS, Array, common_effect, distance
 
-_DROWNED = "as rounding noise is as large as the value"
-VARYING = "that also differ between the original and its run with rounding noise"
-CHANGING = "that differ between two runs of the original"
+_DROWNED = "with rounding noise as large as the value"
+VARYING = "varying between the original and its run with rounding noise"
+CHANGING = "varying between two runs of the original"
 
 
 class Comparison(NamedTuple):
@@ -50,13 +51,13 @@ class Tally:
         self._compared = self._noisy = 0
         self._difference, self._tolerance = 0.0, floor
         self._detail = ""
-        self._left_out: Counter[str] = Counter()
-        self._examples: dict[str, str] = {}
+        self._left_out: Counter[tuple[str, str]] = Counter()
+        self._examples: dict[tuple[str, str], str] = {}
 
     def value(self, difference: float, limit: float, where: str) -> None:
         """Add one compared value; it is left out if its limit admits any value."""
         if limit > MEANINGLESS:
-            self.leave_out(_DROWNED, where.partition(":")[0])
+            self.leave_out("value", _DROWNED, where.partition(":")[0])
             return
         self._compared += 1
         self._noisy += self.floor < difference <= limit
@@ -69,16 +70,19 @@ class Tally:
         """Note a difference; the first one is shown."""
         self._detail = self._detail or detail
 
-    def leave_out(self, reason: str, example: str = "", number: int = 1) -> None:
-        """Note values that cannot be compared."""
-        self._left_out[reason] += number
-        self._examples.setdefault(reason, example)
+    def leave_out(self, noun: str, reason: str = "", example: str = "", number: int = 1) -> None:
+        """Note what cannot be compared: ``number`` of a noun, the reason, and a place as an example."""
+        self._left_out[noun, reason] += number
+        self._examples.setdefault((noun, reason), example)
+
+    def _example(self, what: tuple[str, str]) -> str:
+        return f"({self._examples[what]})" if self._examples[what] else ""
 
     def done(self) -> Comparison:
         """Return the comparison."""
         left = [
-            f"{number} {reason}{f' ({self._examples[reason]})' if self._examples[reason] else ''}"
-            for reason, number in self._left_out.items()
+            " ".join(filter(None, (count(number, what[0]), what[1], self._example(what))))
+            for what, number in self._left_out.items()
         ]
         return Comparison(
             self._subject, not self._detail, self._compared, self._difference, self._tolerance,
@@ -108,7 +112,7 @@ def add_arrays(
         place = f"{name}{where}"
         if first is None or second is None or first.shape != second.shape:
             if any((name in other) != (name in mine) for other, _ in references):
-                tally.leave_out(VARYING, place)
+                tally.leave_out("array", VARYING, place)
             else:
                 tally.value(math.inf, tally.floor, place)
         elif first.dtype.kind != "f" or second.dtype.kind != "f":
@@ -120,6 +124,6 @@ def add_arrays(
 def _add_exact(tally: Tally, first: Array, second: Array, noisy: Sequence[Array], place: str) -> None:
     same = bool((first == second).all())
     if not same and any(each.shape != first.shape or (each != first).any() for each in noisy):
-        tally.leave_out(VARYING, place)
+        tally.leave_out("array", VARYING, place)
     else:
         tally.value(0.0 if same else math.inf, tally.floor, place)
