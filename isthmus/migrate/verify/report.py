@@ -93,8 +93,14 @@ def print_table(verdict: Verdict, console: Console) -> None:
         if len(verdict.residuals) > _SHOWN:
             console.print(f"  and {len(verdict.residuals) - _SHOWN} more; --json lists all")
     if verdict.left_out:
-        console.print("not compared:", *(f"  {line}" for line in verdict.left_out), sep="\n", markup=False)
-    console.print(f"verdict: {_summary(verdict)}", markup=False)
+        console.print(
+            "not compared:",
+            *(f"  {line}" for line in verdict.left_out),
+            sep="\n",
+            markup=False,
+            soft_wrap=True,
+        )
+    console.print(f"verdict: {_summary(verdict)}", markup=False, soft_wrap=True)
 
 
 def _summary(verdict: Verdict) -> str:
