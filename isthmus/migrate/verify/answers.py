@@ -27,7 +27,7 @@ _NAMES_DEVICE = re.compile(
     rf"(?i)\b(?:devices?|gpus?|cuda|cpu|chip|npu|xpu|accelerators?|capability|compute|index|sm_\d+)\b|{SHOWN}"
 )
 _TOKEN = re.compile(r"\(\d+, ?\d+\)|<\w+>|\bsm_\d+\b|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[^\W\d]+|\S")
-_ON_CPU = frozenset({"-1", "None", "cpu", SHOWN})
+_ON_CPU = frozenset({"-1", "0", "None", SHOWN})  # get_device(), cpu:0, cpu
 
 
 class Answers(NamedTuple):

@@ -46,7 +46,7 @@ def uniform(line: str, root: Path, names: Sequence[str], tally: Tally | None = N
     """Return a line without what belongs to the run: its folder, devices, addresses, times and memory."""
     line = line.replace(str(root), ".")
     for name in names:
-        line = line.replace(name, SHOWN)
+        line = re.sub(rf"(?<!\w){re.escape(name)}(?![\w:])", SHOWN, line)
     for pattern, shown in _UNIFORM:
         line = pattern.sub(shown, line)
     for pattern, what in ((_TIME, "time"), (_MEMORY, "memory figure")):
