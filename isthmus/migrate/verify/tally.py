@@ -56,11 +56,11 @@ class Tally:
 
     def value(self, difference: float, limit: float, where: str) -> None:
         """Add one compared value; it is left out if its limit admits any value."""
+        self._noisy += self.floor < difference <= limit
         if limit > MEANINGLESS:
             self.leave_out("value", _DROWNED, where.partition(":")[0])
             return
         self._compared += 1
-        self._noisy += self.floor < difference <= limit
         if difference > limit:
             self.differ(where)
         if difference * self._tolerance > self._difference * limit:
