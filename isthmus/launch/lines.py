@@ -88,6 +88,14 @@ def print_start(accelerator: Accelerator) -> None:
     _print(f"cuda -> {accelerator.type}:{index} ({', '.join(facts)})")
 
 
+def print_hidden() -> None:
+    """Report that the program sees no device, if this process prints lines."""
+    if _is_main:
+        _print(
+            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} hides every device; unset it to use one"
+        )
+
+
 def print_patched(library: str, count: int) -> None:
     """``isthmus: transformers: 38 of its functions by isthmus.ops``, if this process prints lines."""
     if _is_main:

@@ -40,8 +40,9 @@ def test_children_inherit_the_shim():
     done = run(SCRIPTS / "children.py")
     assert done.returncode == 0, done.stderr
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    commands = re.findall("^command (.*)", done.stdout, re.MULTILINE)
+    assert commands == ["True ['-c', '-c'] 0", "True ['-c'] 1", "True ['-', 'a'] 1", "True [''] 0"]
     assert lines["pool"] == "[(True, 3.0)]" and lines["spawn"] == "{0: (True, 0.0)}"
-    assert lines["command"] == "0"
     facts = json.loads(lines["script"])
     assert facts["cuda"] and facts["name"] == "__main__" and facts["argv"] == ["facts.py", "child"]
     assert facts["unbuffered"], "the option -u of the child was lost"
@@ -210,6 +211,12 @@ def test_an_unavailable_device(device, message):
 def test_a_small_device():
     done = run("-c", "import torch; torch.ones(1).cuda()", ISTHMUS_HOST_MEMORY="64MiB")
     assert "1 device, 64.0 MiB)" in done.stderr and re.search(r"peak \d+\.\d of 64\.0 MiB ", done.stderr)
+
+
+def test_hidden_devices():
+    done = run("-c", "import torch; print(torch.cuda.is_available())", CUDA_VISIBLE_DEVICES="-1")
+    assert (done.stdout, done.returncode) == ("False\n", 0)
+    assert done.stderr == "isthmus: CUDA_VISIBLE_DEVICES=-1 hides every device; unset it to use one\n"
 
 
 def test_no_accelerator_is_one_line():

@@ -197,9 +197,14 @@ def test_default_tensor_type(cuda, kind):
     torch.set_default_tensor_type(torch.cuda.FloatTensor if kind == "class" else kind)
     try:
         assert torch.zeros(1).device == CHIP0
+        made = [torch.Tensor([1, 2]), torch.Tensor(2, 3), torch.Tensor(), torch.Tensor(torch.zeros(2))]
+        assert [each.device for each in made] == [CHIP0] * 4 and made[0].tolist() == [1.0, 2.0]
+        assert torch.DoubleTensor([1]).device.type == torch.Tensor([1], device="cpu").device.type == "cpu"
+        assert type(nn.Parameter(made[0])) is nn.Parameter
     finally:
         torch.set_default_tensor_type("torch.FloatTensor")
-    assert torch.zeros(1).device.type == "cpu"
+    assert torch.zeros(1).device.type == torch.Tensor([1]).device.type == "cpu"
+    assert "__new__" not in vars(torch.Tensor)
 
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
