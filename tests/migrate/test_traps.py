@@ -14,21 +14,10 @@ from tests.helpers.command import run
 
 TRAPS = sorted((Path(__file__).parent / "traps").glob("*.py"))
 ANSWER = re.compile(r"^# answer: (.*)$", re.MULTILINE)
-# What `isthmus run` answers otherwise, by trap.
-DEFECTS = {"is_cuda_of_everything": "the chip has no sparse tensors"}
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    "trap",
-    [
-        pytest.param(path, marks=[pytest.mark.xfail(reason=DEFECTS[path.stem], strict=True)])
-        if path.stem in DEFECTS
-        else path
-        for path in TRAPS
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
 def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     done = run("--quiet", trap)
     assert done.returncode == 0, done.stderr
