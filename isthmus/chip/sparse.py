@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +42,10 @@ def register() -> None:
         _library.impl(name, functools.partial(operator.redispatch, _HOST), _KEY)
     for name, function in _COMPUTING.items():
         _library.impl(name, function, _KEY)
-    for name, function in _FROM_DENSE.items():
-        _library.impl(name, function, "PrivateUse1", allow_override=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators")  # the core refuses sparse layouts
+        for name, function in _FROM_DENSE.items():
+            _library.impl(name, function, "PrivateUse1", allow_override=True)
 
 
 def _operator(name: str) -> Any:

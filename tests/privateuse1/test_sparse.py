@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.helpers import children
+
 CASES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "round trip": lambda s, device: s.cpu().to(device),
     "coalesce": lambda s, device: s.coalesce(),
@@ -82,6 +84,11 @@ def test_sparse_gradients_of_an_embedding(kind: type[torch.optim.Optimizer]) -> 
             optimizer.step()
         weights.append(module.weight.detach().cpu())
     torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-7)  # CPU fuses the product and the sum
+
+
+def test_the_first_use_of_the_chip_prints_nothing() -> None:
+    done = children.run("import torch; print(torch.eye(2).to_sparse().to('chip').device)")
+    assert (done.stdout, done.stderr) == ("chip:0\n", "")
 
 
 def test_other_operators_are_refused() -> None:
