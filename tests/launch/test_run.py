@@ -49,9 +49,10 @@ def test_children_inherit_the_shim():
     assert done.stderr.count("isthmus: cuda ->") == 1, "only the job's own program prints the lines"
 
 
-def test_nproc_runs_ranks_through_torchrun():
-    done = run("--nproc", 2, SCRIPTS / "ddp_training.py")
+def test_nproc_runs_ranks_through_torchrun(tmp_path):
+    done = run("--nproc", 2, SCRIPTS / "ddp_training.py", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
+    assert "isthmus: ranks 0 to 1 of 2\n" in done.stderr and not list(tmp_path.glob("isthmus-ddp*"))
     assert done.stdout == "agreed [{'rank': 0}, {'rank': 1}]\n"
     starts = re.findall(r"isthmus: cuda -> .*", done.stderr)
     assert starts == ["isthmus: cuda -> chip:0 (driver host, 2 devices, 1.0 GiB each, world size 2)"]
@@ -185,9 +186,10 @@ def test_the_libraries_that_can_be_patched():
     assert PATCHABLE == LIBRARIES
 
 
-def test_device_and_quiet():
+def test_device_and_quiet_where_nothing_has_run_before(tmp_path):
     code = "import torch; print(torch.ones(1, device='cuda').device, torch.cuda.current_device())"
-    done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2")
+    places = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""}
+    done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2", **places)
     assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
 
 
