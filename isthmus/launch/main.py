@@ -4,6 +4,7 @@ The program sees what plain Python shows it: ``__main__``, ``sys.argv``, ``sys.p
 tracebacks that begin in its own first line.
 """
 
+import atexit
 import builtins
 import os
 import runpy
@@ -28,6 +29,7 @@ _former_main = sys.modules["__main__"]  # kept alive: it may be the module that 
 def main(arguments: list[str]) -> None:
     """Run ``-m module ...``, ``-c command ...``, ``- ...`` (a program on standard input) or ``script ...``."""
     lines.expect()
+    atexit.register(lines.print_end)  # first, so that it runs last: after child processes have been joined
     process.install()
     kind, target = arguments[0], arguments[0]
     if kind in ("-m", "-c"):
@@ -35,10 +37,7 @@ def main(arguments: list[str]) -> None:
         arguments = arguments[1:]
     sys.argv = [kind, *arguments[1:]]
     run = {"-m": _run_module, "-c": _run_command, "-": _run_input, "": _run_input}.get(kind, _run_path)
-    try:
-        _with_users_traceback(run, target)
-    finally:
-        lines.print_end()
+    _with_users_traceback(run, target)
 
 
 def _run_module(name: str) -> None:

@@ -18,6 +18,7 @@ MAIN = "isthmus.launch.main"
 _LONG_WITH_VALUE = ("--check-hash-based-pycs",)
 
 _scope = Scope(shim.FEATURE)
+_reporter: object = None  # kept alive: multiprocessing refers to it weakly
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -91,8 +92,10 @@ def _prepare_rank() -> None:
 
 def _enter() -> None:
     from isthmus._support.patches import PatchError
-    from isthmus.launch import lines
+    from isthmus.launch import counts, lines
     from isthmus.shim import accelerator, proxies
+
+    global _reporter
 
     if _are_devices_hidden():
         _scope.undo()
@@ -110,6 +113,8 @@ def _enter() -> None:
         sys.exit(f"isthmus: {error}")
     if lines.expected():
         lines.print_start(current)
+    if options.text("counts") and hasattr(current.module, "is_initialized"):
+        _reporter = counts.Reporter(current, is_child=not lines.expected())
     if hasattr(current.module, "set_route"):
         import_module("isthmus.debug").listen()  # by name: tools stand above this layer
     if options.switch("megatron"):

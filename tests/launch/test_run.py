@@ -49,6 +49,16 @@ def test_children_inherit_the_shim():
     assert done.stderr.count("isthmus: cuda ->") == 1, "only the job's own program prints the lines"
 
 
+def test_the_end_line_counts_child_processes(tmp_path):
+    done = run(SCRIPTS / "counted_children.py", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[[[0.76") and done.stdout.count("\n") == 1
+    end = re.search(r"(\d+) operators: .* · peak (\d+)\.\d MiB of 1\.0 GiB · set_device (\d+)\n\Z", done.stderr)
+    assert end and end[1] == "6", "fill_, sin, cos, exp, tanh and erf: " + done.stderr
+    assert end[2] == "8" and int(end[3]) >= 4
+    assert not list(tmp_path.glob("isthmus-counts-*"))
+
+
 def test_nproc_runs_ranks_through_torchrun(tmp_path):
     done = run("--nproc", 2, SCRIPTS / "ddp_training.py", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
