@@ -1,7 +1,7 @@
 """What the processes of a job did on the device.
 
-Child processes append their counts to a file, a line of JSON each, when they end by themselves. The job's program adds
-them to its own and prints the sum.
+Child processes append their counts to a file, a line of JSON each, when they end by themselves. The program of the
+job adds them to its own and prints the sum.
 """
 
 from __future__ import annotations
