@@ -76,7 +76,7 @@ def result(index: int, value: Any) -> Any:
         return value
     place.notable = True
     shortened(place.values, value)
-    return traced(value, frozenset((place,)))
+    return traced(value, place.alone())
 
 
 def _produces(place: Place, value: Any) -> bool:

@@ -98,7 +98,7 @@ def _evidence(program: list[str], status: int, parts: Path) -> Evidence:
     from isthmus.migrate.trace.parts import merge
 
     words = 2 if program[0] in PROGRAM_OPTIONS else 1
-    root = _root(program[0])
+    root = _root(program)
     return Evidence(
         " ".join(program[:words]),
         tuple(program[words:]),
@@ -109,10 +109,12 @@ def _evidence(program: list[str], status: int, parts: Path) -> Evidence:
     )
 
 
-def _root(script: str) -> Path:
-    """Return the current folder, or the script's where that is not in it."""
-    here, place = Path.cwd().resolve(), Path(script).resolve()
-    return place.parent if place.is_file() and not place.is_relative_to(here) else here
+def _root(program: list[str]) -> Path:
+    """Return the current folder, or that of the script, the first file.py of the program, if it is elsewhere."""
+    here = Path.cwd().resolve()
+    scripts = (Path(word).resolve() for word in program if word.endswith(".py"))
+    script = next((each for each in scripts if each.is_file()), here)
+    return here if script.is_relative_to(here) else script.parent
 
 
 def _report(evidence: Evidence, output: Path) -> None:

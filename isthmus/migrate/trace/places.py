@@ -51,11 +51,13 @@ class Side:
         types: type -> count.
         values: different values, as text.
         origins: places of the strings seen.
+        known: (origins, hash) of traced strings that have been recorded.
     """
 
     types: dict[type, int] = field(default_factory=dict)
     values: dict[str, None] = field(default_factory=dict)
     origins: set["Place"] = field(default_factory=set)
+    known: set[tuple[frozenset["Place"], int]] = field(default_factory=set)
 
 
 class Owner(NamedTuple):
@@ -93,6 +95,7 @@ class Place:
         sides: operands of a comparison.
         met: places whose strings were compared with a string of this place.
         last: type or module of the last receiver.
+        own: the set of this place.
         owners: type or module of a receiver -> how it is counted.
     """
 
@@ -114,12 +117,19 @@ class Place:
     sides: list[Side] = field(default_factory=list)
     met: set["Place"] = field(default_factory=set)
     last: Any = None
+    own: frozenset["Place"] = frozenset()
     owners: dict[Any, "Owner"] = field(default_factory=dict)
 
     def key(self) -> str:
         """Return the identity of the place in all processes."""
         where = self.source if self.kind == "external" else ":".join(map(str, self.span))
         return f"{self.path}:{where}:{self.kind}"
+
+    def alone(self) -> frozenset["Place"]:
+        """Return the set of this place, the same object each time."""
+        if not self.own:
+            self.own = frozenset((self,))
+        return self.own
 
     def forget(self) -> None:
         """Clear what has been recorded."""

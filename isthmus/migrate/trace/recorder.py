@@ -4,8 +4,9 @@ import atexit
 import builtins
 import functools
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from isthmus._support.after_import import when_imported
 from isthmus._support.patches import Scope
@@ -30,12 +31,14 @@ def start() -> None:
     rewrite.PASSES.append(instrument)
     sinks.install(_scope)
     when_imported("torch", functools.partial(sinks.install_torch, _scope))
-    when_imported("multiprocessing.util", _write_before_exit)
+    _scope.replace("os._exit", _writing, "ends forked workers without atexit")
     os.register_at_fork(after_in_child=REGISTRY.forget)
     atexit.register(REGISTRY.write)
 
 
-def _write_before_exit() -> None:
-    """Also write in forked workers of multiprocessing, which skip atexit."""
-    util = sys.modules["multiprocessing.util"]
-    util.register_after_fork(REGISTRY, lambda registry: util.Finalize(None, registry.write, exitpriority=0))
+def _writing(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    def leave_at_once(status: int) -> NoReturn:
+        REGISTRY.write()
+        leave(status)
+
+    return leave_at_once

@@ -108,7 +108,7 @@ def _received(target: str, value: Any) -> Any:
 def _tags() -> frozenset[Place]:
     place = REGISTRY.outside("tags of storages")
     place.role = DEVICE
-    return frozenset((place,))
+    return place.alone()
 
 
 def record(place: Place, role: str, target: str, text: str) -> None:
@@ -229,6 +229,4 @@ def _command_line() -> None:
     """Trace the arguments of the script that name a device."""
     place = REGISTRY.outside("command line")
     place.strong = False
-    sys.argv[1:] = [
-        each if each.endswith(".py") else traced(each, frozenset((place,))) for each in sys.argv[1:]
-    ]
+    sys.argv[1:] = [each if each.endswith(".py") else traced(each, place.alone()) for each in sys.argv[1:]]

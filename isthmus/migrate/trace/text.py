@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -26,18 +27,22 @@ class Traced(str):
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
-        meet(self, other)
+        _meet(self, other)
         return str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
-        meet(self, other)
+        _meet(self, other)
         return str.__ne__(self, other)
 
     def __str__(self) -> str:
         return self if sys._getframe(1).f_globals.get("__name__") in KEEPING else str.__str__(self)
 
-    def __add__(self, other: str) -> str:
-        return derive(str.__add__(self, other), self, other) if isinstance(other, str) else NotImplemented
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, str) and hasattr(type(other), "__radd__"):
+            found = type(other).__radd__(other, self)
+            if found is not NotImplemented:
+                return found
+        return derive(str.__add__(self, other), self, other)  # raises str's own error
 
     def __radd__(self, other: str) -> str:
         return derive(str.__add__(other, self), self, other) if isinstance(other, str) else NotImplemented
@@ -88,6 +93,9 @@ for _name in (
 Traced.__name__ = Traced.__qualname__ = "str"  # in messages of errors
 
 
+_met: set[tuple[frozenset[Place], frozenset[Place]]] = set()
+
+
 def plain(value: Any) -> Any:
     """Return an exact str for traced text, and any other value as it is."""
     return str.__str__(value) if type(value) is Traced else value
@@ -95,13 +103,22 @@ def plain(value: Any) -> Any:
 
 def traced(text: str, origins: frozenset[Place]) -> str:
     """Return text with origins; plain text if none of them names a device, nor the text itself."""
-    if not text or len(text) > _LONGEST:
-        return text
-    if not any(place.strong for place in origins) and not DEVICE_TEXT.search(text):
+    if not text or len(text) > _LONGEST or not (_is_strong(origins) or DEVICE_TEXT.search(text)):
         return text
     made = str.__new__(Traced, text)
     made.origins = origins
     return made
+
+
+@functools.cache
+def _is_strong(origins: frozenset[Place]) -> bool:
+    return any(place.strong for place in origins)
+
+
+@functools.cache
+def union(one: frozenset[Place], other: frozenset[Place]) -> frozenset[Place]:
+    """Return the places of both."""
+    return one | other
 
 
 def derive(result: Any, *sources: Any) -> Any:
@@ -109,7 +126,7 @@ def derive(result: Any, *sources: Any) -> Any:
     origins: frozenset[Place] = frozenset()
     for source in sources:
         if type(source) is Traced:
-            origins |= source.origins
+            origins = union(origins, source.origins)
     if isinstance(result, str):
         return traced(plain(result), origins)
     if isinstance(result, (list, tuple)):
@@ -117,9 +134,10 @@ def derive(result: Any, *sources: Any) -> Any:
     return result
 
 
-def meet(one: Traced, other: object) -> None:
+def _meet(one: Traced, other: object) -> None:
     """Record that texts were compared."""
-    if type(other) is Traced and other.origins is not one.origins:
+    if type(other) is Traced and (one.origins, other.origins) not in _met:
+        _met.add((one.origins, other.origins))
         for place in one.origins:
             place.met |= other.origins
         for place in other.origins:

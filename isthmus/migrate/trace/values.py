@@ -6,11 +6,12 @@ is equal to it. None of them imports torch.
 
 from typing import Any
 
-from isthmus.migrate.trace.places import REGISTRY, Place, Side, counted, shortened
-from isthmus.migrate.trace.text import DEVICE_TEXT, Traced, derive, plain, traced
+from isthmus.migrate.trace.places import MOST_VALUES, REGISTRY, Place, Side, counted, shortened
+from isthmus.migrate.trace.text import DEVICE_TEXT, Traced, derive, plain, traced, union
 
 _PLACES = REGISTRY.places
 _SMALL = 32  # items of a container in a comparison that are looked at
+_MOST_KNOWN = 1024
 _CONTAINERS = (tuple, list, set, frozenset, dict)
 
 
@@ -21,7 +22,7 @@ def text(index: int) -> str:
     found = place.text
     if type(found) is not Traced:
         found = str.__new__(Traced, found)
-        found.origins = frozenset((place,))
+        found.origins = place.alone()
         place.text = found
     return found
 
@@ -55,10 +56,11 @@ def made(index: int, value: Any) -> Any:
     place = _PLACES[index]
     place.executed += 1
     origins = value.origins if type(value) is Traced else frozenset()
-    found = traced(plain(value), origins | {place})
+    found = traced(plain(value), union(origins, place.alone()))
     if type(found) is Traced:
         place.notable = True
-        shortened(place.values, found)
+        if len(place.values) < MOST_VALUES:
+            shortened(place.values, plain(found))
     return found
 
 
@@ -98,10 +100,15 @@ def match(indices: tuple[int, ...], value: Any) -> Any:
 
 def _see(place: Place, found: Side, value: Any, alone: bool = True) -> None:
     if type(value) is Traced:
+        seen = value.origins, hash(value)
+        if seen in found.known:
+            return
+        if len(found.known) < _MOST_KNOWN:
+            found.known.add(seen)
         found.origins |= value.origins
     elif not is_device(type(value)) and not (type(value) is str and (alone or DEVICE_TEXT.search(value))):
         return
-    name = str(value)
+    name = plain(value) if isinstance(value, str) else str(value)
     place.notable |= type(value) is not str or bool(DEVICE_TEXT.search(name))
     shortened(found.values, name)
 
