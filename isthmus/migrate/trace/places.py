@@ -185,7 +185,7 @@ class Registry:
     digests: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
     _due: float = 0.0
-    _outside: dict[str, Place] = field(default_factory=dict)
+    _elsewhere: dict[tuple[Any, ...], Place] = field(default_factory=dict)
 
     def add(self, place: Place) -> int:
         """Add a place; return its index."""
@@ -194,10 +194,15 @@ class Registry:
 
     def outside(self, source: str) -> Place:
         """Return the place of an origin outside of all files, such as the command line."""
-        if source not in self._outside:
-            self._outside[source] = Place("", Span(0, 0, 0, 0), "external", source)
-            self.places.append(self._outside[source])
-        return self._outside[source]
+        return self.elsewhere("", Span(0, 0, 0, 0), "external", source)
+
+    def elsewhere(self, path: str, span: Span, kind: str, source: str) -> Place:
+        """Return a place that is not in instrumented source of this process."""
+        known = path, span, kind, source
+        if known not in self._elsewhere:
+            self._elsewhere[known] = Place(path, span, kind, source)
+            self.places.append(self._elsewhere[known])
+        return self._elsewhere[known]
 
     def forget(self) -> None:
         """Clear what has been recorded: in a forked process, whose parent keeps its own record."""

@@ -21,6 +21,7 @@ from isthmus.migrate.trace.places import (
     REGISTRY,
     TENSOR_TYPE,
     Place,
+    Span,
     counted,
     shortened,
 )
@@ -33,12 +34,18 @@ _NAME = re.compile(
     r"|torch\.(?:cuda\.)?\w+Tensor|(?:Autograd|Autocast)?(?:CUDA|CPU)",
     re.IGNORECASE,
 )
-_TYPE_OF_DEVICE = {"torch.distributed.init_device_mesh", *rules.AUTOCAST_STATE, *rules.AUTOCAST_GPU} | {
+_TYPE_OF_DEVICE = {
+    "torch.distributed.init_device_mesh",
+    "torch.library.custom_op",
+    *rules.AUTOCAST_STATE,
+    *rules.AUTOCAST_GPU,
+} | {
     target
     for table in (rules.DEVICE_FIRST, rules.METHOD_FIRST)
     for target, keyword in table.items()
     if keyword == "device_type"
 }
+_OTHERS = ("torch.nn.Module.to", "torch.utils.data.DataLoader.__init__", "torch.library.custom_op")
 _LOADS = ("torch.load", "torch.serialization.load")
 _NO_DEVICE = (
     "torch.utils.cpp_extension.",
@@ -121,10 +128,10 @@ def record(place: Place, role: str, target: str, text: str) -> None:
 def _role(target: str, text: str) -> str:
     if text.endswith("Tensor"):
         return TENSOR_TYPE
-    if target.startswith("torch.library."):
-        return DISPATCH_KEY
     if target in _TYPE_OF_DEVICE or "DeviceMesh" in target:
         return DEVICE_TYPE
+    if target.startswith("torch.library."):
+        return DISPATCH_KEY
     return BACKEND if target.startswith("torch.distributed.") else DEVICE
 
 
@@ -138,9 +145,9 @@ def _register_with_script(function: Any, seen: Any) -> None:
 
 # ---- PyTorch's functions that the shim does not replace ----------------------------------------------------
 def install_torch(scope: Scope) -> None:
-    """Record what ``nn.Module.to`` receives, and save strings without traces."""
-    reason = "records the origins of its device"
-    scope.replace("torch.nn.Module.to", functools.partial(sink, "torch.nn.Module.to"), reason)
+    """Record what these functions receive, and save strings without traces."""
+    for target in _OTHERS:
+        scope.replace(target, functools.partial(sink, target), "records the origins of its device")
     for target in ("torch.save", "torch.serialization.save"):
         scope.replace(target, _saving, "a file has exact strings", expects=("obj", "f"))
 
@@ -159,7 +166,8 @@ def without_traces(value: Any) -> Any:
         before: list[Any] = [each for item in value.items() for each in item]
         after = list(map(without_traces, before))
         made = type(value)(zip(after[::2], after[1::2], strict=True))
-        vars(made).update(vars(value)) if type(value) is OrderedDict else None  # of nn.Module.state_dict()
+        if type(value) is OrderedDict:  # nn.Module.state_dict() adds _metadata
+            vars(made).update({name: without_traces(each) for name, each in vars(value).items()})
     elif type(value) in (list, tuple):
         before, made = list(value), type(value)(map(without_traces, value))
         after = list(made)
@@ -173,6 +181,7 @@ def install(scope: Scope) -> None:
     """Keep origins through argparse and json, and give exact strings to what requires them."""
     scope.when_imported("argparse", functools.partial(_argparse, scope), "keeps origins")
     scope.when_imported("yaml", _yaml, "writes traced strings as strings")
+    scope.when_imported("multiprocessing.reduction", _multiprocessing, "keeps origins in spawned processes")
     scope.replace("json.loads", _loads, "keeps origins")
     for target in ("sys.intern", "importlib.import_module", "importlib.__import__"):
         scope.replace(target, _exact, "requires an exact str")
@@ -191,6 +200,25 @@ def _argparse(scope: Scope) -> None:
         return get_value
 
     scope.replace("argparse.ArgumentParser._get_value", make, "type=str keeps origins")
+
+
+def _multiprocessing() -> None:
+    from multiprocessing.reduction import ForkingPickler
+
+    ForkingPickler.register(Traced, _sent)
+
+
+def _sent(text: Traced) -> tuple[Callable[..., str], tuple[Any, ...]]:
+    """Pickle text between processes of the job; files have exact strings."""
+    return _received_text, (
+        plain(text),
+        [(each.path, *each.span, each.kind, each.source) for each in text.origins],
+    )
+
+
+def _received_text(text: str, origins: list[tuple[Any, ...]]) -> str:
+    places = (REGISTRY.elsewhere(path, Span(*span), kind, source) for path, *span, kind, source in origins)
+    return traced(text, frozenset(places))
 
 
 def _yaml() -> None:

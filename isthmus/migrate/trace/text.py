@@ -35,7 +35,8 @@ class Traced(str):
         return str.__ne__(self, other)
 
     def __str__(self) -> str:
-        return self if sys._getframe(1).f_globals.get("__name__") in KEEPING else str.__str__(self)
+        caller = sys._getframe().f_back  # None in sys.exit("cuda")
+        return self if caller and caller.f_globals.get("__name__") in KEEPING else str.__str__(self)
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, str) and hasattr(type(other), "__radd__"):
