@@ -99,14 +99,8 @@ def _evidence(program: list[str], status: int, parts: Path) -> Evidence:
 
     words = 2 if program[0] in PROGRAM_OPTIONS else 1
     root = _root(program)
-    return Evidence(
-        " ".join(program[:words]),
-        tuple(program[words:]),
-        version("torch"),
-        status,
-        str(root),
-        merge(parts, root),
-    )
+    script, arguments = " ".join(program[:words]), tuple(program[words:])
+    return Evidence(script, arguments, version("torch"), status, str(root), *merge(parts, root))
 
 
 def _root(program: list[str]) -> Path:
@@ -126,3 +120,7 @@ def _report(evidence: Evidence, output: Path) -> None:
         f"{ended if evidence.status else ''}",
         file=sys.stderr,
     )
+    if evidence.untraced:
+        first, *more = evidence.untraced
+        others = f" and {len(more)} more calls" if more else ""
+        print(f"isthmus: {first}{others}: a device whose origin is unknown; see `untraced`", file=sys.stderr)

@@ -3,7 +3,7 @@
 JSON::
 
     {"version": 1, "script": "train.py", "arguments": ["--lr", "0.1"], "torch": "2.13.0", "status": 0,
-     "root": "/home/me/project",
+     "root": "/home/me/project", "untraced": {"torch.zeros('cuda:0') at /home/me/project/train.py:9": 1},
      "files": {"train.py": {"sha256": "...", "places": [
          {"kind": "string", "line": 3, "column": 39, "end_line": 3, "end_column": 45, "source": "\\"cuda\\"",
           "executed": 1, "sinks": {"device": {"torch.zeros": 2}}, "compared": ["device type"],
@@ -128,6 +128,8 @@ class Evidence:
         status: exit status of the script; not 0: later parts of it may not have been executed.
         root: absolute path of the project.
         files: path relative to the root, with ``/`` -> places.
+        untraced: calls of PyTorch with a device whose origin is unknown -> count: the text was read from a file, made
+            by a library, or passed through C code. If it is empty, an executed string without a role is not a device.
     """
 
     script: str
@@ -136,6 +138,7 @@ class Evidence:
     status: int
     root: str
     files: Mapping[str, File]
+    untraced: Mapping[str, int] = field(default_factory=dict)
 
     def file(self, path: str | Path, source: bytes) -> File | None:
         """Return the record of a file; None if the file was not executed.

@@ -153,6 +153,13 @@ class _Instrumenter(ast.NodeTransformer):
     # ---- comparisons ----------------------------------------------------------------------------------------
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         operands = [node.left, *node.comparators]
+        if any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops) and any(
+            map(_is_constant, operands)
+        ):
+            node.left, *node.comparators = [
+                each if _is_constant(each) else self.visit(each) for each in operands
+            ]
+            return node  # Python warns of `is` with a literal, and the literal is one object with its like
         of_interest = any(map(_mentions_device, operands)) or not any(
             isinstance(each, (ast.Constant, ast.BinOp, ast.UnaryOp)) for each in operands
         )
@@ -268,6 +275,10 @@ class _Instrumenter(ast.NodeTransformer):
         place = Place(self._path, span, kind, self._source.text(span), name, role, strong, text)
         place.sides = [Side() for _ in range(sides)]
         return REGISTRY.add(place)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -56,13 +56,16 @@ class _Merged:
         return {role for role in (self.facts["role"], *self.sinks) if role}
 
 
-def merge(folder: Path, root: Path) -> dict[str, File]:
-    """Return the files of a record, by path relative to the root, from the parts in a folder."""
+def merge(folder: Path, root: Path) -> tuple[dict[str, File], dict[str, int]]:
+    """Return the files of a record, by path relative to the root, and the untraced calls, from a folder of parts."""
     places: dict[str, _Merged] = {}
     digests: dict[str, str] = {}
+    untraced: dict[str, int] = {}
     for path in sorted(folder.glob("*.json")):
         part = json.loads(path.read_bytes())
         digests |= part["digests"]
+        for name, text, caller, count in part["untraced"]:
+            _sum(untraced, {f"{name}({text!r}) at {caller}": count})
         for found in part["places"]:
             places.setdefault(found["key"], _Merged(found)).add(found)
     compared = _compared(places)
@@ -70,10 +73,11 @@ def merge(folder: Path, root: Path) -> dict[str, File]:
     for key, each in places.items():
         if each.facts["kind"] != "external":
             files[each.facts["path"]].append(_place(each, compared[key], places))
-    return {
+    named = {
         Path(os.path.relpath(path, root)).as_posix(): File(digests[path], tuple(sorted(found, key=_position)))
         for path, found in sorted(files.items())
     }
+    return named, untraced
 
 
 def _position(place: Place) -> tuple[int, int, int, int, str]:

@@ -178,12 +178,14 @@ class Registry:
     Attributes:
         places: by the index in instrumented source.
         digests: path -> SHA-256 of the source, for each instrumented file.
+        untraced: (function, text, caller) of a device whose text came without origins -> count.
         folder: where the parts of all processes are written; None: nowhere.
     """
 
     places: list[Place] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
+    untraced: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _due: float = 0.0
     _elsewhere: dict[tuple[Any, ...], Place] = field(default_factory=dict)
 
@@ -206,6 +208,7 @@ class Registry:
 
     def forget(self) -> None:
         """Clear what has been recorded: in a forked process, whose parent keeps its own record."""
+        self.untraced.clear()
         for place in self.places:
             place.forget()
 
@@ -219,8 +222,9 @@ class Registry:
     def write(self) -> None:
         """Write this process's part of the record, if a place of interest was executed."""
         parts = [place.part() for place in list(self.places) if _is_of_interest(place)]
-        if parts and self.folder:
-            data = json.dumps({"digests": self.digests, "places": parts}).encode()
+        untraced = [[*key, count] for key, count in self.untraced.items()]
+        if self.folder and (parts or untraced):
+            data = json.dumps({"digests": self.digests, "places": parts, "untraced": untraced}).encode()
             try:
                 write_file(self.folder / f"{os.getpid()}.json", data)
             except OSError as error:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from isthmus._support.patches import Scope
@@ -46,6 +46,7 @@ _TYPE_OF_DEVICE = {
     if keyword == "device_type"
 }
 _OTHERS = ("torch.nn.Module.to", "torch.utils.data.DataLoader.__init__", "torch.library.custom_op")
+_CUDA = ("cuda", "nccl", "CUDA", "torch.cuda")
 _LOADS = ("torch.load", "torch.serialization.load")
 _NO_DEVICE = (
     "torch.utils.cpp_extension.",
@@ -54,7 +55,7 @@ _NO_DEVICE = (
 )
 
 
-_LOOKED_AT = (Traced, dict, FunctionType, functools.partial)
+_LOOKED_AT = (Traced, str, dict, FunctionType, functools.partial)
 
 
 class SinkScope(Scope):
@@ -104,12 +105,24 @@ def _received(target: str, value: Any) -> Any:
     if target in _LOADS and isinstance(value, (FunctionType, functools.partial)):
         return lambda storage, tag: value(storage, traced(tag, _tags()))  # a map_location
     if type(value) is not Traced:
+        if type(value) is str and value.startswith(_CUDA) and _NAME.fullmatch(value):
+            _untraced(target, value)
         return value
     text = plain(value)
     if _NAME.fullmatch(text):
         for place in value.origins:
             record(place, _role(target, text), target, text)
     return text
+
+
+def _untraced(target: str, text: str) -> None:
+    """Record a device whose origins are unknown, unless PyTorch itself made it."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    package = frame.f_globals.get("__name__", "").partition(".")[0] if frame else "torch"
+    if frame and package not in ("torch", "isthmus"):
+        counted(REGISTRY.untraced, (target, text, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
 
 
 def _tags() -> frozenset[Place]:
