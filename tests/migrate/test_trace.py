@@ -362,6 +362,7 @@ def test_receivers(project):
 
 def test_installed_packages_are_not_instrumented(project):
     assert sorted(project.files) == ["train.py"], "kernels.py has no place of interest"
+    assert not project.untraced
 
 
 # ---- the record ----------------------------------------------------------------------------------------------
@@ -406,9 +407,11 @@ def test_a_wrong_record_is_refused(tmp_path, data, message):
     ],
 )
 def test_the_record_is_complete_however_the_script_ends(tmp_path, end, status):
-    write(tmp_path, {"train.py": f'import torch\ntorch.zeros(1, device="cuda")  # device\n{end}\n'})
+    source = 'import torch\ntorch.zeros(1, device="cuda")  # device\ntorch.ones(1, device="aduc"[::-1])\n'
+    write(tmp_path, {"train.py": f"{source}{end}\n"})
     evidence, done = record(tmp_path, tmp_path / "train.py", status=status)
     assert evidence.status == status and at(evidence, "device", "string")[0].is_device
+    assert evidence.untraced == {f"torch.ones('cuda') at {tmp_path / 'train.py'}:3": 1}
     assert f"the program ended with status {status}, so later code was not executed" in done.stderr
 
 
