@@ -17,7 +17,7 @@ MAIN = "isthmus.launch.main"
 
 _LONG_WITH_VALUE = ("--check-hash-based-pycs",)
 
-_scope = Scope(shim.FEATURE)
+scope = Scope(shim.FEATURE)  # `isthmus migrate trace` puts its own in place before install()
 _reporter: object = None  # kept alive: multiprocessing refers to it weakly
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -71,11 +71,11 @@ def _split_command(options: list[str]) -> tuple[list[str], str]:
 
 def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
-    if not _scope.patches:
+    if not scope.patches:
         _prepare_rank()
-        shim.install(_scope, _enter)
+        shim.install(scope, _enter)
         for library in filter(None, options.text("patch").split(",")):
-            _scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
+            scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
 
 def _prepare_rank() -> None:
@@ -98,14 +98,14 @@ def _enter() -> None:
     global _reporter
 
     if _are_devices_hidden():
-        _scope.undo()
+        scope.undo()
         lines.print_hidden()
         return
     try:
         current = accelerator.current(check=lines.expected())
         lines.set_default_device(current)
         if not current.is_cuda:
-            proxies.enter(_scope, current)
+            proxies.enter(scope, current)
     except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
@@ -136,6 +136,6 @@ def _patch(library: str) -> None:
 
     patched = ops.patch(library)
     lines.print_patched(library, len(patched.replaced))
-    _scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
+    scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
     for target, why in patched.left.items():
         print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -19,11 +20,16 @@ _SHOWN = re.compile(
 
 _used = False
 
+# Further passes over rewritten trees: (tree, source, path) -> tree. With one, all modules of the user are rewritten.
+PASSES: list[Callable[[ast.Module, bytes | str, str], ast.Module]] = []
+
 
 def worth_parsing(source: bytes) -> bool:
-    """Whether any rule of rules.SYNTAX can apply to the source."""
-    return _WORDS.search(source) is not None or (
-        _DEVICES.search(source) is not None and _SHOWN.search(source) is not None
+    """Whether any rule of rules.SYNTAX can apply to the source, or a further pass."""
+    return (
+        bool(PASSES)
+        or _WORDS.search(source) is not None
+        or (_DEVICES.search(source) is not None and _SHOWN.search(source) is not None)
     )
 
 
@@ -37,7 +43,10 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
     Raises:
         SyntaxError: the source is invalid.
     """
-    return compile(parse(source, path, "exec"), path, "exec", dont_inherit=True)
+    tree = parse(source, path, "exec")
+    for each in PASSES:
+        tree = ast.fix_missing_locations(each(tree, source, path))
+    return compile(tree, path, "exec", dont_inherit=True)
 
 
 def parse(source: bytes | str, path: str, mode: str, flags: int = 0) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command import run
+from tests.helpers.command import isthmus, run
 
 TRAPS = sorted((Path(__file__).parent / "traps").glob("*.py"))
 ANSWER = re.compile(r"^# answer: (.*)$", re.MULTILINE)
@@ -20,5 +20,13 @@ ANSWER = re.compile(r"^# answer: (.*)$", re.MULTILINE)
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
 def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     done = run("--quiet", trap)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ANSWER.findall(trap.read_text())
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
+def test_tracing_changes_no_answer(trap: Path, tmp_path: Path) -> None:
+    done = isthmus("migrate", "trace", "-o", tmp_path / "evidence.json", trap)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ANSWER.findall(trap.read_text())
