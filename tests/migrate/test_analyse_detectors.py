@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse import codes, third_party
-from isthmus.migrate.convert.rules.apex_modules import COUNTERPARTS, ApexModules
+from isthmus.migrate.analyse import codes
+from isthmus.migrate.rules.apex_modules import COUNTERPARTS, ApexModules
+from isthmus.migrate.source import third_party
 from isthmus.migrate.source.findings import Severity
 from tests.helpers.analysis import findings, found
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse import third_party
+from isthmus.migrate.source import third_party
 from isthmus.migrate.rules.requirements import examine_requirements
 from isthmus.migrate.rules.shell import examine_shell
 from isthmus.migrate.source.files import Kind, Source
