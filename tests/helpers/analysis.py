@@ -17,7 +17,7 @@ def source(text: str, name: str = "train.py") -> Source:
 
 
 def findings(text: str, name: str = "train.py") -> list[Finding]:
-    """Return the findings in a valid source that is a project of its own, without those that are right as they are."""
+    """Return what is found in a valid source that is a project of its own, but what is right as it is."""
     module, problems = parse(source(text, name))
     assert module
     assert not problems

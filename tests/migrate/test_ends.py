@@ -62,7 +62,7 @@ def twice(result: Result) -> list[tuple[Finding, Finding]]:
     return [
         (one, two)
         for one, two in pairs
-        if {each for each in one.edits if each.text} & {each for each in two.edits if each.text}
+        if set(one.edits).intersection(two.edits)
         or (place(one) == place(two) and one.severity is not two.severity)
     ]
 
