@@ -13,7 +13,10 @@ from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
+<<<<<<< HEAD
 _PACKAGES = ("torch.cuda", "apex")
+=======
+>>>>>>> tests
 Imports = ast.Import | ast.ImportFrom
 
 
@@ -25,7 +28,7 @@ class CudaImports(Rule):
     summary = "drops imports of CUDA names whose uses were all replaced"
     before = "from torch.cuda import synchronize"
     after = ""
-    words = ("from torch.cuda", "from torch import", "import torch.cuda", "from apex", "import apex")
+    words = ("from torch.cuda", "from torch import", "import torch.cuda")
     order = 95
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -64,7 +67,7 @@ class CudaImports(Rule):
                 yield self.left(
                     module, node, name, "is imported", "import its names individually, then convert"
                 )
-            elif each not in unused and name.startswith("torch."):
+            elif each not in unused:
                 yield self.right(module, node, name, "is imported", "stays: every PyTorch has it")
 
 
@@ -73,6 +76,7 @@ def _origin(node: Imports, alias: ast.alias) -> str:
 
 
 def _of_cuda(node: Imports) -> list[ast.alias]:
+<<<<<<< HEAD
     """Return what an import binds of a package of CUDA's; ``import torch.cuda`` binds ``torch``."""
     if isinstance(node, ast.ImportFrom) and node.level:
         return []
@@ -81,6 +85,12 @@ def _of_cuda(node: Imports) -> list[ast.alias]:
         for each in node.names
         if _is_of_cuda(_origin(node, each), isinstance(node, ast.Import), each.asname)
     ]
+=======
+    """Return what an import names of ``torch.cuda``."""
+    if isinstance(node, ast.ImportFrom) and node.level:
+        return []
+    return [each for each in node.names if f"{_origin(node, each)}.".startswith("torch.cuda.")]
+>>>>>>> tests
 
 
 def _is_of_cuda(name: str, is_plain: bool, alias: str | None) -> bool:

@@ -68,7 +68,7 @@ class TorchDevice(Rule):
         """``torch.device("cuda")``, and the type of ``torch.device("cuda", index)``."""
         for call in module.of(ast.Call):
             first = _type(module, call)
-            if first is None or call in module.claimed:
+            if first is None or call in module.claimed or _is_compared(module, call):
                 continue
             module.claimed.add(first)
             draft = Draft(module)
@@ -104,6 +104,11 @@ def _type(module: Module, call: ast.Call) -> ast.expr | None:
         else next((each.value for each in call.keywords if each.arg == "type"), None)
     )
     return first if first is not None and None not in names and is_cuda(first) else None
+
+
+def _is_compared(module: Module, call: ast.Call) -> bool:
+    """Whether a device is an operand of a comparison, which is changed as a whole."""
+    return isinstance(module.parents[call], ast.Compare) and makes_device(module, call, is_cuda)
 
 
 def _is_cpu(node: ast.expr) -> bool:

@@ -285,12 +285,12 @@ def _member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast
 
 def _devices(module: Module, node: ast.Compare) -> Draft | None:
     """``x.device == torch.device("cuda")``."""
-    right = node.comparators[0]
-    if len(node.ops) != 1 or not makes_device(module, right, is_cuda):
+    if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
         return None
-    if not isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        return None
-    draft = Draft(module).replace(right, "{device}")
+    parts = (node.left, node.comparators[0])
+    draft = Draft(module).replace(
+        next(each for each in parts if makes_device(module, each, is_cuda)), "{device}"
+    )
     if module.around.target:
         return draft
     end = " != torch.device({q}cpu{q})"
