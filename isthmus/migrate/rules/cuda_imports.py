@@ -1,4 +1,4 @@
-"""Remove imports of CUDA names that other rules replaced, and of apex's names that nothing uses."""
+"""Remove imports of CUDA names that other rules replaced."""
 
 import ast
 import re
@@ -6,17 +6,13 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.amp_uses import moves
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.functions import is_type
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import text
-from isthmus.migrate.source.constants import gives_up
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
-<<<<<<< HEAD
-_PACKAGES = ("torch.cuda", "apex")
-=======
->>>>>>> tests
 Imports = ast.Import | ast.ImportFrom
 
 
@@ -41,8 +37,7 @@ class CudaImports(Rule):
         ]
         imports: list[Imports] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
         unused = {
-            node: [each for each in _of_cuda(node) if _is_replaced(module, node, each, edits)]
-            for node in imports
+            node: [each for each in _of_cuda(node) if _is_replaced(module, each, edits)] for node in imports
         }
         gone = {node for node in imports if len(unused[node]) == len(node.names)}
         for node in imports:
@@ -76,49 +71,21 @@ def _origin(node: Imports, alias: ast.alias) -> str:
 
 
 def _of_cuda(node: Imports) -> list[ast.alias]:
-<<<<<<< HEAD
-    """Return what an import binds of a package of CUDA's; ``import torch.cuda`` binds ``torch``."""
-    if isinstance(node, ast.ImportFrom) and node.level:
-        return []
-    return [
-        each
-        for each in node.names
-        if _is_of_cuda(_origin(node, each), isinstance(node, ast.Import), each.asname)
-    ]
-=======
     """Return what an import names of ``torch.cuda``."""
     if isinstance(node, ast.ImportFrom) and node.level:
         return []
     return [each for each in node.names if f"{_origin(node, each)}.".startswith("torch.cuda.")]
->>>>>>> tests
 
 
-def _is_of_cuda(name: str, is_plain: bool, alias: str | None) -> bool:
-    if is_plain and alias is None and not name.startswith("apex"):
+def _is_replaced(module: Module, alias: ast.alias, edits: list[Edit]) -> bool:
+    """Whether an imported name is used, and edits replace every use; ``import torch.cuda`` binds ``torch``."""
+    if alias.asname is None and alias.name.startswith("torch."):
         return False
-    return any(name == each or name.startswith(f"{each}.") for each in _PACKAGES)
-
-
-def _is_replaced(module: Module, node: Imports, alias: ast.alias, edits: list[Edit]) -> bool:
-    """Whether edits replace every use of an imported name; a name of apex, which is for CUDA only, may have none."""
-    is_apex = _origin(node, alias).startswith("apex")
-    if is_apex and isinstance(module.parents[node], ast.Try) and not _is_required(module, node):
-        return False  # the script asks whether apex is installed
     name = (alias.asname or alias.name).partition(".")[0]
     uses = [each for each in module.of(ast.Name) if each.id == name and is_read(each)]
-    if (
-        not (uses or _origin(node, alias).startswith("apex"))
-        or module.source.path.name == "__init__.py"
-        or _is_named(module, name)
-    ):
+    if not uses or module.source.path.name == "__init__.py" or _is_named(module, name):
         return False
     return all(any(_replaces(module, edit, use) for edit in edits) for use in uses)
-
-
-def _is_required(module: Module, node: Imports) -> bool:
-    """Whether the script ends if an import in a ``try`` fails."""
-    parent = module.parents[node]
-    return isinstance(parent, ast.Try) and node in parent.body and all(map(gives_up, parent.handlers))
 
 
 def _replaces(module: Module, edit: Edit, use: ast.Name) -> bool:
@@ -127,36 +94,28 @@ def _replaces(module: Module, edit: Edit, use: ast.Name) -> bool:
 
 
 def _is_named(module: Module, name: str) -> bool:
-    """Whether a string names a variable: in ``__all__``, or as an annotation; not as a key."""
+    """Whether a string names a variable: in ``__all__``, or as an annotation."""
     named = (each for each in module.of(ast.Constant) if text(each) == name)
-    return any(not isinstance(module.parents[each], ast.Expr) and not _is_key(module, each) for each in named)
+    return any(is_type(module, each) or _is_exported(module, each) for each in named)
 
 
-def _is_key(module: Module, node: ast.expr) -> bool:
-    """Whether a string is a key of a dictionary, ``state["amp"]``."""
-    parent = module.parents[node]
-    annotates = any(isinstance(each, ast.arg | ast.AnnAssign) for each in module.enclosing(node))
-    return isinstance(parent, ast.Dict) or (isinstance(parent, ast.Subscript) and not annotates)
+def _is_exported(module: Module, node: ast.Constant) -> bool:
+    assigned = (each for each in module.enclosing(node) if isinstance(each, ast.Assign | ast.AugAssign))
+    targets = (each.targets[0] if isinstance(each, ast.Assign) else each.target for each in assigned)
+    return any(isinstance(each, ast.Name) and each.id == "__all__" for each in targets)
 
 
 def _drop_statement(draft: Draft, node: Imports, gone: set[Imports]) -> None:
     """Remove a statement with its line; comments above it stay, and a block does not become empty."""
     module = draft.module
-    parent = module.parents[node]
-    if (
-        isinstance(parent, ast.Try)
-        and all(each in gone for each in parent.body)
-        and not (parent.orelse or parent.finalbody)
-    ):
-        first, last = module.line_start(parent.lineno), module.line_start((parent.end_lineno or 0) + 1)
-        draft.swap(node, first, last, "")
-        return
     start, end = module.start(node), module.end(node)
-    block = next(each for each in vars(parent).values() if isinstance(each, list) and node in each)
+    block = next(
+        each for each in vars(module.parents[node]).values() if isinstance(each, list) and node in each
+    )
     line, next_line = module.line_start(node.lineno), module.line_start((node.end_lineno or 0) + 1)
     before, after = module.text[line:start], module.text[end:next_line]
     is_last = node is block[0] and all(each in gone for each in block)
-    if is_last and not isinstance(parent, ast.Module):
+    if is_last and not isinstance(module.parents[node], ast.Module):
         draft.swap(node, start, end, "pass")
     elif not before.strip() and not after.strip():
         draft.swap(node, line, next_line, "")
