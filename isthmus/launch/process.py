@@ -14,7 +14,7 @@ from isthmus.shim import import_hook
 
 MAIN = "isthmus.launch.main"
 
-_scope = Scope(shim.FEATURE)
+scope = Scope(shim.FEATURE)  # `isthmus migrate trace` puts its own in place before install()
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -40,11 +40,11 @@ def _options_before_script() -> list[str] | None:
 
 def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
-    if not _scope.patches:
+    if not scope.patches:
         _prepare_rank()
-        shim.install(_scope, _enter)
+        shim.install(scope, _enter)
         for library in filter(None, options.text("patch").split(",")):
-            _scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
+            scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
 
 def _prepare_rank() -> None:
@@ -68,7 +68,7 @@ def _enter() -> None:
         current = accelerator.current(check=lines.expected())
         lines.set_default_device(current)
         if not current.is_cuda:
-            proxies.enter(_scope, current)
+            proxies.enter(scope, current)
     except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
@@ -91,6 +91,6 @@ def _patch(library: str) -> None:
 
     patched = ops.patch(library)
     lines.print_patched(library, len(patched.replaced))
-    _scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
+    scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
     for target, why in patched.left.items():
         print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)

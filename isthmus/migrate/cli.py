@@ -7,6 +7,7 @@ import typer
 
 from isthmus._support.exits import fail
 from isthmus.migrate.convert.cli import convert, rules
+from isthmus.migrate.trace.cli import TraceCommand, trace
 from isthmus.migrate.verify.cli import verify
 
 app = typer.Typer(
@@ -74,4 +75,5 @@ def _codes(options: list[str]) -> tuple[str, ...]:
 
 app.command()(convert)
 app.command()(verify)
+app.command(cls=TraceCommand, options_metavar="[-o FILE] [--device D]")(trace)
 app.command()(rules)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from types import CodeType
 
 from isthmus.shim import answers
@@ -9,10 +10,13 @@ from isthmus.shim import answers
 # Source without these words needs no rewriting; this excludes most modules.
 _WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda|out of memory")
 
+# Further passes over rewritten trees: (tree, source, path) -> tree. With one, all modules of the user are rewritten.
+PASSES: list[Callable[[ast.Module, bytes | str, str], ast.Module]] = []
+
 
 def worth_parsing(source: bytes) -> bool:
-    """Whether any rule of rules.SYNTAX can apply to the source."""
-    return _WORDS.search(source) is not None
+    """Whether any rule of rules.SYNTAX can apply to the source, or a further pass."""
+    return bool(PASSES) or _WORDS.search(source) is not None
 
 
 def compile_source(source: bytes | str, path: str) -> CodeType:
@@ -26,7 +30,10 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
         SyntaxError: the source is invalid.
     """
     answers.use()
-    return compile(rewrite(ast.parse(source, path)), path, "exec", dont_inherit=True)
+    tree = rewrite(ast.parse(source, path))
+    for each in PASSES:
+        tree = ast.fix_missing_locations(each(tree, source, path))
+    return compile(tree, path, "exec", dont_inherit=True)
 
 
 def rewrite(tree: ast.Module) -> ast.Module:

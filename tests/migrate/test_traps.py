@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command import run
+from tests.helpers.command import isthmus, run
 
 TRAPS = sorted((Path(__file__).parent / "traps").glob("*.py"))
 ANSWER = re.compile(r"^# answer: (.*)$", re.MULTILINE)
@@ -26,8 +26,7 @@ DEFECTS = {
 }
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
+CASES = pytest.mark.parametrize(
     "trap",
     [
         pytest.param(path, marks=[pytest.mark.xfail(reason=DEFECTS[path.stem], strict=True)])
@@ -37,7 +36,19 @@ DEFECTS = {
     ],
     ids=lambda path: path.stem,
 )
+
+
+@pytest.mark.sampled(4)
+@CASES
 def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     done = run("--quiet", trap)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ANSWER.findall(trap.read_text())
+
+
+@pytest.mark.sampled(4)
+@CASES
+def test_tracing_changes_no_answer(trap: Path, tmp_path: Path) -> None:
+    done = isthmus("migrate", "trace", "-o", tmp_path / "evidence.json", trap)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ANSWER.findall(trap.read_text())
