@@ -6,19 +6,21 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from isthmus.migrate.analyse import detectors
 from isthmus.migrate.convert.engine import Result, convert_module
 from isthmus.migrate.convert.notebook import with_code
 from isthmus.migrate.convert.shell import convert_shell
 from isthmus.migrate.flow import study
 from isthmus.migrate.rules import registry
-from isthmus.migrate.rules.rule import Rule, mentions
+from isthmus.migrate.rules.requirements import examine_requirements
+from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import files as sources
 from isthmus.migrate.source.files import File, Kind, Source
-from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import ALONE, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
 
-_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
+_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS)
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -114,13 +116,17 @@ def convert_file(
 def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: Surroundings) -> Result:
     if source.kind is Kind.SHELL:
         return convert_shell(source)
-    if not any(mentions(source.text, rule) for rule in rules):
-        return Result(source.text, [])
+    if source.kind is Kind.REQUIREMENTS:
+        return Result(source.text, list(examine_requirements(source)))
     module, problems = parse(source, package, around)
     if module is None:
         return Result(source.text, problems)
+    found = [each for detector in detectors.MODULE for each in detector(module)]
+    others = [each for each in found if each.severity is not Severity.ADVICE]
     result = convert_module(module, rules)
-    findings = [*problems, *result.findings]
+    findings = sorted(
+        [*problems, *result.findings, *others], key=lambda each: (each.line, each.column, each.code)
+    )
     if source.kind is Kind.NOTEBOOK:
         return Result(with_code(source.text, result.text) if result.changes else source.text, findings)
     mark = _BYTE_ORDER_MARK if source.text.startswith(_BYTE_ORDER_MARK) else ""
