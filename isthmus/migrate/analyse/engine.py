@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
-from isthmus.migrate.flow.study import Progress, Request, in_processes, study
+from isthmus.migrate.flow.study import PYTHON, Progress, Request, in_processes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
 from isthmus.migrate.source.files import File, Kind, Source, files, read
@@ -55,7 +55,7 @@ def analyse(
         roots: folders or files.
         target: device type to run on; "" for the available accelerator.
         processes: number of processes; 0 to choose one.
-        progress: called with the number of files done and their total; each file counts twice.
+        progress: called with the number of files done and their total; Python files count twice.
         probe: also check operators, by querying PyTorch and the target.
         advice: also report what is optional, for speed or precision.
 
@@ -69,10 +69,12 @@ def analyse(
         findings += [each for each in found if isinstance(each, Finding)]
         present = [each for each in found if isinstance(each, File)]
         request = Request(target, package=package_of(root))
-        around = study(present, request, processes, lambda done, total: progress(done, 2 * total))
+        first = sum(each.kind in PYTHON for each in present)
+        total = first + len(present)
+        around = study(present, request, processes, lambda done, _: progress(done, total))
         work = functools.partial(_examine, package=request.package)
         items = [(file, around.get(file.name, ALONE)) for file in present]
-        parts += in_processes(work, items, processes, lambda done, total: progress(total + done, 2 * total))
+        parts += in_processes(work, items, processes, lambda done, _: progress(first + done, total))
     findings += [finding for part in parts for finding in part.findings]
     findings += _of_project(roots[0], target, parts, findings, probe)
     wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}

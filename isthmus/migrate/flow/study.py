@@ -21,7 +21,7 @@ from isthmus.migrate.source.parse import parse
 
 _MANY = 300  # files; for fewer, starting processes costs more than it saves
 _CHUNK = 16  # files
-_PYTHON = (Kind.PYTHON, Kind.NOTEBOOK)
+PYTHON = (Kind.PYTHON, Kind.NOTEBOOK)
 Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -60,7 +60,7 @@ def study(
         processes: number of processes; 0 to choose one.
         progress: called with the number of files done and their total.
     """
-    python = [each for each in files if each.kind in _PYTHON]
+    python = [each for each in files if each.kind in PYTHON]
     work = functools.partial(_gather, package=request.package)
     found: list[_Found] = []
     for part in in_processes(work, python, processes, progress):

@@ -63,10 +63,6 @@ class DeviceComparison(Rule):
             yield self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
         elif keeps_cuda(module, node):
             yield self.right(module, node, subject, _STAYS, "stays")
-        elif not module.around.flow.uses_torch:
-            yield self.left(
-                module, node, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
-            )
         else:
             draft = self._converted(module, node)
             if draft is None:
@@ -109,10 +105,6 @@ class DeviceComparison(Rule):
             yield self.unclear(module, call, subject, f"may test a device: {verdict.why}", _REMEDY)
         elif keeps_cuda(module, call):
             yield self.right(module, call, subject, _STAYS, "stays")
-        elif not module.around.flow.uses_torch:
-            yield self.left(
-                module, call, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
-            )
         else:
             draft = Draft(module)
             if text(call.args[0]) == "cuda":

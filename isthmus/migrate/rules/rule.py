@@ -26,6 +26,7 @@ class Rule(ABC):
         after: the line after the change.
         words: a source with none of them is not searched.
         option: option of `isthmus migrate convert` that enables the rule's changes; "" if always enabled.
+        anywhere: whether it also changes files that do not use PyTorch.
         is_stage: whether it changes a source as a whole; the other rules then see the result.
         order: rules with a lower order come first; a later rule sees their findings in ``module.findings``.
     """
@@ -38,6 +39,7 @@ class Rule(ABC):
     words: ClassVar[tuple[str, ...]]
     option: ClassVar[str] = ""
     order: ClassVar[int] = 50
+    anywhere: ClassVar[bool] = False
     is_stage: ClassVar[bool] = False
 
     @abstractmethod
@@ -62,10 +64,13 @@ class Rule(ABC):
             draft: the edits.
             evidence: what shows that the change is right, beyond the text of the place itself.
 
-        It is left in code that TorchScript compiles if it needs the device, and in an f-string whose parts have no
-        certain position.
+        It is left in a file that does not use PyTorch; in code that TorchScript compiles, if it needs the device;
+        and in an f-string whose parts have no certain position.
         """
         module = draft.module
+        if not (self.anywhere or module.around.flow.uses_torch):
+            why = f"{message}, in a file that does not use PyTorch"
+            return self.left(module, node, subject, why, "do it in a file that imports torch")
         if draft.is_misplaced or not module.is_placed(node):
             return self.left(
                 module, node, subject, f"{message}, inside an f-string", "take it out of the f-string"
