@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
-from isthmus.migrate.flow.study import PYTHON, Progress, Request, in_processes, study
+from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
 from isthmus.migrate.source.files import File, Kind, Source, files, read
@@ -69,12 +69,11 @@ def analyse(
         findings += [each for each in found if isinstance(each, Finding)]
         present = [each for each in found if isinstance(each, File)]
         request = Request(target, package=package_of(root))
-        first = sum(each.kind in PYTHON for each in present)
-        total = first + len(present)
-        around = study(present, request, processes, lambda done, _: progress(done, total))
+        studied, searched = passes(progress, present)
+        around = study(present, request, processes, studied)
         work = functools.partial(_examine, package=request.package)
         items = [(file, around.get(file.name, ALONE)) for file in present]
-        parts += in_processes(work, items, processes, lambda done, _: progress(first + done, total))
+        parts += in_processes(work, items, processes, searched)
     findings += [finding for part in parts for finding in part.findings]
     findings += _of_project(roots[0], target, parts, findings, probe)
     wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}

@@ -83,12 +83,11 @@ def convert(
             yield Converted(root, finding.path, b"", b"", [finding])
     present = [each for each in found if isinstance(each, File) and each.kind in _KINDS]
     asked = study.Request(request.target, frozenset(request.options), package_of(root))
-    first = sum(each.kind in study.PYTHON for each in present)
-    total = first + len(present)
-    around = study.study(present, asked, processes, lambda done, _: progress(done, total))
+    studied, searched = study.passes(progress, present)
+    around = study.study(present, asked, processes, studied)
     work = functools.partial(_convert_chunk, request=request, package=asked.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
-    for part in study.in_processes(work, items, processes, lambda done, _: progress(first + done, total)):
+    for part in study.in_processes(work, items, processes, searched):
         yield from (each for each in part if each.findings)
 
 

@@ -238,7 +238,8 @@ class _Gatherer:
 
     def place(self, node: ast.AST) -> str:
         """Return a place for messages."""
-        return f"{self.facts.path}:{node.lineno}"  # type: ignore[attr-defined]
+        path, line = self.module.place(node.lineno)  # type: ignore[attr-defined]
+        return f"{path}:{line}"
 
     # ---- statements -----------------------------------------------------------------------------------------
     def _gather(self) -> None:

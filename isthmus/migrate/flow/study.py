@@ -92,6 +92,13 @@ def alone(module: Module, request: Request = ANY) -> Surroundings:
     return surroundings([gather(module)], request)[module.source.name]
 
 
+def passes(progress: Progress, files: Sequence[File]) -> tuple[Progress, Progress]:
+    """Return the progress of :func:`study` and of a second pass over the files, as parts of one."""
+    first = sum(each.kind in PYTHON for each in files)
+    total = first + len(files)
+    return lambda done, _: progress(done, total), lambda done, _: progress(first + done, total)
+
+
 def in_processes(
     work: Callable[[Sequence[Item]], Part], files: Sequence[Item], processes: int, progress: Progress
 ) -> Iterator[Part]:

@@ -59,7 +59,7 @@ class MapLocation(Rule):
             device, texts = _neutral(module, value), _texts(module, tag, value)
             more = f", {_neutral(module, tag)}: {device}"
             if names_cuda(value) or is_formatted(value):
-                draft.replace(value, device + more, **texts)
+                draft.replace(value, device + more, ATOM, **texts)
             else:
                 draft.insert(value, module.end(value), more, **texts)
         message, advice = "has the tags of a checkpoint from CUDA", "maps those of the device in use as well"
