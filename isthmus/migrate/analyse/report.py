@@ -80,7 +80,9 @@ def as_lines(report: Report) -> str:
 
 def as_json(report: Report) -> str:
     """``{"files": .., "lines": .., "findings": [{"code": .., "severity": .., "path": .., ..}]}``."""
-    findings = [{**finding._asdict(), "severity": finding.severity.value} for finding in report.findings]
+    findings = [{**each._asdict(), "severity": each.severity.value} for each in report.findings]
+    for finding in findings:
+        del finding["edits"]  # `isthmus migrate convert` shows them as a patch
     return json.dumps({"files": report.files, "lines": report.lines, "findings": findings}, indent=2) + "\n"
 
 

@@ -72,7 +72,7 @@ def convert(
         root: a folder or a file.
         request: options.
         processes: number of processes for a large tree; 0 to choose one.
-        progress: called with the number of files done and their total; each file counts twice.
+        progress: called with the number of files done and their total; Python files count twice.
 
     Raises:
         FileNotFoundError: root does not exist.
@@ -85,12 +85,11 @@ def convert(
             yield Converted(root, finding.path, b"", b"", [finding])
     present = [each for each in found if isinstance(each, File) and each.kind in _KINDS]
     asked = study.Request(request.target, frozenset(request.options), package_of(root))
-    around = study.study(present, asked, processes, lambda done, total: progress(done, 2 * total))
+    studied, searched = study.passes(progress, present)
+    around = study.study(present, asked, processes, studied)
     work = functools.partial(_convert_chunk, request=request, package=asked.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
-    for part in study.in_processes(
-        work, items, processes, lambda done, total: progress(total + done, 2 * total)
-    ):
+    for part in study.in_processes(work, items, processes, searched):
         yield from (each for each in part if each.findings)
 
 

@@ -4,9 +4,9 @@ from isthmus.migrate.source.verdicts import Use
 
 # Libraries whose parameters with these names are PyTorch's devices.
 LIBRARIES = frozenset(
-    "torch torchvision torchaudio torchtext accelerate clip dgl diffusers e3nn fairseq gpytorch kornia lightning "
-    "monai open_clip peft pyro pytorch_lightning sentence_transformers stable_baselines3 timm torch_geometric "
-    "torchmetrics transformers trl ultralytics whisper".split()
+    "torch apex torchvision torchaudio torchtext accelerate clip dgl diffusers e3nn fairseq gpytorch "
+    "kornia lightning monai open_clip peft pyro pytorch_lightning sentence_transformers stable_baselines3 "
+    "timm torch_geometric torchmetrics transformers trl ultralytics whisper".split()
 )
 _KEYWORDS = frozenset(
     "device device_type map_location output_device device_ids default_device main_device torch_device".split()
