@@ -1,5 +1,7 @@
 """Search a project: what its rules and detectors find, in several processes if it is large."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ class Report(NamedTuple):
 
     Attributes:
         findings: in the order of path and line.
+        hidden: number of findings that need no change and were removed.
         files: number of files read.
         lines: number of their lines.
     """
@@ -29,6 +32,12 @@ class Report(NamedTuple):
     findings: list[Finding]
     files: int
     lines: int
+    hidden: int = 0
+
+    def without_not_applicable(self) -> Report:
+        """Return the report without findings that need no change, which are counted."""
+        shown = [each for each in self.findings if each.severity is not Severity.NONE]
+        return self._replace(findings=shown, hidden=self.hidden + len(self.findings) - len(shown))
 
 
 @dataclass

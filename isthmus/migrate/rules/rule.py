@@ -75,7 +75,10 @@ class Rule(ABC):
             return self.left(module, node, subject, why, "do it in a file that imports torch")
         advice = _for_version(module, advice)
         if draft.lacking:
-            why, remedy = f"{message}, but {draft.lacking}", "convert for a newer PyTorch, or write it by hand"
+            why, remedy = (
+                f"{message}, but {draft.lacking}",
+                "convert for a newer PyTorch, or write it by hand",
+            )
             return self.left(module, node, subject, why, remedy)
         if module.around.torch and draft.is_empty:
             older = versions.shown(module.around.torch)
