@@ -29,9 +29,10 @@ def cuda_only(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
     while queue:
         name = queue.pop()
         owner, _, last = name.rpartition(".")
-        both = [name, owner] if last in ("__init__", "forward", "__call__") else [name]
+        both = [name, owner, f"{owner}.apply"] if last in ("__init__", "forward", "__call__") else [name]
         for user in (user for each in both for user in users.get(each, ())):
             if user not in reached:
                 reached.add(user)
                 queue.append(user)
-    return frozenset(reached)
+    owners = {name.rpartition(".")[0] for name in reached if name.endswith((".forward", ".__init__"))}
+    return frozenset(reached | {each for owner in owners for each in (owner, f"{owner}.apply")})

@@ -13,6 +13,7 @@ ANY = ""  # the field of a container for an unknown key
 KEYS = "\0keys"  # the field of a container for its own keys
 TORCH = "torch@"  # tensors and modules that PyTorch makes
 WORD = "@word"  # a slot that holds all other strings
+TEXT = "@text"  # the slot of what is printed, logged or written
 REST = "**"  # an argument that passes a dictionary by keyword
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.facts import ANY, KEYS, TORCH, WORD, Call, Class, Facts, Signature
+from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, TORCH, WORD, Call, Class, Facts, Signature
 from isthmus.migrate.flow.known import KNOWN, KNOWN_METHODS
+from isthmus.migrate.source.cuda_names import CUDA_SOURCE
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -17,6 +18,7 @@ _OTHERS = frozenset("hpu maia meta mlu mps mtia musa npu xla xpu".split())
 # Strings beside which "cuda" may still be a device or a backend.
 _NEUTRAL = _OTHERS | {"", "auto", "cpu", "gloo", "gpu", "hip", "mpi", "none", "ucc"}
 _LOADERS = frozenset({"torch.load", "torch.hub.load", "torch.utils.data.DataLoader"})  # return anything
+_ELEMENTS = 8  # elements of a collection that a membership test is followed to
 _DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
@@ -106,8 +108,11 @@ class _Gatherer:
         return slot
 
     def _joined(self, node: ast.JoinedStr) -> str:
-        """An f-string has what its first part has."""
+        """An f-string has what its first part has; the others are text."""
         slot = self.anonymous(node)
+        for each in node.values[1:]:
+            if isinstance(each, ast.FormattedValue):
+                self.flow(self.slot(each.value), TEXT)
         first = node.values[0] if node.values else None
         if isinstance(first, ast.FormattedValue):
             self.flow(self.slot(first.value), slot)
@@ -179,6 +184,9 @@ class _Gatherer:
         return slot
 
     def _elements(self, node: ast.List | ast.Tuple | ast.Set) -> str:
+        parent = self.module.parents[node]
+        if isinstance(parent, ast.Subscript) and node is parent.slice:  # Literal["cpu", "cuda"]
+            return ""
         slot = self.anonymous(node)
         for index, each in enumerate(node.elts):
             if isinstance(each, ast.Starred):
@@ -236,7 +244,7 @@ class _Gatherer:
         """Yield the arguments of a call with their slots."""
         for position, each in enumerate(node.args[skip:]):
             if isinstance(each, ast.Starred):
-                return
+                break
             if slot := self.slot(each):
                 yield position, slot
         for keyword in node.keywords:
@@ -413,7 +421,8 @@ class _Gatherer:
             self.facts.values[place_of(operand)] = own
             self.flow(own, slot)
             if isinstance(operator, ast.In | ast.NotIn) and own:
-                self.flow(self.load(own, ANY, operand), slot)
+                for index in range(_ELEMENTS):  # of a list; in a dictionary, its keys are looked up
+                    self.flow(self.load(own, str(index), operand), slot)
                 self.store(self.slot(node.left), own, KEYS)
 
     def _refer(self) -> None:
@@ -423,7 +432,16 @@ class _Gatherer:
                 continue
             name = self.names.qualified(node)
             if name:
-                self.facts.references.setdefault(self._around(node), set()).add(name)
+                self._reference(node, name)
+        for constant in self.module.of(ast.Constant):
+            if isinstance(constant.value, str) and constant.value.endswith((".cu", ".cuh")):
+                self._reference(constant, CUDA_SOURCE)
+        for keyword in self.module.of(ast.keyword):
+            if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):
+                self._reference(keyword, CUDA_SOURCE)
+
+    def _reference(self, node: ast.AST, name: str) -> None:
+        self.facts.references.setdefault(self._around(node), set()).add(name)
 
     def _around(self, node: ast.AST) -> str:
         """Return the outermost function around a node, or method of a top-level class; "" for none."""

@@ -53,6 +53,10 @@ class Graph:
         """Yield every slot."""
         yield from self._out.keys() | self._into.keys()
 
+    def is_end(self, node: Node) -> bool:
+        """Whether values get from a node to no other."""
+        return next(self._onward(node, certain=True), None) is None
+
     def forward(self, starts: Iterable[str], certain: bool = True) -> dict[Node, str]:
         """Return where the values of slots get, with the slot they start from.
 
@@ -111,7 +115,12 @@ class Graph:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two keys may be the same; the keys of a container are no element of it."""
+    """Whether two keys may be the same; the keys of a container are no element of it.
+
+    ``"=device"`` is the key itself, and no unknown one.
+    """
+    if one.startswith("=") or other.startswith("="):
+        return one.removeprefix("=") == other.removeprefix("=")
     if KEYS in (one, other):
         return one == other
     return one == other or ANY in (one, other)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from isthmus.migrate.flow.facts import ANY, KEYS, Call
+from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, Call
 from isthmus.migrate.source.verdicts import place_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,14 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 # ---- functions ----------------------------------------------------------------------------------------------
 def _nothing(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
-    """Takes words, or returns none."""
+    """Take words, or return none."""
+    _say(gatherer, call)
     return ""
+
+
+def _say(gatherer: _Gatherer, call: ast.Call) -> None:
+    for each in (*call.args, *(keyword.value for keyword in call.keywords)):
+        gatherer.flow(gatherer.slot(each), TEXT)
 
 
 def _first(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
@@ -107,8 +113,8 @@ _WORDS = (
     "importlib.import_module __import__ exec eval compile os.path.join os.path.exists os.makedirs os.path.basename "
     "pathlib.Path re.compile re.match re.search re.sub re.findall re.fullmatch json.dumps json.dump json.loads "
     "logging.info logging.warning logging.debug logging.error logging.getLogger subprocess.run subprocess.Popen "
-    "subprocess.check_output shutil.which shlex.split torch.library.impl torch.library.custom_op "
-    "torch.library.Library torch.library.register_kernel torch.cuda.nvtx.range torch.profiler.record_function"
+    "subprocess.check_output shutil.which shlex.split "
+    "torch.cuda.nvtx.range torch.profiler.record_function"
 )
 KNOWN: dict[str, Handler] = {
     **dict.fromkeys(_WORDS.split(), _nothing),
@@ -240,7 +246,23 @@ def _parsed(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> 
 
 def _word(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
     """Take words only."""
+    _say(gatherer, call)
     return result
+
+
+def _equal(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+    """``self.assertEqual(x.device.type, "cuda")`` compares its arguments."""
+    for each in call.args[:2]:
+        gatherer.flow(gatherer.slot(each), result)
+    return result
+
+
+def _added(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+    """``parser.add("--device", default="cuda")`` of configargparse, or the ``add`` of a set."""
+    first = call.args[0] if call.args else None
+    if isinstance(first, ast.Constant) and str(first.value).startswith("-"):
+        return _argument(gatherer, call, receiver, result)
+    return _append(gatherer, call, receiver, result)
 
 
 def _begins(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
@@ -263,7 +285,9 @@ KNOWN_METHODS: dict[str, MethodHandler] = {
     "values": lambda gatherer, call, receiver, result: receiver,
     "copy": lambda gatherer, call, receiver, result: receiver,
     "update": _update,
-    **dict.fromkeys("append add extend insert appendleft".split(), _append),
+    **dict.fromkeys("append extend insert appendleft".split(), _append),
+    "add": _added,
+    **dict.fromkeys("assertEqual assertNotEqual assertEquals".split(), _equal),
     "format": _format,
     "join": _join,
     "add_argument": _argument,

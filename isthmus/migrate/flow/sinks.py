@@ -57,6 +57,8 @@ def of_function(name: str, argument: str | int) -> Use | None:
     library = name.partition(".")[0]
     if library not in LIBRARIES:
         return Use.DEVICE if argument == "map_location" else None
+    if name.startswith("torch.library."):
+        return None  # device types of an operator's implementation
     if isinstance(argument, str):
         if argument in _BACKEND_KEYWORDS:
             return Use.BACKEND if "distributed" in name or library != "torch" else None

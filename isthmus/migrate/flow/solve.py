@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.facts import ANY, KEYS, REST, WORD, Call, Facts
+from isthmus.migrate.flow.facts import ANY, KEYS, REST, TEXT, WORD, Call, Facts
 from isthmus.migrate.flow.graph import Graph
 from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
@@ -33,7 +33,6 @@ class Solution:
     def __init__(self, found: Iterable[Facts]) -> None:
         self.facts = list(found)
         self.symbols = Symbols(self.facts)
-        self._others = frozenset().union(*(facts.others for facts in self.facts))
         self._graph = Graph()
         self._sinks: dict[Use, dict[str, str]] = defaultdict(dict)
         self._instances: dict[str, set[str]] = defaultdict(set)
@@ -56,7 +55,7 @@ class Solution:
         values = {place: self._value(self._slot(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: found for place, found in classes.items() if found}
-        return Flow(facts.uses_torch, self._others, strings, values, classes)
+        return Flow(facts.uses_torch, frozenset(facts.others), strings, values, classes)
 
     def _strings(self) -> Iterator[str]:
         for facts in self.facts:
@@ -80,18 +79,23 @@ class Solution:
 
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
-        reached = [node for node in self._graph.forward([slot]) if node != (slot, ())]
+        reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
         if any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
-            last = name.rpartition(".")[2]
             if path == (KEYS,):
                 if self._may_be_looked_up(name):
                     return Verdict(Use.UNKNOWN, False, "a device type may be looked up among keys like it")
-            elif not path and last.isidentifier():
-                return Verdict(Use.UNKNOWN, False, f"given to `{last}`, whose use is not shown")
-            elif path or name.endswith("()"):
-                return Verdict(Use.UNKNOWN, False, "in a collection or result, whose use is not shown")
+            elif path and self._by_sink(name, Use.UNKNOWN, 0):
+                return Verdict(
+                    Use.UNKNOWN, False, f"in what is passed to {self._by_sink(name, Use.UNKNOWN, 0)}"
+                )
+            elif self._graph.is_end((name, path)) or name.startswith("?."):
+                last = name.rpartition(".")[2]
+                if last.isidentifier() and not path:
+                    return Verdict(Use.UNKNOWN, False, f"given to `{last}`, whose use is not shown")
+                if path or name.endswith("()"):
+                    return Verdict(Use.UNKNOWN, False, "in a collection or result, whose use is not shown")
         return WORD_HERE
 
     def _may_be_looked_up(self, container: str) -> bool:
@@ -124,7 +128,9 @@ class Solution:
             return Verdict(Use.DEVICE, False, "may have the value of a device")
         if _DEVICE.fullmatch(slot.rpartition(".")[2]):
             return Verdict(Use.DEVICE, False, "is named like a device")
-        return WORD_HERE if node in self._words else UNKNOWN
+        if node in self._words or any(each in self._words for each in self._graph.forward([slot])):
+            return WORD_HERE
+        return UNKNOWN
 
     def _by_sink(self, slot: str, use: Use, level: int) -> str:
         """Return the place where the values of a slot are used so; level 1 follows uncertain flows too."""
@@ -286,9 +292,9 @@ class Solution:
             self._sinks[Use.DEVICE].setdefault(place, f"{name}(map_location=) in {call.place}")
         if argument == REST:
             for keyword in ("device", "map_location", "device_type"):
-                if self._use(is_method, name, keyword):
+                if sinks.is_torch(name) and self._use(is_method, name, keyword):
                     place = f"{self._slot(slot)}*{keyword}"
-                    self._graph.add("load", slot, place, keyword)
+                    self._graph.add("load", slot, place, f"={keyword}")
                     self._sinks[Use.DEVICE].setdefault(place, f"{name}({keyword}=) in {call.place}")
             return
         use = self._use(is_method, name, argument)

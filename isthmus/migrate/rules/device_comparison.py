@@ -11,6 +11,7 @@ from isthmus.migrate.rules.draft import AND, COMPARISON, NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source.conditions import keeps_cuda
+from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
@@ -50,8 +51,7 @@ class DeviceComparison(Rule):
 
     # ---- comparisons ----------------------------------------------------------------------------------------
     def _comparison(self, module: Module, node: ast.Compare) -> Iterator[Finding]:
-        ours = f"{module.device}.type"
-        if any(ast.unparse(each) == ours for each in (node.left, *node.comparators)):
+        if any(map(is_own_type, (node.left, *node.comparators))):
             module.claimed.update(ast.walk(node))  # written by an earlier conversion
             return
         strings = [each for each in _operands(node) if names_cuda(each)]
@@ -140,7 +140,9 @@ def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     draft = Draft(module)
     is_packed = _PACKED.search(module.text) and "pack" in module.code(node.value)
     data = ".data" if is_packed else ""  # a PackedSequence has no attribute device
-    dot = module.text.rindex(".", module.end(node.value), module.end(node))  # after the parentheses of the object
+    dot = module.text.rindex(
+        ".", module.end(node.value), module.end(node)
+    )  # after the parentheses of the object
     draft.swap(node, dot, module.end(node), f"{data}.device.type")
     parent = module.parents[node]
     if module.around.target:

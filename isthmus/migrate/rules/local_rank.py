@@ -1,6 +1,7 @@
 """``--local_rank``, which torch.distributed.launch passed, comes from torchrun's environment."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
@@ -9,6 +10,7 @@ from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
 _NAMES = ("--local_rank", "--local-rank")
+_READ = re.compile(r"\.local_rank\b")
 _SAID = "is an argument of the old launcher"
 
 
@@ -29,7 +31,13 @@ class LocalRank(Rule):
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
                 continue
             name = next((each.value for each in call.args if _is_name(each)), "")  # type: ignore[attr-defined]
-            if name and "LOCAL_RANK" not in ast.dump(call):
+            if not name or "LOCAL_RANK" in ast.dump(call):
+                continue
+            if "LOCAL_RANK" in module.text and not _READ.search(module.text):
+                yield self.right(
+                    module, call, name, _SAID, "stays: the file reads torchrun's LOCAL_RANK itself"
+                )
+            else:
                 yield self._end(module, call, name)
 
     def _end(self, module: Module, call: ast.Call, name: str) -> Finding:

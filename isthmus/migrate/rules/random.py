@@ -10,6 +10,7 @@ from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
+_SEEDS = ("torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
 _FORK = "torch.random.fork_rng"
 _FORK_PARAMETERS = ("devices", "enabled", "_caller", "_devices_kw", "device_type")
 
@@ -30,6 +31,24 @@ class Random(FunctionRule):
         for call in module.of(ast.Call):
             if module.names.qualified(call.func) == _FORK:
                 yield self._fork(module, call)
+
+    def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
+        """Return the finding of a call; seeding CUDA beside ``torch.manual_seed`` of the same value changes nothing."""
+        name = module.names.qualified(call.func) or ""
+        if name in _SEEDS and len(call.args) == 1 and self._seeds_all(module, call):
+            advice = "stays: torch.manual_seed beside it seeds every accelerator"
+            return self.right(module, call, name, "seeds CUDA's generators", advice)
+        return super().call(module, call, entry)
+
+    def _seeds_all(self, module: Module, call: ast.Call) -> bool:
+        """Whether the function or module around a call also calls ``torch.manual_seed`` with its argument."""
+        seed = module.code(call.args[0])
+        return any(
+            module.names.qualified(each.func) == "torch.manual_seed"
+            and [module.code(value) for value in each.args] == [seed]
+            and module.names.scope(each.func) == module.names.scope(call.func)
+            for each in module.of(ast.Call)
+        )
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name; ``default_generators`` is no function."""

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.draft import AND, Draft
+from isthmus.migrate.rules.draft import AND, ATOM, Draft
 from isthmus.migrate.rules.functions import is_alone, is_annotation, is_type
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import text, unpacks
@@ -98,8 +98,9 @@ class TensorTypes(Rule):
         is_size = len(call.args) != 1 or isinstance(getattr(call.args[0], "value", None), int)
         draft = Draft(module)
         if not (is_data or is_size) or unpacks(call) or call.keywords:
-            _reference(draft, call.func)
-            return self.changed(call, subject, _SAID, "becomes the type of the device in use", draft)
+            draft.replace(call.func, f"torch.{subject.rpartition('.')[2]}")
+            draft.surround(call, "", ".to({device})", ATOM)
+            return self.changed(call, subject, _SAID, "becomes the CPU's type, moved to DEVICE", draft)
         function = "torch.tensor" if is_data else "torch.empty"
         draft.replace(call.func, function)
         draft.argument(call, ("" if call.args else "0, ") + f"dtype=torch.{dtype}, device={{device}}")
@@ -172,9 +173,14 @@ def _sets_cuda(module: Module) -> bool:
 
 
 def _reference(draft: Draft, node: ast.expr) -> Draft:
-    """Replace a type by that of the device in use; the CPU's is in ``torch`` itself."""
+    """Replace a type by that of the device in use; the CPU's is in ``torch`` itself.
+
+    It raises for an accelerator without such types, rather than to make tensors on the CPU.
+    """
     name = (draft.module.names.qualified(node) or "").removeprefix(_PREFIX)
-    return draft.replace(node, f"getattr({{module}}, {{q}}{name}{{q}}, torch.{name})")
+    return draft.replace(
+        node, f"getattr(torch if {{type}} == {{q}}cpu{{q}} else {{module}}, {{q}}{name}{{q}})"
+    )
 
 
 def _is_repeatable(node: ast.expr) -> bool:

@@ -13,6 +13,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _SWITCH = re.compile(
     r"((is|on|use|has|with|have|using|enable)_?)?(cuda|gpu)(_available|_enabled|s)?", re.IGNORECASE
 )
+_OTHERS = re.compile(r"\btorch\.(xpu|npu|hpu|mlu|musa|mtia)\b|is_(xpu|npu|hpu)_available")
 _NO_SWITCH = re.compile(r"(no|without|disable)_?(cuda|gpu)", re.IGNORECASE)
 
 
@@ -126,6 +127,18 @@ def keeps_cuda(module: Module, test: ast.expr) -> bool:
     return any(_uses_cuda_only(module, each) for each in guarded(module, test))
 
 
+def has_own_arm(module: Module, test: ast.expr) -> bool:
+    """Whether the ``elif`` of a test asks for another accelerator than MPS: ``torch.xpu.is_available()``."""
+    for above in module.enclosing(test):
+        if isinstance(above, ast.If | ast.IfExp):
+            following = above.orelse if isinstance(above.orelse, list) else [above.orelse]
+            arms = [each.test for each in following if isinstance(each, ast.If | ast.IfExp)]
+            return any(_OTHERS.search(ast.unparse(each)) for each in arms)
+        if isinstance(above, ast.stmt):
+            return False
+    return False
+
+
 def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
     """Yield what runs only on CUDA: the rest of a test's condition, and the branch."""
     holds = not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn))
@@ -144,9 +157,19 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
             if isinstance(above, ast.If) and not holds and not above.orelse and _leaves(above.body[-1]):
                 yield from _following(module, above)
             return
+        elif isinstance(above, ast.FunctionDef | ast.ClassDef) and below in above.decorator_list:
+            yield from above.body if holds else ()  # @unittest.skipUnless(torch.cuda.is_available(), "...")
+            return
+        elif isinstance(above, ast.Call) and _skips(above):
+            holds = holds == (ast.unparse(above.func).rpartition(".")[2] == "skipUnless")
         elif not isinstance(above, ast.Compare):
             return
         below = above
+
+
+def _skips(call: ast.Call) -> bool:
+    """Whether a call is a decorator that skips a test on a condition."""
+    return ast.unparse(call.func).rpartition(".")[2] in ("skipIf", "skipUnless", "skipif")
 
 
 def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:

@@ -72,6 +72,13 @@ def is_device_value(node: ast.AST, torch: str, target: str, version: Version = (
     return ast.dump(node) == ast.dump(value)
 
 
+def is_own_type(node: ast.AST) -> bool:
+    """Whether an expression is the type of a device constant: ``DEVICE.type``."""
+    if not (isinstance(node, ast.Attribute) and node.attr == "type" and isinstance(node.value, ast.Name)):
+        return False
+    return re.fullmatch(rf"{'|'.join(_NAMES)}(_\d+)?", node.value.id) is not None
+
+
 def defines(tree: ast.Module, name: str) -> bool:
     """Whether a module assigns a name at its top level."""
     return any(

@@ -330,9 +330,19 @@ _CUDA_PACKAGES = frozenset(
 )
 
 
+CUDA_SOURCE = "torch.version.cuda"  # stands for sources in CUDA C++, which only CUDA runs
+_ASKS_CUDA = frozenset(
+    [
+        CUDA_SOURCE,
+        "torch.version.hip",
+        *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
+    ]
+)
+
+
 def is_for_cuda_only(name: str) -> bool:
     """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in ("torch.version.cuda", "torch.version.hip"):
+    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA:
         return True
     while name.startswith("torch."):
         known = look_up(name)
