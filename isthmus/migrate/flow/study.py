@@ -83,7 +83,9 @@ def surroundings(
         if last == "cuda" and owner in each.classes
     )
     only = cuda_only(facts, solution.symbols)
-    shared = Surroundings(request.target, request.options, taken, own, only)
+    named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
+    imported = frozenset(map(solution.symbols.member, named))
+    shared = Surroundings(request.target, request.options, taken, own, only, imported)
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 
 
