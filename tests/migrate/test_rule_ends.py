@@ -164,7 +164,7 @@ def test_an_import_of_torch_amp_stays_with_a_call_that_stays() -> None:
         (
             "try:\n    from torch.cuda import seed\n    from torch.cuda import init\nexcept ImportError:\n    raise\n"
             "seed()\ninit()\n",
-            "try:\n    pass\nexcept",
+            'torch.device("cpu")\n\nif torch.accelerator',
         ),
     ],
 )

@@ -1,5 +1,7 @@
 """Search a project: what its rules and detectors find, in several processes if it is large."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,10 +12,11 @@ from isthmus.migrate.analyse import detectors
 from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
-from isthmus.migrate.source.files import File, Kind, Source, files, read
+from isthmus.migrate.source.files import File, Kind, Source, read, tree
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import ALONE, Module, Project, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.trace.evidence import Evidence
 
 
 class Report(NamedTuple):
@@ -21,6 +24,7 @@ class Report(NamedTuple):
 
     Attributes:
         findings: in the order of path and line.
+        hidden: number of findings that need no change and were removed.
         files: number of files read.
         lines: number of their lines.
     """
@@ -28,6 +32,12 @@ class Report(NamedTuple):
     findings: list[Finding]
     files: int
     lines: int
+    hidden: int = 0
+
+    def without_not_applicable(self) -> Report:
+        """Return the report without findings that need no change, which are counted."""
+        shown = [each for each in self.findings if each.severity is not Severity.NONE]
+        return self._replace(findings=shown, hidden=self.hidden + len(self.findings) - len(shown))
 
 
 @dataclass
@@ -48,8 +58,9 @@ def analyse(
     progress: Progress = lambda done, total: None,
     probe: bool = True,
     advice: bool = False,
+    evidence: Evidence | None = None,
 ) -> Report:
-    """Analyse every source under folders, or files.
+    """Analyse every source under folders, or files, as one project.
 
     Args:
         roots: folders or files.
@@ -58,24 +69,20 @@ def analyse(
         progress: called with the number of files done and their total; Python files count twice.
         probe: also check operators, by querying PyTorch and the target.
         advice: also report what is optional, for speed or precision.
+        evidence: the record of a run, which decides what the source does not show.
 
     Raises:
         FileNotFoundError: a root does not exist.
     """
-    findings: list[Finding] = []
-    parts: list[_Part] = []
-    for root in roots:
-        found = list(files(root))
-        findings += [each for each in found if isinstance(each, Finding)]
-        present = [each for each in found if isinstance(each, File)]
-        request = Request(target, package=package_of(root))
-        studied, searched = passes(progress, present)
-        around = study(present, request, processes, studied)
-        work = functools.partial(_examine, package=request.package)
-        items = [(file, around.get(file.name, ALONE)) for file in present]
-        parts += in_processes(work, items, processes, searched)
-    findings += [finding for part in parts for finding in part.findings]
-    findings += _of_project(roots[0], target, parts, findings, probe)
+    folder, present, problems = tree(roots)
+    request = Request(target, package=package_of(folder), evidence=evidence)
+    studied, searched = passes(progress, present)
+    around = study(present, request, processes, studied)
+    work = functools.partial(_examine, package=request.package)
+    items = [(file, around.get(file.name, ALONE)) for file in present]
+    parts = list(in_processes(work, items, processes, searched))
+    findings = [*problems, *(finding for part in parts for finding in part.findings)]
+    findings += _of_project(folder, target, parts, findings, probe)
     wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}
     ordered = sorted(wanted, key=lambda each: (each.path, each.line, each.column, each.code, each.subject))
     return Report(ordered, sum(part.files for part in parts), sum(part.lines for part in parts))

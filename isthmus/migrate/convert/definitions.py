@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from isthmus.migrate.source import constants, visible_devices
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.parse import CELL
 
 _OWN = {"torch", "device"}
 
@@ -23,12 +24,18 @@ def definitions(module: Module, edits: Sequence[Edit]) -> Iterator[Edit]:
     if (needs & _OWN) and not constants.torch_name(ast.Module(body[:place], [])):
         lines.append("import torch")
     if define:
-        lines.append(f"{module.device} = {constants.device_value(module.torch, module.around.target)}")
+        lines.append(f"{module.device} = {_value(module)}")
     for name in sorted(needs - _OWN):
         if not _imports(body, name):
             yield from _import_standard(module, f"import {name}", lines if place == 0 else [])
     if lines:
         yield _insertion(module, place, lines, apart=define)
+
+
+def _value(module: Module) -> str:
+    """Return the source of the device constant's value, in the quotation marks that the project configures."""
+    value = constants.device_value(module.torch, module.around.target, module.around.torch)
+    return value.replace('"', module.around.quote or '"')
 
 
 def _imports(body: Sequence[ast.stmt], name: str) -> bool:
@@ -84,7 +91,7 @@ def _insertion(module: Module, place: int, lines: list[str], apart: bool) -> Edi
         return _first_at(offset, start + "".join(line + newline for line in lines))
     *imports, constant = lines
     block = [*imports, "", constant]
-    if text[offset:].strip() and not re.match(r"[ \t]*[\r\n]", text[offset:]):
+    if text[offset:].strip() and not re.match(rf"[ \t]*[\r\n]|{CELL}", text[offset:]):
         block.append("")
     return _first_at(offset, start + "".join(line + newline for line in block))
 

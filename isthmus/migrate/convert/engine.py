@@ -42,6 +42,7 @@ def convert_source(
     target: str = "",
     rules: Sequence[type[Rule]] | None = None,
     options: Collection[str] = (),
+    torch: tuple[int, ...] = (),
 ) -> Result:
     """Convert a source that is a project of its own.
 
@@ -51,6 +52,7 @@ def convert_source(
         target: a device type, or "" for any accelerator.
         rules: only these, in this order; None for all.
         options: options that enable rules, ``"ddp"``.
+        torch: oldest version of PyTorch that the result has to run on; () for any.
 
     Returns:
         The result; the unchanged source with a finding if it does not parse.
@@ -59,7 +61,7 @@ def convert_source(
     module, problems = parse(source)
     if module is None:
         return Result(text, problems)
-    module.around = alone(module, Request(target, frozenset(options)))
+    module.around = alone(module, Request(target, frozenset(options), torch=torch))
     result = convert_module(module, registry.all_rules() if rules is None else rules)
     return result._replace(text=text.removesuffix(module.text) + result.text)
 

@@ -83,7 +83,8 @@ def _moved(module: Module, text: str, wanted: list[Edit]) -> Flow:
         return found
 
     flow = module.around.flow
-    return flow._replace(strings=moved(flow.strings), values=moved(flow.values), classes=moved(flow.classes))
+    strings, values, classes = moved(flow.strings), moved(flow.values), moved(flow.classes)
+    return flow._replace(strings=strings, values=values, classes=classes, recorded=moved(flow.recorded))
 
 
 def _lines(text: str, new: str) -> list[int]:

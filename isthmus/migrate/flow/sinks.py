@@ -27,9 +27,6 @@ _POSITIONS = {
     "torch.load": 1,
     "torch.jit.load": 1,
     "torch.random.fork_rng": 4,
-    "torch.distributed.init_device_mesh": 0,
-    "torch.distributed.device_mesh.init_device_mesh": 0,
-    "torch.distributed.device_mesh.DeviceMesh": 0,
     "torch.distributed.get_default_backend_for_device": 0,
 }
 _BACKENDS = {
@@ -66,6 +63,8 @@ def of_function(name: str, argument: str | int) -> Use | None:
         return Use.DEVICE if argument in _KEYWORDS else None
     if _BACKENDS.get(name) == argument:
         return Use.BACKEND
+    if argument == 0 and name.rpartition(".")[2] in ("init_device_mesh", "DeviceMesh"):  # under several paths
+        return Use.DEVICE
     if _POSITIONS.get(name) == argument:
         return Use.DEVICE
     if name.startswith("torch.cuda.") and argument == 0 and name.split(".")[2] not in _NO_DEVICE:

@@ -13,11 +13,13 @@ from typing import NamedTuple, TypeVar
 from isthmus.migrate.flow.cuda_only import cuda_only
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
+from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
+from isthmus.migrate.trace.evidence import Evidence
 
 _MANY = 300  # files; for fewer, starting processes costs more than it saves
 _CHUNK = 16  # files
@@ -34,11 +36,17 @@ class Request(NamedTuple):
         target: device type to convert for, or "" for any accelerator.
         options: options that enable rules, ``"ddp"``.
         package: dotted name of the folder if it is a package, else "".
+        evidence: the record of a run, compared with the files by :func:`recorded.check`.
+        torch: oldest version of PyTorch that the result has to run on; () for any that has what it needs.
+        quote: quotation mark for new strings; "" for that of each file.
     """
 
     target: str = ""
     options: frozenset[str] = frozenset()
     package: str = ""
+    evidence: Evidence | None = None
+    torch: tuple[int, ...] = ()
+    quote: str = ""
 
 
 class _Found(NamedTuple):
@@ -67,7 +75,11 @@ def study(
         found.append(part)
     facts = [each for part in found for each in part.facts]
     taken = constants.together([each for part in found for each in part.texts])
-    return surroundings(facts, request, taken)
+    around = surroundings(facts, request, taken)
+    if request.evidence is None:
+        return around
+    named = {each.name: each for each in python}
+    return {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
 
 
 def surroundings(
@@ -85,7 +97,9 @@ def surroundings(
     only = cuda_only(facts, solution.symbols)
     named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
     imported = frozenset(map(solution.symbols.member, named))
-    shared = Surroundings(request.target, request.options, taken, own, only, imported)
+    shared = Surroundings(
+        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
+    )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 
 

@@ -131,6 +131,8 @@ class Amp(Rule):
         draft = Draft(module)
         if name in _RENAMED:
             draft.replace(call.func, _RENAMED[name])
+        else:
+            draft.require("is_autocast_enabled(device_type)")
         draft.first_argument(call, "{type}")
         if name == _SET_DTYPE:
             guarded(draft, call, NAMES[name])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.functions import is_type
 from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.calls import argument, unpacks
 from isthmus.migrate.source.cuda_names import AMP_MODULES, AMP_NAMES, canonical
 from isthmus.migrate.source.module import Module
@@ -35,6 +36,8 @@ def obstacle(module: Module, node: ast.expr) -> str:
         node: a name that is read: called, a decorator, a type or a value.
     """
     name, call = amp_name(module, node), module.parents[node]
+    if why := versions.missing(name.replace("torch.cuda.amp.", "torch.amp."), module.around.torch):
+        return f"belongs to CUDA, but {why}"
     if module.is_scripted(node):
         return "is in code that TorchScript compiles, which cannot use the module's device"
     if not module.is_placed(node):

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.source import words
+from isthmus.migrate.rules.draft import TERNARY, Draft
+from isthmus.migrate.source import versions, words
 from isthmus.migrate.source.conditions import AVAILABLE, conditions, guarded, implies_cuda
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
@@ -30,6 +31,16 @@ _POSITIONS = {
 _CURRENT = frozenset({"torch.distributed.get_backend", "torch.distributed.distributed_c10d.get_backend"})
 _MESSAGES = re.compile(r"\bNCCL(_|\b)")
 _NAMES = re.compile(r"^nccl[A-Z]\w*$|ProcessGroupNCCL|NCCL_")
+
+_NCCL_OR_GLOO = "{q}nccl{q} if torch.cuda.is_available() else {q}gloo{q}"
+
+
+def with_default(module: Module, node: ast.expr) -> tuple[Draft, str]:
+    """Return the edits that make a backend that of the device in use, and what it becomes in words."""
+    draft = Draft(module)
+    if not module.around.target and versions.missing(DEFAULT, module.around.torch):
+        return draft.replace(node, _NCCL_OR_GLOO, TERNARY), 'becomes "nccl" or "gloo"'
+    return draft.replace(node, DEFAULT), BECOMES
 
 
 def is_nccl(module: Module, node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source import constants, versions
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, text
@@ -48,8 +49,11 @@ class DeviceChoice(Rule):
     ) -> Finding:
         assert isinstance(whole, ast.expr)
         module.claimed.update(ast.walk(whole))
-        draft = Draft(module).replace(whole, template)
         subject, message = '"cuda" or "cpu"', "chooses between CUDA and the CPU"
+        if constants.is_device_value(whole, module.torch, module.around.target, module.around.torch):
+            older = versions.shown(module.around.torch)
+            return self.right(module, node, subject, message, f"stays: PyTorch {older} has no other form")
+        draft = Draft(module).replace(whole, template)
         return self.changed(node, subject, message, f"becomes {becomes}", draft)
 
 

@@ -14,10 +14,11 @@ from isthmus.migrate.source.conditions import keeps_cuda
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
-from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
+from isthmus.migrate.source.verdicts import Use, Verdict, place_of
 
 _REMEDY = "rewrite the test for the device in use"
 _STAYS = "guards code for CUDA, and stays a test for CUDA"
+_NOT_SHOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
 _OWN_IS_CUDA = re.compile(r"\.is_cuda\s*=[^=]|def is_cuda\b|^\s+is_cuda\s*[:=]", re.MULTILINE)
 _PACKED = re.compile(r"PackedSequence|\bpack_(padded_)?sequence\b")
 
@@ -96,7 +97,7 @@ class DeviceComparison(Rule):
     # ---- startswith -----------------------------------------------------------------------------------------
     def _starts(self, module: Module, call: ast.Call, owner: ast.expr) -> Iterator[Finding]:
         """``device.startswith("cuda")``."""
-        verdict = module.around.flow.values.get(place_of(owner), WORD)
+        verdict = module.around.flow.values.get(place_of(owner), _NOT_SHOWN)
         module.claimed.add(call.args[0])
         subject = f"`{_short(module, call)}`"
         if verdict.use is Use.WORD:
@@ -137,8 +138,10 @@ def _asks_start(call: ast.Call) -> bool:
 def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     """Return the edits that make ``x.is_cuda`` a test for the device in use."""
     draft = Draft(module)
-    data = ".data" if _PACKED.search(module.text) else ""  # a PackedSequence has no attribute device
-    draft.swap(node, module.end(node.value), module.end(node), f"{data}.device.type")
+    is_packed = _PACKED.search(module.text) and "pack" in module.code(node.value)
+    data = ".data" if is_packed else ""  # a PackedSequence has no attribute device
+    dot = module.text.rindex(".", module.end(node.value), module.end(node))  # after the parentheses of the object
+    draft.swap(node, dot, module.end(node), f"{data}.device.type")
     parent = module.parents[node]
     if module.around.target:
         return draft.surround(node, "", " == {type}", COMPARISON)
@@ -148,6 +151,9 @@ def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
         draft.swap(parent, module.start(parent), module.start(node), "")
         return draft.surround(node, "", " == {q}cpu{q}", COMPARISON)
     return draft.surround(node, "", " != {q}cpu{q}", COMPARISON)
+
+
+_RANK = (Use.DEVICE, Use.BACKEND, Use.WORD, Use.UNKNOWN, Use.KEY)
 
 
 def _operands(node: ast.Compare) -> list[ast.expr]:
@@ -163,8 +169,8 @@ def _verdict(module: Module, node: ast.Compare) -> Verdict:
     values = module.around.flow.values
     others = [each for each in (node.left, *node.comparators) if not names_cuda(each)]
     found = [values[place_of(each)] for each in others if place_of(each) in values]
-    ranked = sorted(found, key=lambda each: (each.use is Use.WORD, not each.certain))
-    return ranked[0] if ranked else WORD
+    ranked = sorted(found, key=lambda each: (_RANK.index(each.use), not each.certain))
+    return ranked[0] if ranked else _NOT_SHOWN
 
 
 def _short(module: Module, node: ast.expr) -> str:

@@ -90,6 +90,10 @@ class DeviceString(Rule):
             yield self.unclear(module, node, "choices", f"may be of a device: {verdict.why}", _REMEDY)
             return
         draft = Draft(module).insert(node, module.end(node.elts[-1]), ", {type}")
+        for each in node.elts:
+            if names_cuda(each) and not is_cuda(each):
+                number = text(each).removeprefix("cuda")
+                draft.insert(node, module.end(node.elts[-1]), ", {type} + {q}{number}{q}", number=number)
         advice = "DEVICE.type is a choice too"
         yield self.changed(node, "choices", "are of a device", advice, draft, verdict.why)
 

@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.module import Module
 
@@ -30,12 +31,25 @@ class Draft:
         module: the module to edit.
         edits: the edits so far.
         is_misplaced: whether an edit was in an f-string at a position that is not certain, or cannot have a string.
+        lacking: why the edits cannot be written for the PyTorch of the request, or "".
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.edits: list[Edit] = []
         self.is_misplaced = False
+        self.lacking = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every edit leaves the text as it is."""
+        text = self.module.text
+        return all(text[each.start : each.end] == each.text and not each.guard for each in self.edits)
+
+    def require(self, name: str) -> Draft:
+        """Require a name of ``versions.SINCE`` that is in no template."""
+        self.lacking = self.lacking or versions.missing(name, self.module.around.torch)
+        return self
 
     @property
     def asks_for_device(self) -> bool:
@@ -154,6 +168,8 @@ class Draft:
         module = self.module
         is_possible = module.is_placed(node) and ("{q}" not in template or module.can_quote(node))
         self.is_misplaced = self.is_misplaced or not is_possible
+        template, why = versions.written(template, module.around.torch, module.around.target)
+        self.lacking = self.lacking or why
         template = template.replace("{module}", "torch.get_device_module({device})")
         needs = {"torch"} if re.search(r"\btorch\b", template) else set[str]()
         needs |= {"device"} if "{device}" in template or "{type}" in template else set[str]()

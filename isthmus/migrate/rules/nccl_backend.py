@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules import backends
-from isthmus.migrate.rules.backends import BECOMES, DEFAULT
+from isthmus.migrate.rules.backends import DEFAULT
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.findings import Finding
@@ -49,16 +49,16 @@ class NcclBackend(Rule):
         is_word = any(each and each.use is Use.WORD and each.certain for each in known)
         if is_word and "backend" not in backends.holder(module, node).lower():
             return self.right(module, node, subject, "is not used as a backend", "stays")
-        draft = Draft(module).replace(node, DEFAULT)
-        return self.changed(node, subject, "chooses a backend", BECOMES, draft, evidence)
+        draft, advice = backends.with_default(module, node)
+        return self.changed(node, subject, "chooses a backend", advice, draft, evidence)
 
     def _single(self, module: Module, node: ast.expr) -> Iterator[Finding]:
         known = backends.verdict(module, node)
         if known is None and backends.is_word(module, node):
             return
         if known is not None and known.certain and known.use is Use.BACKEND:
-            draft = Draft(module).replace(node, DEFAULT)
-            yield self.changed(node, '"nccl"', "is CUDA's backend", BECOMES, draft, known.why)
+            draft, advice = backends.with_default(module, node)
+            yield self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, known.why)
         elif known is not None and known.certain and known.use in (Use.WORD, Use.KEY):
             yield self.right(module, node, '"nccl"', "is not used as a backend", "stays")
         else:

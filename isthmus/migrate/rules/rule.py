@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.verdicts import place_of
 
 
 class Rule(ABC):
@@ -64,13 +66,23 @@ class Rule(ABC):
             draft: the edits.
             evidence: what shows that the change is right, beyond the text of the place itself.
 
-        It is left in a file that does not use PyTorch; in code that TorchScript compiles, if it needs the device;
-        and in an f-string whose parts have no certain position.
+        It is left in a file that does not use PyTorch; in code that TorchScript compiles, if it needs the device; in
+        an f-string whose parts have no certain position; and if the PyTorch of the request lacks what it becomes.
         """
         module = draft.module
         if not (self.anywhere or module.around.flow.uses_torch):
             why = f"{message}, in a file that does not use PyTorch"
             return self.left(module, node, subject, why, "do it in a file that imports torch")
+        advice = _for_version(module, advice)
+        if draft.lacking:
+            why, remedy = (
+                f"{message}, but {draft.lacking}",
+                "convert for a newer PyTorch, or write it by hand",
+            )
+            return self.left(module, node, subject, why, remedy)
+        if module.around.torch and draft.is_empty:
+            older = versions.shown(module.around.torch)
+            return self.right(module, node, subject, message, f"stays: PyTorch {older} has no other form")
         if draft.is_misplaced or not module.is_placed(node):
             return self.left(
                 module, node, subject, f"{message}, inside an f-string", "take it out of the f-string"
@@ -81,6 +93,7 @@ class Rule(ABC):
                 module, node, subject, why, "pass the device as an argument, or use that of a tensor"
             )
         place = (node, subject, message, advice)
+        evidence = _recorded(module, node) or evidence
         return module.finding(self.code, Severity.AUTOMATIC, *place, draft.edits, evidence)
 
     def left(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
@@ -93,7 +106,19 @@ class Rule(ABC):
 
     def right(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
         """Return a finding that stays as it is, and is right on every accelerator."""
-        return module.finding(self.code, Severity.NONE, node, subject, message, advice)
+        evidence = _recorded(module, node)
+        return module.finding(self.code, Severity.NONE, node, subject, message, advice, evidence=evidence)
+
+
+def _for_version(module: Module, advice: str) -> str:
+    """Return what a change becomes, in words, for the PyTorch of the request."""
+    text, _ = versions.written(advice, module.around.torch, module.around.target)
+    return text.replace("{module}", "torch.get_device_module(DEVICE)").replace("{type}", "DEVICE.type")
+
+
+def _recorded(module: Module, node: ast.AST) -> str:
+    """Return what the record of a run says about a node, or ""."""
+    return module.around.flow.recorded.get(place_of(node), "") if isinstance(node, ast.expr) else ""
 
 
 def mentions(text: str, rule: Rule | type[Rule]) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.scripts.edits import Change
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.whole.edits import Change
 
 
 class WholeRule(Rule):
@@ -26,6 +27,12 @@ class WholeRule(Rule):
             message: what was found, a predicate.
             needs: what their text uses, see :class:`isthmus.migrate.source.edits.Edit`.
         """
+        changes = list(changes)
+        texts = "".join(each.text for change in changes for each in change.edits)
+        if changes and (why := versions.missing(texts, module.around.torch)):
+            remedy = "convert for a newer PyTorch, or write it by hand"
+            yield self.left(module, module.at(changes[0].line), subject, f"{message}, but {why}", remedy)
+            return
         for change in changes:
             edits = [each._replace(needs=frozenset(needs)) for each in change.edits]
             place = (module.at(change.line), subject, message, change.message)

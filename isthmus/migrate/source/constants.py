@@ -5,8 +5,13 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 
+from isthmus.migrate.source import versions
+from isthmus.migrate.source.versions import Version
+
 _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
+_CHOICE = '{torch}.device("cuda" if {torch}.cuda.is_available() else "cpu")'  # before torch.accelerator
+_IN_2_6 = '{torch}.accelerator.current_accelerator() if {torch}.accelerator.is_available() else {torch}.device("cpu")'
 _PINNED = '{torch}.device("{target}")'
 
 
@@ -23,7 +28,9 @@ def is_torch_optional(tree: ast.Module) -> bool:
     return bool(_torch(tree.body)) and not _torch(always(tree.body))
 
 
-def device_name(tree: ast.Module, text: str, torch: str, target: str, taken: Collection[str]) -> str:
+def device_name(
+    tree: ast.Module, text: str, torch: str, target: str, taken: Collection[str], version: Version = ()
+) -> str:
     """Return the name of the device constant: that of an earlier conversion, or one that is free.
 
     Args:
@@ -32,10 +39,10 @@ def device_name(tree: ast.Module, text: str, torch: str, target: str, taken: Col
         torch: the module's name of PyTorch.
         target: device type to convert for, or "".
         taken: names that are not free in the project.
+        version: oldest version of PyTorch that the result has to run on; () for any.
     """
-    value = ast.dump(ast.parse(device_value(torch, target), mode="eval").body)
     for statement in tree.body:
-        if isinstance(statement, ast.Assign) and ast.dump(statement.value) == value:
+        if isinstance(statement, ast.Assign) and is_device_value(statement.value, torch, target, version):
             named = statement.targets[0]
             if isinstance(named, ast.Name) and named.id in _NAMES:
                 return named.id
@@ -44,9 +51,25 @@ def device_name(tree: ast.Module, text: str, torch: str, target: str, taken: Col
     return next(name for name in candidates if not _mentions(text, name) and name not in taken)
 
 
-def device_value(torch: str, target: str) -> str:
-    """Return the source of the device constant's value."""
-    return (_PINNED if target else _NEUTRAL).format(torch=torch, target=target)
+def device_value(torch: str, target: str, version: Version = ()) -> str:
+    """Return the source of the device constant's value, for a version of PyTorch."""
+    return _value(target, version).format(torch=torch, target=target)
+
+
+def _value(target: str, version: Version) -> str:
+    """Return the template of the device constant's value."""
+    since = versions.SINCE
+    if target:
+        return _PINNED
+    if not version or version >= since["accelerator.current_accelerator(check_available=True)"]:
+        return _NEUTRAL
+    return _CHOICE if version < since["accelerator.current_accelerator"] else _IN_2_6
+
+
+def is_device_value(node: ast.AST, torch: str, target: str, version: Version = ()) -> bool:
+    """Whether an expression is the device constant's value."""
+    value = ast.parse(device_value(torch, target, version), mode="eval").body
+    return ast.dump(node) == ast.dump(value)
 
 
 def defines(tree: ast.Module, name: str) -> bool:
@@ -126,5 +149,5 @@ def _mentions(text: str, name: str) -> bool:
 
 def _is_constant(text: str, name: str) -> bool:
     """Whether a source has the constant from an earlier conversion."""
-    value = r"\w+\.(accelerator\.current_accelerator\(check_available=True\) or |device\(\"\w+\"\)$)"
-    return re.search(rf"^{name} = {value}", text, re.MULTILINE) is not None
+    value = r"\w+\.(accelerator\.current_accelerator\(|device\([\"']\w+[\"']( if |\)$))"
+    return re.search(rf"^{name} = \(?\s*{value}", text, re.MULTILINE) is not None

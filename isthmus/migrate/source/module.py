@@ -36,6 +36,8 @@ class Surroundings(NamedTuple):
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         imported: members of the project's modules that modules of the project name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
+        torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
+        quote: quotation mark for new strings; "" for that of each file.
     """
 
     target: str = ""
@@ -45,6 +47,8 @@ class Surroundings(NamedTuple):
     cuda_only: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
+    torch: tuple[int, ...] = ()
+    quote: str = ""
 
 
 ALONE = Surroundings()
@@ -175,10 +179,15 @@ class Module:
     @cached_property
     def device(self) -> str:
         """The name of the module's device constant, which it may already define."""
-        return constants.device_name(self.tree, self.text, self.torch, self.around.target, self.around.taken)
+        around = self.around
+        return constants.device_name(
+            self.tree, self.text, self.torch, around.target, around.taken, around.torch
+        )
 
     @cached_property
     def _quote(self) -> str:
+        if self.around.quote:
+            return self.around.quote
         return "'" if len(_SINGLE.findall(self.text)) > len(_DOUBLE.findall(self.text)) else '"'
 
     def quote(self, node: ast.AST) -> str:

@@ -44,6 +44,7 @@ class Flow(NamedTuple):
         strings: on strings and formatted strings that may name a device or a backend.
         values: on operands of comparisons and receivers of calls.
         classes: the project's classes of which a receiver of a call may be an instance.
+        recorded: what the record of a run says about a place, in words.
     """
 
     uses_torch: bool = True
@@ -51,6 +52,7 @@ class Flow(NamedTuple):
     strings: Mapping[Place, Verdict] = {}
     values: Mapping[Place, Verdict] = {}
     classes: Mapping[Place, frozenset[str]] = {}
+    recorded: Mapping[Place, str] = {}
 
 
 NO_FLOW = Flow()
