@@ -140,7 +140,9 @@ def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     draft = Draft(module)
     is_packed = _PACKED.search(module.text) and "pack" in module.code(node.value)
     data = ".data" if is_packed else ""  # a PackedSequence has no attribute device
-    dot = module.text.rindex(".", module.end(node.value), module.end(node))  # after the parentheses of the object
+    dot = module.text.rindex(
+        ".", module.end(node.value), module.end(node)
+    )  # after the parentheses of the object
     draft.swap(node, dot, module.end(node), f"{data}.device.type")
     parent = module.parents[node]
     if module.around.target:
