@@ -7,8 +7,8 @@ import torch
 
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.rules.apex_amp import ApexAmp
-from isthmus.migrate.rules.apex_modules import ApexModules
 from isthmus.migrate.rules.apex_imports import ApexImports
+from isthmus.migrate.rules.apex_modules import ApexModules
 from isthmus.migrate.source.findings import LEFT, Finding
 
 SCRIPT = """\
