@@ -43,7 +43,9 @@ def register() -> None:
     for name, function in _COMPUTING.items():
         _library.impl(name, function, _KEY)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Warning only once for all operators")  # the core refuses sparse layouts
+        warnings.filterwarnings(
+            "ignore", "Warning only once for all operators"
+        )  # the core refuses sparse layouts
         for name, function in _FROM_DENSE.items():
             _library.impl(name, function, "PrivateUse1", allow_override=True)
 

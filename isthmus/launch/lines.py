@@ -93,7 +93,9 @@ def _in_child(action: Callable[[], None]) -> None:
     """
     sys.stdout.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork where threads run; the child only prints
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of a fork where threads run; the child only prints
         child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -147,7 +149,9 @@ def print_end() -> None:
     if is_counted := hasattr(_started.module, "dispatch_stats"):
         parts.append(_operators(found.operators))
     total = _size(_total_bytes())
-    parts.append(f"peak {_size(found.peak).removesuffix(total[-4:])} of {total}")  # a common unit is printed once
+    parts.append(
+        f"peak {_size(found.peak).removesuffix(total[-4:])} of {total}"
+    )  # a common unit is printed once
     if is_counted:
         parts.append(f"set_device {found.set_device}")
     _print(" · ".join(parts))

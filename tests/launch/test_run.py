@@ -53,7 +53,9 @@ def test_the_end_line_counts_child_processes(tmp_path):
     done = run(SCRIPTS / "counted_children.py", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[[[0.76") and done.stdout.count("\n") == 1
-    end = re.search(r"(\d+) operators: .* · peak (\d+)\.\d MiB of 1\.0 GiB · set_device (\d+)\n\Z", done.stderr)
+    end = re.search(
+        r"(\d+) operators: .* · peak (\d+)\.\d MiB of 1\.0 GiB · set_device (\d+)\n\Z", done.stderr
+    )
     assert end and end[1] == "6", "fill_, sin, cos, exp, tanh and erf: " + done.stderr
     assert end[2] == "8" and int(end[3]) >= 4
     assert not list(tmp_path.glob("isthmus-counts-*"))

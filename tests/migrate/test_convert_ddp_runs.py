@@ -30,7 +30,12 @@ ARGUMENTS = {
     "module_level": ("{folder}/net.pt",),
     "meters": ("{folder}",),
 }
-CHECKPOINTS = {"functions": "model.pt", "trainer": "best.pt", "module_level": "net.pt", "meters": "checkpoint.pt"}
+CHECKPOINTS = {
+    "functions": "model.pt",
+    "trainer": "best.pt",
+    "module_level": "net.pt",
+    "meters": "checkpoint.pt",
+}
 
 
 # Exits right after a number is reduced: gloo's thread may still hold its tensor.

@@ -19,7 +19,7 @@ from isthmus.migrate.source.findings import LEFT, Severity
 def test_identifiers_stay(source: str) -> None:
     result = convert_source(source, "names.py")
     assert result.text == source
-    assert [each.severity for each in result.findings] == [Severity.NONE]
+    assert {each.severity for each in result.findings} <= {Severity.NONE, Severity.REVIEW}
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,35 @@ def test_a_string_of_another_module_is_followed(tmp_path: Path, start: str, devi
     assert f"print({name}, {device} == DEVICE.type != 'cpu')" in converted["package/use.py"].after.decode()
 
 
+SHARED = """import torch
+from torch.cuda import synchronize
+from torch.cuda.amp import autocast
+from apex.optimizers import FusedAdam
+
+synchronize()
+autocast()
+FusedAdam(p)
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "stays"),
+    [
+        ("from shared import synchronize, autocast, FusedAdam\n", True),
+        ("from shared import *\n", True),
+        ("import shared\n\nshared.synchronize(), shared.autocast, shared.FusedAdam\n", True),
+        ("import shared\n", False),
+    ],
+)
+def test_an_import_that_another_file_uses_stays(tmp_path: Path, use: str, stays: bool) -> None:
+    after = _convert(tmp_path, {"shared.py": SHARED, "use.py": use})["shared.py"]
+    for line in SHARED.splitlines()[1:4]:
+        assert (line in after) == stays
+    assert "torch.get_device_module(DEVICE).synchronize" in after
+    assert "torch.amp.autocast(DEVICE.type" in after or "from torch.amp import autocast" in after
+    assert "torch.optim.AdamW(p" in after
+
+
 ENCODED = [
     ("crlf", "\r\n", "utf-8", ""),
     ("mark", "\n", "utf-8-sig", ""),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections import Counter
 
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.source.findings import LEFT, Severity
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
+SETTINGS = settings(max_examples=60, deadline=None)
 
 ATOMS = st.sampled_from(
     [
@@ -109,7 +108,7 @@ def _left(result: Result) -> Counter[str]:
     return Counter(each.code for each in result.findings if each.severity in LEFT)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@SETTINGS
 @given(SOURCES)
 def test_any_source(source: str) -> None:
     if not _parses(source):
@@ -124,7 +123,7 @@ def test_any_source(source: str) -> None:
     assert _left(again) == _left(result)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@SETTINGS
 @given(SOURCES)
 def test_lines_without_a_change_stay(source: str) -> None:
     result = convert_source(source, "any.py")
@@ -134,7 +133,7 @@ def test_lines_without_a_change_stay(source: str) -> None:
     assert all(line in lines for line in kept)  # in the same order
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@SETTINGS
 @given(st.text())
 def test_any_text(text: str) -> None:
     source = "import torch\nx.cuda()\n" + text

@@ -91,7 +91,9 @@ def test_the_analysis_promises_what_is_converted(tmp_path: Path, cell: str):
 
 
 def test_the_data_flow_goes_through_the_cells(tmp_path: Path):
-    text = notebook(HEAD, 'd = "cuda"\nname = "cuda"', "%matplotlib inline\ntorch.ones(2, device=d)\nprint(name)")
+    text = notebook(
+        HEAD, 'd = "cuda"\nname = "cuda"', "%matplotlib inline\ntorch.ones(2, device=d)\nprint(name)"
+    )
     result = converted(tmp_path, text)
     assert sources(result.after)[1] == 'd = DEVICE.type\nname = "cuda"'
     assert [(each.path, each.line) for each in result.changes] == [("a.ipynb#cell2", 1)]

@@ -30,9 +30,9 @@ def converted(source: str) -> str:
         ('settings = {"backend": "nccl"}', "review"),
         ('def start(backend="nccl"):\n    pass', "review"),
         ('run(backend="nccl")', "review"),
-        ('words = "nccl".upper()', "none"),
+        ('words = "nccl".upper()', "review"),
         ('backend = "nccl" if torch.cuda.is_available() else "gloo"\nprint(backend)', "automatic"),
-        ('name = "nccl" if torch.cuda.is_available() else "gloo"\nprint(name)', "none"),
+        ('name = "nccl" if torch.cuda.is_available() else "gloo"\nprint(name)', "automatic"),
     ],
 )
 def test_a_name_is_a_backend_only_where_the_source_shows_it(source: str, end: str) -> None:

@@ -113,7 +113,11 @@ class _Record:
                 continue
             for place, verdict in self._operands(node, operands):
                 if _decides(verdict, flow.values.get(place, WORD)):
-                    values[place], words[place_of(node)] = verdict, verdict.why
+                    values[place] = verdict
+                    if (
+                        verdict.use is not Use.WORD or place_of(node) not in words
+                    ):  # a device outweighs a word
+                        words[place_of(node)] = verdict.why
         return flow._replace(strings=strings, values=values, classes=classes, recorded=words)
 
     def _string(self, place: Place) -> Verdict | None:

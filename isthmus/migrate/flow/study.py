@@ -95,8 +95,10 @@ def surroundings(
         if last == "cuda" and owner in each.classes
     )
     only = cuda_only(facts, solution.symbols)
+    named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
+    imported = frozenset(map(solution.symbols.member, named))
     shared = Surroundings(
-        request.target, request.options, taken, own, only, torch=request.torch, quote=request.quote
+        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
     )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 

@@ -71,6 +71,11 @@ class Symbols:
                 return module, parts[count:]
         return ("", parts) if "" in self._imports and len(self._imports) == 1 else (None, parts)
 
+    def member(self, name: str) -> str:
+        """Return the member of a module of the project that a dotted name begins with; "" outside the project."""
+        module, rest = self._split(name)
+        return f"{module}.{rest[0]}" if module and rest else ""
+
     def is_class(self, name: str) -> bool:
         """Whether a name is a class of the project."""
         return self.resolve(name) in self._classes

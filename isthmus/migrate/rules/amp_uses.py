@@ -95,7 +95,10 @@ def moves(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
         return False
     if isinstance(node, ast.Import) and node.names[0].asname is None:
         return False  # it binds `torch`
-    used = [list(_uses(module, each.asname or each.name)) for each in node.names]
+    bound = [each.asname or each.name for each in node.names]
+    if any(map(module.is_shared, bound)):
+        return False
+    used = [list(_uses(module, each)) for each in bound]
     return all(used) and all(_is_converted(module, each) for uses in used for each in uses)
 
 

@@ -29,8 +29,6 @@ class ApexImports(Rule):
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find imported names without a use that stays."""
-        if module.source.path.name == "__init__.py":  # other modules may import them from here
-            return
         edits = [edit for finding in module.findings for edit in finding.edits]
         statements: list[_Import] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
         unused = {
@@ -61,7 +59,7 @@ def _is_apex(statement: _Import, alias: ast.alias) -> bool:
 def _is_used(module: Module, alias: ast.alias, edits: Collection[Edit]) -> bool:
     """Whether a use of an imported name stays."""
     name = alias.asname or alias.name.partition(".")[0]
-    if name in _exported(module):
+    if name in _exported(module) or module.is_shared(name):
         return True
     uses = (module.start(each) for each in module.of(ast.Name) if each.id == name)
     return any(not any(edit.start <= use < edit.end for edit in edits) for use in uses)

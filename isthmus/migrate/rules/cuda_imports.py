@@ -83,7 +83,7 @@ def _is_replaced(module: Module, alias: ast.alias, edits: list[Edit]) -> bool:
         return False
     name = (alias.asname or alias.name).partition(".")[0]
     uses = [each for each in module.of(ast.Name) if each.id == name and is_read(each)]
-    if not uses or module.source.path.name == "__init__.py" or _is_named(module, name):
+    if not uses or module.is_shared(name) or _is_named(module, name):
         return False
     return all(any(_replaces(module, edit, use) for edit in edits) for use in uses)
 

@@ -274,10 +274,12 @@ def _member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast
 
 def _devices(module: Module, node: ast.Compare) -> Draft:
     """``x.device == torch.device("cuda")``."""
-    parts = (node.left, node.comparators[0])
-    draft = Draft(module).replace(
-        next(each for each in parts if makes_device(module, each, is_cuda)), "{device}"
-    )
+    draft = Draft(module)
+    for each in (node.left, node.comparators[0]):
+        if makes_device(module, each, is_cuda):
+            draft.replace(each, "{device}")
+        elif names_cuda(each):
+            rename(draft, each)
     if module.around.target:
         return draft
     end = " != torch.device({q}cpu{q})"

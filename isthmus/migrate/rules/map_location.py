@@ -57,8 +57,10 @@ class MapLocation(Rule):
             if tag is None or not _is_tag(tag):
                 continue
             device, texts = _neutral(module, value), _texts(module, tag, value)
-            if any("cuda" in each for each in texts.values()):  # the copy would not be converted
-                message, remedy = "has values that use torch.cuda", "map the tags by hand"
+            if any(
+                "cuda" in each or module.device in each for each in texts.values()
+            ):  # the copy would stay as it is
+                message, remedy = "has values that are themselves converted", "map the tags by hand"
                 yield self.left(module, node, "map_location", message, remedy)
                 return
             more = f", {_neutral(module, tag)}: {device}"

@@ -71,7 +71,8 @@ class Rule(ABC):
         """
         module = draft.module
         if not (self.anywhere or module.around.flow.uses_torch):
-            why = f"{message}, in a file that does not use PyTorch"
+            shown = f" ({evidence})" if evidence else ""
+            why = f"{message}{shown}, in a file that does not use PyTorch"
             return self.left(module, node, subject, why, "do it in a file that imports torch")
         advice = _for_version(module, advice)
         if draft.lacking:

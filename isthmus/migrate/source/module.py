@@ -34,6 +34,7 @@ class Surroundings(NamedTuple):
         taken: names that the device constant cannot have.
         own_cuda: classes of the project with a method ``cuda``, by dotted name.
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
+        imported: members of the project's modules that modules of the project name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
@@ -44,6 +45,7 @@ class Surroundings(NamedTuple):
     taken: frozenset[str] = frozenset()
     own_cuda: frozenset[str] = frozenset()
     cuda_only: frozenset[str] = frozenset()
+    imported: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()
     quote: str = ""
@@ -163,6 +165,11 @@ class Module:
     def is_placed(self, node: ast.AST) -> bool:
         """Whether a node's position in the text is right."""
         return node not in self._misplaced
+
+    def is_shared(self, name: str) -> bool:
+        """Whether other modules may use a name that this module imports: they name it, or this is a package."""
+        names = {f"{self.name}.{name}", f"{self.name}.*"}
+        return self.source.path.name == "__init__.py" or not names.isdisjoint(self.around.imported)
 
     @cached_property
     def torch(self) -> str:
