@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse import third_party
 from isthmus.migrate.rules.requirements import examine_requirements
 from isthmus.migrate.rules.shell import examine_shell
+from isthmus.migrate.source import third_party
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
 

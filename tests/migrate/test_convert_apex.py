@@ -7,8 +7,8 @@ import torch
 
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.rules.apex_amp import ApexAmp
-from isthmus.migrate.rules.apex_imports import ApexImports
 from isthmus.migrate.rules.apex_modules import ApexModules
+from isthmus.migrate.rules.cuda_imports import CudaImports
 from isthmus.migrate.source.findings import LEFT, Finding
 
 SCRIPT = """\
@@ -34,7 +34,7 @@ for step in range(8):
 
 
 def converted(source: str) -> Result:
-    return convert_source(source, "train.py", rules=[ApexAmp, ApexImports], target="cpu")
+    return convert_source(source, "train.py", rules=[ApexAmp, CudaImports], target="cpu")
 
 
 def left(result: Result) -> list[Finding]:
@@ -110,7 +110,7 @@ def test_arguments_without_a_counterpart_are_not_converted(call: str) -> None:
 def test_fused_adam_has_the_defaults_of_apex() -> None:
     source = "from apex.optimizers import FusedAdam\noptimizer = FusedAdam(parameters)\n"
     names: dict[str, object] = {"parameters": [torch.nn.Parameter(torch.ones(2))], "torch": torch}
-    exec(convert_source(source, "train.py", rules=[ApexModules, ApexImports]).text, names)
+    exec(convert_source(source, "train.py", rules=[ApexModules, CudaImports]).text, names)
     optimizer = names["optimizer"]
     assert isinstance(optimizer, torch.optim.AdamW)
     assert optimizer.defaults["weight_decay"] == 0.0

@@ -150,7 +150,6 @@ def shown(verdict: Verdict) -> Row:
         "steps": sum(record.steps for record in records),
         "losses": losses.compared if losses else 0,
         "loss_difference": losses.difference if losses else None,
-        "low_precision": any(record.low_precision for record in records),
         "differing": [f"{each.subject}: {each.detail}" for each in verdict.comparisons if not each.same],
         "left": verdict.conversion.left if verdict.conversion else [],
         "residuals": [f"{path}:{line}: {subject}" for path, line, subject in verdict.residuals],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
-from isthmus.migrate.flow.study import Progress, Request, in_processes, study
+from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
 from isthmus.migrate.source.files import File, Kind, Source, read, tree
@@ -66,7 +66,7 @@ def analyse(
         roots: folders or files.
         target: device type to run on; "" for the available accelerator.
         processes: number of processes; 0 to choose one.
-        progress: called with the number of files done and their total; each file counts twice.
+        progress: called with the number of files done and their total; Python files count twice.
         probe: also check operators, by querying PyTorch and the target.
         advice: also report what is optional, for speed or precision.
         evidence: the record of a run, which decides what the source does not show.
@@ -76,10 +76,11 @@ def analyse(
     """
     folder, present, problems = tree(roots)
     request = Request(target, package=package_of(folder), evidence=evidence)
-    around = study(present, request, processes, lambda done, total: progress(done, 2 * total))
+    studied, searched = passes(progress, present)
+    around = study(present, request, processes, studied)
     work = functools.partial(_examine, package=request.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
-    parts = list(in_processes(work, items, processes, lambda done, total: progress(total + done, 2 * total)))
+    parts = list(in_processes(work, items, processes, searched))
     findings = [*problems, *(finding for part in parts for finding in part.findings)]
     findings += _of_project(folder, target, parts, findings, probe)
     wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}

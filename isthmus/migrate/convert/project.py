@@ -6,22 +6,24 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from isthmus.migrate.analyse import detectors
 from isthmus.migrate.convert.engine import Result, convert_module
 from isthmus.migrate.convert.notebook import with_code
 from isthmus.migrate.convert.shell import convert_shell
 from isthmus.migrate.convert.style import NO_STYLE, Style, formatted
 from isthmus.migrate.flow import study
 from isthmus.migrate.rules import registry
-from isthmus.migrate.rules.rule import Rule, mentions
+from isthmus.migrate.rules.requirements import examine_requirements
+from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import files as sources
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.files import File, Kind, Source
-from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import ALONE, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
 from isthmus.migrate.trace.evidence import Evidence
 
-_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
+_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS)
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -84,7 +86,7 @@ def convert(
         roots: a folder or a file, or several.
         request: options.
         processes: number of processes for a large tree; 0 to choose one.
-        progress: called with the number of files done and their total; each file counts twice.
+        progress: called with the number of files done and their total; Python files count twice.
 
     Raises:
         FileNotFoundError: a root does not exist.
@@ -99,12 +101,11 @@ def convert(
     asked = study.Request(
         request.target, options, package_of(folder), request.evidence, request.torch, request.style.quote
     )
-    around = study.study(present, asked, processes, lambda done, total: progress(done, 2 * total))
+    studied, searched = study.passes(progress, present)
+    around = study.study(present, asked, processes, studied)
     work = functools.partial(_convert_chunk, request=request._replace(evidence=None), package=asked.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
-    for part in study.in_processes(
-        work, items, processes, lambda done, total: progress(total + done, 2 * total)
-    ):
+    for part in study.in_processes(work, items, processes, searched):
         yield from (each for each in part if each.findings)
 
 
@@ -140,13 +141,17 @@ def convert_file(
 def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: Surroundings) -> Result:
     if source.kind is Kind.SHELL:
         return convert_shell(source)
-    if not any(mentions(source.text, rule) for rule in rules):
-        return Result(source.text, [])
+    if source.kind is Kind.REQUIREMENTS:
+        return Result(source.text, list(examine_requirements(source)))
     module, problems = parse(source, package, around)
     if module is None:
         return Result(source.text, problems)
+    found = [each for detector in detectors.MODULE for each in detector(module)]
+    others = [each for each in found if each.severity is not Severity.ADVICE]
     result = convert_module(module, rules)
-    findings = [*problems, *result.findings]
+    findings = sorted(
+        [*problems, *result.findings, *others], key=lambda each: (each.line, each.column, each.code)
+    )
     if source.kind is Kind.NOTEBOOK:
         return Result(with_code(source.text, result.text) if result.changes else source.text, findings)
     mark = _BYTE_ORDER_MARK if source.text.startswith(_BYTE_ORDER_MARK) else ""

@@ -11,6 +11,8 @@ from isthmus.migrate.source.verdicts import Place, Use
 
 ANY = ""  # the field of a container for an unknown key
 KEYS = "\0keys"  # the field of a container for its own keys
+TORCH = "torch@"  # tensors and modules that PyTorch makes
+WORD = "@word"  # a slot that holds all other strings
 REST = "**"  # an argument that passes a dictionary by keyword
 
 

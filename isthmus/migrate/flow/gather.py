@@ -7,13 +7,16 @@ import re
 from collections.abc import Callable, Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.facts import ANY, KEYS, Call, Class, Facts, Signature
+from isthmus.migrate.flow.facts import ANY, KEYS, TORCH, WORD, Call, Class, Facts, Signature
 from isthmus.migrate.flow.known import KNOWN, KNOWN_METHODS
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OTHERS = frozenset("hpu maia meta mlu mps mtia musa npu xla xpu".split())
+# Strings beside which "cuda" may still be a device or a backend.
+_NEUTRAL = _OTHERS | {"", "auto", "cpu", "gloo", "gpu", "hip", "mpi", "none", "ucc"}
+_LOADERS = frozenset({"torch.load", "torch.hub.load", "torch.utils.data.DataLoader"})  # return anything
 _DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
@@ -94,8 +97,10 @@ class _Gatherer:
         return slot
 
     def _constant(self, node: ast.Constant) -> str:
-        if not (isinstance(node.value, str) and _NAMES.fullmatch(node.value)):
+        if not isinstance(node.value, str) or node.value in _NEUTRAL:
             return ""
+        if not _NAMES.fullmatch(node.value):
+            return WORD
         slot = self.anonymous(node)
         self.facts.strings[place_of(node)] = slot
         return slot
@@ -202,6 +207,8 @@ class _Gatherer:
             return self._method(node, node.func, result)
         if name == "torch.device":
             self.facts.sources.add(result)
+        elif name.startswith("torch.") and name not in _LOADERS:
+            self.flow(TORCH, result)
         arguments = tuple(self.arguments(node))
         receiver = "" if name else self.slot(node.func)
         self.facts.calls.append(Call(name or "__call__", receiver, arguments, result, self.place(node)))
@@ -238,25 +245,25 @@ class _Gatherer:
 
     def place(self, node: ast.AST) -> str:
         """Return a place for messages."""
-        return f"{self.facts.path}:{node.lineno}"  # type: ignore[attr-defined]
+        path, line = self.module.place(node.lineno)  # type: ignore[attr-defined]
+        return f"{path}:{line}"
 
     # ---- statements -----------------------------------------------------------------------------------------
     def _gather(self) -> None:
+        for chained in (
+            ast.Subscript,
+            ast.Call,
+            ast.BinOp,
+        ):  # inner ones first: a long chain does not recurse
+            for node in reversed(self.module.of(chained)):
+                self.slot(node)
         self._bindings()
         self._definitions()
         for compared in self.module.of(ast.Compare):
             self._compare(compared)
         for matched in self.module.of(ast.Match):
             self.facts.values[place_of(matched.subject)] = self.slot(matched.subject)
-        for kind in (
-            ast.Call,
-            ast.Dict,
-            ast.Subscript,
-            ast.NamedExpr,
-            ast.Constant,
-            ast.JoinedStr,
-            ast.BinOp,
-        ):
+        for kind in (ast.Dict, ast.NamedExpr, ast.Constant, ast.JoinedStr):
             for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
@@ -297,7 +304,8 @@ class _Gatherer:
     def _describe(self) -> None:
         """Record what the module imports and which other accelerators it names."""
         facts = self.facts
-        facts.uses_torch = any(map(sinks.is_torch, self._imported()))
+        named = (name for names in facts.references.values() for name in names)
+        facts.uses_torch = any(map(sinks.is_torch, (*self._imported(), *named)))
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in _OTHERS}
         facts.imports = {

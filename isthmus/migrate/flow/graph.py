@@ -62,14 +62,17 @@ class Graph:
         """
         return self._reach({(each, ()): each for each in starts}, self._onward, certain)
 
-    def backward(self, ends: dict[str, str], certain: bool = True) -> dict[Node, str]:
+    def backward(
+        self, ends: dict[str, str], certain: bool = True, path: tuple[str, ...] = ()
+    ) -> dict[Node, str]:
         """Return from where values get to slots, with a label of the slot that they get to.
 
         Args:
             ends: labels by slot.
             certain: whether to follow certain edges only.
+            path: of the element of the slots.
         """
-        return self._reach({(each, ()): label for each, label in ends.items()}, self._back, certain)
+        return self._reach({(each, path): label for each, label in ends.items()}, self._back, certain)
 
     def _reach(self, starts: dict[Node, str], step: object, certain: bool) -> dict[Node, str]:
         found = dict(starts)

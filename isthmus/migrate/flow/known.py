@@ -184,6 +184,13 @@ def _append(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> 
     return result
 
 
+def _join(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+    """``":".join(("cuda", index))`` begins with its first element."""
+    for each in call.args:
+        gatherer.flow(gatherer.load(gatherer.slot(each), "0", call), result)
+    return result
+
+
 def _format(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
     """``"cuda:{}".format(rank)`` is one string."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -245,7 +252,7 @@ def _begins(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> 
 _TEXT = "lower upper strip lstrip rstrip casefold replace removeprefix removesuffix encode decode title capitalize"
 _SAYING = (
     "debug info warning error critical exception log add_scalar add_text write writelines search match fullmatch sub "
-    "find findall count index join import_module group add_row set_postfix set_description"
+    "find findall count index import_module group add_row set_postfix set_description"
 )
 KNOWN_METHODS: dict[str, MethodHandler] = {
     **dict.fromkeys(_TEXT.split(), _same),
@@ -258,6 +265,7 @@ KNOWN_METHODS: dict[str, MethodHandler] = {
     "update": _update,
     **dict.fromkeys("append add extend insert appendleft".split(), _append),
     "format": _format,
+    "join": _join,
     "add_argument": _argument,
     "set_defaults": _defaults,
     **dict.fromkeys("parse_args parse_known_args".split(), _parsed),

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.facts import KEYS, REST, Call, Facts
+from isthmus.migrate.flow.facts import ANY, KEYS, REST, WORD, Call, Facts
 from isthmus.migrate.flow.graph import Graph
 from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
@@ -17,6 +17,8 @@ from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 _DEVICE = re.compile(
     r"(\w+_)?(device|dev|device_type|device_name|map_location|dist_backend)(_type|_name|_str)?"
 )
+WORD_HERE = Verdict(Use.WORD, True, "")
+UNKNOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
 _ROUNDS = 5
 _BUILTINS = frozenset(dir(builtins))
 
@@ -43,7 +45,7 @@ class Solution:
         }
         sources = [self._slot(each) for facts in self.facts for each in facts.sources]
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
-        self._verdicts: dict[str, Verdict] = {}
+        self._words = graph.forward([WORD])
         named = [slot for slot in self._strings() if self._by_sink(slot, Use.DEVICE, 0)]
         self._named = graph.forward(named)
 
@@ -77,13 +79,25 @@ class Solution:
         return self._escaping(slot)
 
     def _escaping(self, slot: str) -> Verdict:
-        """Return what a string is that nothing in the project is shown to use."""
-        for name, path in self._graph.forward([slot]):
-            if not path and _DEVICE.fullmatch(name.rpartition(".")[2].lower()):
-                return Verdict(
-                    Use.UNKNOWN, False, f"given to `{name.rpartition('.')[2]}`, whose use is not shown"
-                )
-        return Verdict(Use.WORD, True, "")
+        """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
+        reached = [node for node in self._graph.forward([slot]) if node != (slot, ())]
+        if any(node in self._words for node in reached if node[1] != (KEYS,)):
+            return WORD_HERE
+        for name, path in reached:
+            last = name.rpartition(".")[2]
+            if path == (KEYS,):
+                if self._may_be_looked_up(name):
+                    return Verdict(Use.UNKNOWN, False, "a device type may be looked up among keys like it")
+            elif not path and last.isidentifier():
+                return Verdict(Use.UNKNOWN, False, f"given to `{last}`, whose use is not shown")
+            elif path or name.endswith("()"):
+                return Verdict(Use.UNKNOWN, False, "in a collection or result, whose use is not shown")
+        return WORD_HERE
+
+    def _may_be_looked_up(self, container: str) -> bool:
+        """Whether a variable that is named like a device is a key of a container."""
+        keys = self._graph.backward({container: ""}, path=(KEYS,))
+        return any(not path and _DEVICE.fullmatch(slot.rpartition(".")[2]) for slot, path in keys)
 
     def _met(self, slot: str) -> Verdict | None:
         """Return what a string is that is compared with a device, or looked up by one."""
@@ -110,7 +124,7 @@ class Solution:
             return Verdict(Use.DEVICE, False, "may have the value of a device")
         if _DEVICE.fullmatch(slot.rpartition(".")[2]):
             return Verdict(Use.DEVICE, False, "is named like a device")
-        return Verdict(Use.WORD, True, "")
+        return WORD_HERE if node in self._words else UNKNOWN
 
     def _by_sink(self, slot: str, use: Use, level: int) -> str:
         """Return the place where the values of a slot are used so; level 1 follows uncertain flows too."""
@@ -266,6 +280,10 @@ class Solution:
 
     def _take(self, call: Call, name: str, argument: str | int, slot: str) -> None:
         is_method = bool(call.receiver) and name == call.callee
+        if argument in ("map_location", 1) and self._use(is_method, name, argument) is Use.DEVICE:
+            place = f"{slot}*values"  # a dictionary of devices
+            self._graph.add("load", slot, place, ANY)
+            self._sinks[Use.DEVICE].setdefault(place, f"{name}(map_location=) in {call.place}")
         if argument == REST:
             for keyword in ("device", "map_location", "device_type"):
                 if self._use(is_method, name, keyword):

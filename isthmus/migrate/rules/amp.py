@@ -113,6 +113,8 @@ class Amp(Rule):
         is_default = type_ is None and name in _SCALERS and not unpacks(call)
         if not is_default and text(type_) != "cuda":
             return
+        if type_ is not None:
+            module.claimed.add(type_)
         if why := amp_uses.call_obstacle(module, call, parameters, reorders=False):
             yield self._not_converted(module, call, name, why)
             return

@@ -7,12 +7,12 @@ from isthmus.migrate.source.module import Module
 _TYPE_TESTS = ("isinstance", "issubclass")
 
 
-def public(module: Module, node: ast.AST) -> str:
-    """Return the public name of a node of apex, ``"apex.normalization.FusedLayerNorm"``; "" for anything else.
+def public(name: str) -> str:
+    """Return the public form of a dotted name of apex, ``"apex.normalization.FusedLayerNorm"``; "" for others.
 
     ``apex.normalization.fused_layer_norm.FusedLayerNorm`` is the same class.
     """
-    parts = (module.names.qualified(node) or "").split(".")
+    parts = name.split(".")
     return ".".join([*parts[:2], parts[-1]]) if parts[0] == "apex" and len(parts) > 2 else ""
 
 

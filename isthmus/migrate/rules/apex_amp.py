@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.rules.scripts import apex_amp
+from isthmus.migrate.rules.scripts.program import NotRecognised
 from isthmus.migrate.rules.whole import WholeRule
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.whole import apex_amp
-from isthmus.migrate.whole.program import NotRecognised
 
 _ADVICE = "use torch.autocast and torch.amp.GradScaler by hand; apex.amp was not changed"
 

@@ -42,10 +42,14 @@ class ApexImports(Rule):
         for statement, names in unused.items():
             draft = _removed(module, statement, names, gone) if names else None
             if draft is not None:
-                subject = ast.unparse(statement)
+                subject = ", ".join(_origin(statement, each) for each in names)
                 yield self.changed(
                     statement, subject, "is for CUDA only, and has no use", "is removed", draft
                 )
+
+
+def _origin(statement: _Import, alias: ast.alias) -> str:
+    return alias.name if isinstance(statement, ast.Import) else f"{statement.module}.{alias.name}"
 
 
 def _is_apex(statement: _Import, alias: ast.alias) -> bool:

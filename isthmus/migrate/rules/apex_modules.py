@@ -74,7 +74,7 @@ class ApexModules(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find calls of the classes, tests for them, and other uses."""
         for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
-            name = public(module, node)
+            name = public(module.names.qualified(node) or "")
             if name not in COUNTERPARTS or not is_read(node):
                 continue
             parent = module.parents[node]

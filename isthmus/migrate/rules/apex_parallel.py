@@ -31,7 +31,7 @@ class ApexParallel(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find calls of the class and the function, tests for the class, and other uses."""
         for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
-            name = public(module, node)
+            name = public(module.names.qualified(node) or "")
             if name not in _BECOMES or not is_read(node):
                 continue
             parent = module.parents[node]

@@ -13,7 +13,6 @@ from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
-_PACKAGES = ("torch.cuda.", "apex.")
 Imports = ast.Import | ast.ImportFrom
 
 
@@ -25,7 +24,7 @@ class CudaImports(Rule):
     summary = "drops imports of CUDA names whose uses were all replaced"
     before = "from torch.cuda import synchronize"
     after = ""
-    words = ("from torch.cuda", "from torch import", "import torch.cuda", "from apex", "import apex")
+    words = ("from torch.cuda", "from torch import", "import torch.cuda")
     order = 95
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -63,7 +62,7 @@ class CudaImports(Rule):
                 yield self.left(
                     module, node, name, "is imported", "import its names individually, then convert"
                 )
-            elif each not in unused and name.startswith("torch."):
+            elif each not in unused:
                 yield self.right(module, node, name, "is imported", "stays: every PyTorch has it")
 
 
@@ -72,10 +71,10 @@ def _origin(node: Imports, alias: ast.alias) -> str:
 
 
 def _of_cuda(node: Imports) -> list[ast.alias]:
-    """Return what an import names of a package of CUDA's."""
+    """Return what an import names of ``torch.cuda``."""
     if isinstance(node, ast.ImportFrom) and node.level:
         return []
-    return [each for each in node.names if f"{_origin(node, each)}.".startswith(_PACKAGES)]
+    return [each for each in node.names if f"{_origin(node, each)}.".startswith("torch.cuda.")]
 
 
 def _is_replaced(module: Module, alias: ast.alias, edits: list[Edit]) -> bool:

@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.rules.scripts.ddp.plan import distributed, plan
+from isthmus.migrate.rules.scripts.program import NotRecognised, Program
 from isthmus.migrate.rules.whole import WholeRule
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.whole.ddp.plan import distributed, plan
-from isthmus.migrate.whole.program import NotRecognised, Program
 
 _SAID = "drives several GPUs from one process, on CUDA only"
 _OPTION = "`isthmus migrate convert --ddp` makes it DistributedDataParallel, started by torchrun"

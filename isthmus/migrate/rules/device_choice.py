@@ -72,7 +72,7 @@ class TorchDevice(Rule):
         """``torch.device("cuda")``, and the type of ``torch.device("cuda", index)``."""
         for call in module.of(ast.Call):
             first = _type(module, call)
-            if first is None or call in module.claimed:
+            if first is None or call in module.claimed or compares_device(module, module.parents[call]):
                 continue
             module.claimed.add(first)
             draft = Draft(module)
@@ -108,6 +108,17 @@ def _type(module: Module, call: ast.Call) -> ast.expr | None:
         else next((each.value for each in call.keywords if each.arg == "type"), None)
     )
     return first if first is not None and None not in names and is_cuda(first) else None
+
+
+def compares_device(module: Module, node: ast.AST) -> bool:
+    """Whether a node is ``x == torch.device("cuda")``, which is changed as a whole."""
+    if (
+        not isinstance(node, ast.Compare)
+        or len(node.ops) != 1
+        or not isinstance(node.ops[0], ast.Eq | ast.NotEq)
+    ):
+        return False
+    return any(makes_device(module, each, is_cuda) for each in (node.left, node.comparators[0]))
 
 
 def _is_cpu(node: ast.expr) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.device_choice import makes_device
+from isthmus.migrate.rules.device_choice import compares_device, makes_device
 from isthmus.migrate.rules.draft import AND, COMPARISON, NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.rules.strings import rename
@@ -14,10 +14,11 @@ from isthmus.migrate.source.conditions import keeps_cuda
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
-from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
+from isthmus.migrate.source.verdicts import Use, Verdict, place_of
 
 _REMEDY = "rewrite the test for the device in use"
 _STAYS = "guards code for CUDA, and stays a test for CUDA"
+_NOT_SHOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
 _OWN_IS_CUDA = re.compile(r"\.is_cuda\s*=[^=]|def is_cuda\b|^\s+is_cuda\s*[:=]", re.MULTILINE)
 _PACKED = re.compile(r"PackedSequence|\bpack_(padded_)?sequence\b")
 
@@ -36,7 +37,7 @@ class DeviceComparison(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find comparisons, ``startswith`` and ``is_cuda``."""
         for node in module.of(ast.Compare):
-            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or _has_device(
+            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or compares_device(
                 module, node
             ):
                 yield from self._comparison(module, node)
@@ -63,10 +64,6 @@ class DeviceComparison(Rule):
             yield self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
         elif keeps_cuda(module, node):
             yield self.right(module, node, subject, _STAYS, "stays")
-        elif not module.around.flow.uses_torch:
-            yield self.left(
-                module, node, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
-            )
         else:
             draft = self._converted(module, node)
             if draft is None:
@@ -80,7 +77,7 @@ class DeviceComparison(Rule):
 
     def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
-        if _has_device(module, node):
+        if compares_device(module, node):
             return _devices(module, node)
         if all(isinstance(each, ast.Eq) for each in node.ops):
             return _equal(module, node)
@@ -100,7 +97,7 @@ class DeviceComparison(Rule):
     # ---- startswith -----------------------------------------------------------------------------------------
     def _starts(self, module: Module, call: ast.Call, owner: ast.expr) -> Iterator[Finding]:
         """``device.startswith("cuda")``."""
-        verdict = module.around.flow.values.get(place_of(owner), WORD)
+        verdict = module.around.flow.values.get(place_of(owner), _NOT_SHOWN)
         module.claimed.add(call.args[0])
         subject = f"`{_short(module, call)}`"
         if verdict.use is Use.WORD:
@@ -109,10 +106,6 @@ class DeviceComparison(Rule):
             yield self.unclear(module, call, subject, f"may test a device: {verdict.why}", _REMEDY)
         elif keeps_cuda(module, call):
             yield self.right(module, call, subject, _STAYS, "stays")
-        elif not module.around.flow.uses_torch:
-            yield self.left(
-                module, call, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
-            )
         else:
             draft = Draft(module)
             if text(call.args[0]) == "cuda":
@@ -145,8 +138,10 @@ def _asks_start(call: ast.Call) -> bool:
 def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     """Return the edits that make ``x.is_cuda`` a test for the device in use."""
     draft = Draft(module)
-    data = ".data" if _PACKED.search(module.text) else ""  # a PackedSequence has no attribute device
-    draft.swap(node, module.end(node.value), module.end(node), f"{data}.device.type")
+    is_packed = _PACKED.search(module.text) and "pack" in module.code(node.value)
+    data = ".data" if is_packed else ""  # a PackedSequence has no attribute device
+    dot = module.text.rindex(".", module.end(node.value), module.end(node))  # after the parentheses of the object
+    draft.swap(node, dot, module.end(node), f"{data}.device.type")
     parent = module.parents[node]
     if module.around.target:
         return draft.surround(node, "", " == {type}", COMPARISON)
@@ -158,6 +153,9 @@ def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     return draft.surround(node, "", " != {q}cpu{q}", COMPARISON)
 
 
+_RANK = (Use.DEVICE, Use.BACKEND, Use.WORD, Use.UNKNOWN, Use.KEY)
+
+
 def _operands(node: ast.Compare) -> list[ast.expr]:
     """Return the operands of a comparison, and the elements of those that are collections of literals."""
     found: list[ast.expr] = []
@@ -166,18 +164,13 @@ def _operands(node: ast.Compare) -> list[ast.expr]:
     return found
 
 
-def _has_device(module: Module, node: ast.Compare) -> bool:
-    """Whether an operand is ``torch.device("cuda")``."""
-    return any(makes_device(module, each, is_cuda) for each in (node.left, *node.comparators))
-
-
 def _verdict(module: Module, node: ast.Compare) -> Verdict:
     """Return what the operands are that are not the strings; the surest of them."""
     values = module.around.flow.values
     others = [each for each in (node.left, *node.comparators) if not names_cuda(each)]
     found = [values[place_of(each)] for each in others if place_of(each) in values]
-    ranked = sorted(found, key=lambda each: (each.use is Use.WORD, not each.certain))
-    return ranked[0] if ranked else WORD
+    ranked = sorted(found, key=lambda each: (_RANK.index(each.use), not each.certain))
+    return ranked[0] if ranked else _NOT_SHOWN
 
 
 def _short(module: Module, node: ast.expr) -> str:
@@ -277,14 +270,12 @@ def _member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast
     return draft.insert(node, module.start(node), "{q}cpu{q} != ")
 
 
-def _devices(module: Module, node: ast.Compare) -> Draft | None:
+def _devices(module: Module, node: ast.Compare) -> Draft:
     """``x.device == torch.device("cuda")``."""
-    right = node.comparators[0]
-    if len(node.ops) != 1 or not makes_device(module, right, is_cuda):
-        return None
-    if not isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        return None
-    draft = Draft(module).replace(right, "{device}")
+    parts = (node.left, node.comparators[0])
+    draft = Draft(module).replace(
+        next(each for each in parts if makes_device(module, each, is_cuda)), "{device}"
+    )
     if module.around.target:
         return draft
     end = " != torch.device({q}cpu{q})"

@@ -57,7 +57,8 @@ class Draft:
         return any("device" in each.needs or ".accelerator." in each.text + each.guard for each in self.edits)
 
     def replace(self, node: ast.expr, template: str, precedence: int = ATOM, **parts: str) -> Draft:
-        """Replace an expression; parentheses are added where it needs them."""
+        """Replace an expression; parentheses are added where it needs them. Later rules skip what is inside it."""
+        self.module.claimed.update(ast.walk(node))
         text, needs = self._written(node, template, parts)
         if needs_parentheses(self.module, node, precedence):
             text = f"({text})"
@@ -141,6 +142,7 @@ class Draft:
             start, end = self.module.start(run[0]), self.module.end(run[-1])
             if not gone:
                 continue
+            self.module.claimed.update(each for item in run for each in ast.walk(item))
             if run[-1] is not items[-1]:
                 end = self.module.start(items[items.index(run[-1]) + 1])
             elif run[0] is not items[0]:

@@ -25,7 +25,7 @@ class MapLocation(Rule):
     name = "map-location"
     summary = "checkpoints that were written on CUDA and those written by the converted source both load"
     before = 'torch.load(path, map_location={"cuda:0": "cuda:1"})'
-    after = 'torch.load(path, map_location={"cuda:0": "cuda:1", f"{DEVICE.type}:0": f"{DEVICE.type}:1"})'
+    after = 'torch.load(path, map_location={"cuda:0": f"{DEVICE.type}:1", f"{DEVICE.type}:0": f"{DEVICE.type}:1"})'
     words = ("cuda",)
     order = 30
 
@@ -54,9 +54,18 @@ class MapLocation(Rule):
             return
         draft = Draft(module)
         for tag, value in zip(node.keys, node.values, strict=True):
-            if tag is not None and _is_tag(tag):
-                neutral = f"{_neutral(module, tag)}: {_neutral(module, value)}"
-                draft.insert(value, module.end(value), ", " + neutral, **_texts(module, tag, value))
+            if tag is None or not _is_tag(tag):
+                continue
+            device, texts = _neutral(module, value), _texts(module, tag, value)
+            if any("cuda" in each for each in texts.values()):  # the copy would not be converted
+                message, remedy = "has values that use torch.cuda", "map the tags by hand"
+                yield self.left(module, node, "map_location", message, remedy)
+                return
+            more = f", {_neutral(module, tag)}: {device}"
+            if names_cuda(value) or is_formatted(value):
+                draft.replace(value, device + more, ATOM, **texts)
+            else:
+                draft.insert(value, module.end(value), more, **texts)
         message, advice = "has the tags of a checkpoint from CUDA", "maps those of the device in use as well"
         yield self.changed(node, "map_location", message, advice, draft)
 

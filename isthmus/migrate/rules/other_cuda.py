@@ -41,6 +41,7 @@ class OtherCuda(Rule):
 
     def _string(self, module: Module, node: ast.Constant) -> Finding:
         """Return the finding of a string that names an object."""
+        module.claimed.add(node)
         subject, said = f'"{text(node)}"', "names an object of CUDA"
         if is_annotation(module, node):
             return self.right(module, node, subject, said, "stays: it is an annotation")

@@ -35,6 +35,7 @@ class TensorTypes(Rule):
                 yield from self._use(module, node)
         for constant in module.of(ast.Constant):
             if _dtype(module, constant) or text(constant) in ("torch.cuda", _PREFIX):
+                module.claimed.add(constant)
                 yield from self._string(module, constant)
         for call in module.of(ast.Call):
             if module.names.qualified(call.func) == _SET_DEFAULT and len(call.args) == 1:

@@ -12,6 +12,7 @@ from isthmus.migrate.source.module import Module
 
 _WORD = re.compile(r"(?<![a-zA-Z0-9])cuda(?![a-zA-Z0-9])")
 _CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
+_NAME = re.compile(r"[\w.]+")  # a dotted name, which other rules know
 _PATTERNS = frozenset(
     f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split()
 )
@@ -31,14 +32,14 @@ class Texts(Rule):
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the strings."""
+        found = {(each.line, each.column) for each in module.findings}
         for node in module.of(ast.Constant):
             if not isinstance(node.value, str) or not _WORD.search(node.value) or node in module.claimed:
                 continue
+            if (node.lineno, node.col_offset + 1) in found or _NAME.fullmatch(node.value):
+                continue
             if self._is_pattern(module, node):
-                message, remedy = (
-                    "is matched by a regular expression",
-                    "match the type of the device in use too",
-                )
+                message, remedy = "is matched by a regular expression", "match the device in use too"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
             elif _CODE.search(node.value) and not isinstance(module.parents[node], ast.Expr):
                 message, remedy = "is code in a string", "convert it by hand if it is run"

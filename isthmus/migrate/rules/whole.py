@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.scripts.edits import Change
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.whole.edits import Change
 
 
 class WholeRule(Rule):

@@ -85,10 +85,14 @@ class Names:
         return self._scope_of.get(node, self.top).path.rstrip(".")
 
     def slot(self, node: ast.Name) -> str:
-        """Return the dotted name of the variable that a Name refers to, by imports but not by assignments."""
+        """Return the dotted name of the variable that a Name refers to, by imports but not by assignments.
+
+        A name that nothing in the module binds is one of ``from config import *``, if there is any; "" otherwise.
+        """
         scope = self._scope_of.get(node, self.top).find(node.id)
         if scope is None:
-            return ""
+            star = self.top.bound.get("*")
+            return f"{star[:-1]}{node.id}" if isinstance(star, str) else ""
         meaning = scope.bound[node.id]
         return meaning if isinstance(meaning, str) else f"{scope.path}{node.id}"
 

@@ -28,7 +28,10 @@ def receiver(index: int, value: Any) -> Any:
     """Return the object that a method is called on or an attribute is read from."""
     place = _PLACES[index]
     place.executed += 1
-    place.last = kind = value if isinstance(value, (ModuleType, type)) else type(value)
+    kind = type(value)
+    if issubclass(kind, (ModuleType, type)):  # isinstance() may run code of the value
+        kind = value
+    place.last = kind
     owner = place.owners.get(kind)
     if owner is None:
         owner = place.owners[kind] = owner_of(value, place.name)
@@ -42,12 +45,12 @@ def receiver(index: int, value: Any) -> Any:
 
 def owner_of(value: Any, name: str) -> Owner:
     """Return what an attribute means on a receiver."""
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         found = value.__name__
         return Owner(f"module {found}", f"{found}.{name}")
-    kind = value if isinstance(value, type) else type(value)
+    kind = value if issubclass(type(value), type) else type(value)
     shown = type_name(str if kind is Traced else kind)
-    if isinstance(value, super):
+    if type(value) is super:
         bound: Any = vars(super)["__self_class__"].__get__(value)
         kind, shown = bound, f"super of {type_name(bound)}"
         classes = bound.__mro__[bound.__mro__.index(vars(super)["__thisclass__"].__get__(value)) + 1 :]

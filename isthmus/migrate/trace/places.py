@@ -1,9 +1,12 @@
 """Places in the source of a traced process, and the facts recorded for each."""
 
 import json
+import math
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +17,7 @@ MOST_VALUES = 8
 LONGEST_VALUE = 80
 _INTERVAL = 1.0  # seconds between two writes at least, and the part of the time that is not spent in them
 _SHARE = 50
+_ATTEMPTS = 10
 
 # Roles of a value. A place that produces one is a source; a place whose text reaches one has a sink.
 DEVICE = "device"
@@ -187,6 +191,7 @@ class Registry:
     folder: Path | None = None
     untraced: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _due: float = 0.0
+    _lock: Any = field(default_factory=threading.RLock)
     _elsewhere: dict[tuple[Any, ...], Place] = field(default_factory=dict)
 
     def add(self, place: Place) -> int:
@@ -208,6 +213,8 @@ class Registry:
 
     def forget(self) -> None:
         """Clear what has been recorded: in a forked process, whose parent keeps its own record."""
+        self._lock = threading.RLock()  # another thread of the parent may hold it
+        self._due = 0.0
         self.untraced.clear()
         for place in self.places:
             place.forget()
@@ -216,22 +223,31 @@ class Registry:
         """Write once in a while, so that a process that is killed leaves a part."""
         now = time.monotonic()
         if now >= self._due:
+            self._due = math.inf  # in other threads
             self.write()
             self._due = time.monotonic() + max(_INTERVAL, _SHARE * (time.monotonic() - now))
 
     def write(self) -> None:
         """Write this process's part of the record, if a place of interest was executed."""
-        parts = [place.part() for place in list(self.places) if _is_of_interest(place)]
-        untraced = [[*key, count] for key, count in self.untraced.items()]
-        if self.folder and (parts or untraced):
-            data = json.dumps({"digests": self.digests, "places": parts, "untraced": untraced}).encode()
+        with self._lock:
+            data = self._part()
+            if self.folder is None or data is None:
+                return
             try:
                 write_file(self.folder / f"{os.getpid()}.json", data)
             except OSError as error:
-                print(
-                    f"isthmus: {error.filename}: {error.strerror}: this process is not recorded",
-                    file=sys.stderr,
-                )
+                cause = f"{error.filename}: {error.strerror}"
+                print(f"isthmus: {cause}: this process is not recorded", file=sys.stderr)
+
+    def _part(self) -> bytes | None:
+        """Return the facts as JSON; None if there are none, or while other threads add to them."""
+        for _ in range(_ATTEMPTS):
+            with suppress(RuntimeError):  # a dict changed size during iteration
+                parts = [place.part() for place in list(self.places) if _is_of_interest(place)]
+                untraced = [[*key, count] for key, count in self.untraced.items()]
+                facts = {"digests": self.digests, "places": parts, "untraced": untraced}
+                return json.dumps(facts).encode() if parts or untraced else None
+        return None
 
 
 def _is_of_interest(place: Place) -> bool:

@@ -4,13 +4,13 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.whole.ddp import advice, devices, epochs, helpers, model
-from isthmus.migrate.whole.ddp.advice import Advice
-from isthmus.migrate.whole.ddp.metrics import Metrics
-from isthmus.migrate.whole.ddp.side_effects import SideEffects
-from isthmus.migrate.whole.ddp.training import Training, recognise
-from isthmus.migrate.whole.edits import Change, Edits
-from isthmus.migrate.whole.program import Function, NotRecognised, Program, within
+from isthmus.migrate.rules.scripts.ddp import advice, devices, epochs, helpers, model
+from isthmus.migrate.rules.scripts.ddp.advice import Advice
+from isthmus.migrate.rules.scripts.ddp.metrics import Metrics
+from isthmus.migrate.rules.scripts.ddp.side_effects import SideEffects
+from isthmus.migrate.rules.scripts.ddp.training import Training, recognise
+from isthmus.migrate.rules.scripts.edits import Change, Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, within
 
 _DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
 _SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")

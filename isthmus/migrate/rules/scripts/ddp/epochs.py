@@ -2,9 +2,9 @@
 
 import ast
 
-from isthmus.migrate.whole.ddp.training import Loop
-from isthmus.migrate.whole.edits import Edits
-from isthmus.migrate.whole.program import Function, NotRecognised, Program, Variable, parameters
+from isthmus.migrate.rules.scripts.ddp.training import Loop
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, parameters
 
 _MESSAGE = "the sampler gets the epoch"
 

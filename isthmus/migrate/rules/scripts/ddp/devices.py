@@ -2,10 +2,10 @@
 
 import ast
 
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import NotRecognised, Program
 from isthmus.migrate.source import words
 from isthmus.migrate.source.strings import is_formatted, names_cuda, text
-from isthmus.migrate.whole.edits import Edits
-from isthmus.migrate.whole.program import NotRecognised, Program
 
 _MESSAGE = "each rank has its own device"
 
@@ -44,8 +44,8 @@ def _call(program: Program, edits: Edits, call: ast.Call) -> None:
     if name == "torch.cuda.set_device" and len(call.args) == 1:
         edits.replace(call.args[0], "LOCAL_RANK", _MESSAGE)
     elif method == "cuda" and first is not None:
-        following = [*call.args[1:], *call.keywords]
-        end = min((edits.start(each) for each in following), default=edits.end(first))
+        following: list[ast.expr | ast.keyword] = [*call.args[1:], *call.keywords]
+        end = min(map(edits.start, following), default=edits.end(first))
         edits.replace_span(edits.start(first), end, "", _MESSAGE, call.lineno)
     elif name == "torch.device" and len(call.args) == 2:
         raise NotRecognised(call.lineno, "the device index is an argument")

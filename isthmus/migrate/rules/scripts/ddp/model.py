@@ -4,10 +4,17 @@ import ast
 import itertools
 from typing import NamedTuple
 
-from isthmus.migrate.whole.ddp.dataflow import Dataflow
-from isthmus.migrate.whole.ddp.training import Training
-from isthmus.migrate.whole.edits import Edits
-from isthmus.migrate.whole.program import Function, NotRecognised, Program, Variable, parameters, within
+from isthmus.migrate.rules.scripts.ddp.dataflow import Dataflow
+from isthmus.migrate.rules.scripts.ddp.training import Training
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import (
+    Function,
+    NotRecognised,
+    Program,
+    Variable,
+    parameters,
+    within,
+)
 
 _PLACES = ("to", "cuda", "half", "float", "double", "bfloat16")
 _OF_WRAPPED = {"train", "eval", "parameters", "zero_grad", "module", "no_sync", "requires_grad_", "training"}

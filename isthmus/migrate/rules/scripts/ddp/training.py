@@ -3,7 +3,7 @@
 import ast
 from typing import NamedTuple
 
-from isthmus.migrate.whole.program import Function, NotRecognised, Program, Variable, within
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, within
 
 _PASSED_THROUGH = ("enumerate", "tqdm", "trange", "track", "islice", "iter")
 _LOADER_ATTRIBUTES = ("dataset", "num_workers")

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.whole.program import Program
+from isthmus.migrate.rules.scripts.program import Program
 
 _STATISTICS = (
     "BatchNorm computes statistics of each rank's share of a batch",

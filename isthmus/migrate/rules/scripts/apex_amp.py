@@ -7,8 +7,8 @@ stay in float32, and each operation casts. O0 is both, disabled. O3, a plain flo
 import ast
 from typing import NamedTuple
 
-from isthmus.migrate.whole.edits import Change, Edits
-from isthmus.migrate.whole.program import Function, NotRecognised, Program
+from isthmus.migrate.rules.scripts.edits import Change, Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program
 
 _LEVELS = ("O0", "O1", "O2")
 _OPTIONS = {"opt_level", "loss_scale", "verbosity", "keep_batchnorm_fp32"}

@@ -4,9 +4,9 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from isthmus.migrate.rules.scripts.program import NotRecognised
 from isthmus.migrate.source import edits
 from isthmus.migrate.source.edits import Edit, Lines, without_covered
-from isthmus.migrate.whole.program import NotRecognised
 
 
 class Change(NamedTuple):
@@ -33,9 +33,9 @@ class Edits:
         self.lines = self._places.lines
         self.edits: list[Change] = []
 
-    def start(self, node: ast.AST) -> int:
+    def start(self, node: ast.expr | ast.keyword | ast.stmt) -> int:
         """Return the offset of a node's first character."""
-        return self._places.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        return self._places.offset(node.lineno, node.col_offset)
 
     def end(self, node: ast.expr | ast.stmt) -> int:
         """Return the offset after a node's last character."""

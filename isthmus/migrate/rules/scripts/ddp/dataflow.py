@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.whole.ddp.training import Loop
-from isthmus.migrate.whole.program import Program, within
+from isthmus.migrate.rules.scripts.ddp.training import Loop
+from isthmus.migrate.rules.scripts.program import Program, within
 
 _SAME_ON_ALL = ("shape", "size", "dim", "dtype", "device", "numel")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

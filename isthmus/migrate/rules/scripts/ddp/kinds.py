@@ -6,9 +6,9 @@ that are the same on all ranks add the degrees: a sum divided by the batch size 
 
 import ast
 
-from isthmus.migrate.whole.ddp.dataflow import Dataflow, name_of, tensor_in
-from isthmus.migrate.whole.edits import Edits
-from isthmus.migrate.whole.program import Function, NotRecognised, Program, returns
+from isthmus.migrate.rules.scripts.ddp.dataflow import Dataflow, name_of, tensor_in
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, returns
 
 MEAN, SUM = "mean_over_ranks", "sum_over_ranks"
 _BY_DEGREE = {0: MEAN, 1: SUM}

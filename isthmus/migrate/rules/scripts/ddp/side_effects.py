@@ -2,9 +2,9 @@
 
 import ast
 
-from isthmus.migrate.whole.ddp.training import Training, is_loader
-from isthmus.migrate.whole.edits import Edits
-from isthmus.migrate.whole.program import Function, Program, method
+from isthmus.migrate.rules.scripts.ddp.training import Training, is_loader
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import Function, Program, method
 
 _FILES = {
     f"{module}.{name}"

@@ -8,11 +8,11 @@ is the global count.
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.whole.ddp.dataflow import Dataflow, item_of, name_of, tensor_in
-from isthmus.migrate.whole.ddp.kinds import MEAN, SUM, Kinds
-from isthmus.migrate.whole.ddp.training import Loop
-from isthmus.migrate.whole.edits import Edits
-from isthmus.migrate.whole.program import Function, NotRecognised, Program, within
+from isthmus.migrate.rules.scripts.ddp.dataflow import Dataflow, item_of, name_of, tensor_in
+from isthmus.migrate.rules.scripts.ddp.kinds import MEAN, SUM, Kinds
+from isthmus.migrate.rules.scripts.ddp.training import Loop
+from isthmus.migrate.rules.scripts.edits import Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, within
 
 _MESSAGES = {MEAN: "averaged over the ranks", SUM: "summed over the ranks"}
 _COLLECTS = ("append", "update", "add", "extend")

@@ -1,1 +1,0 @@
-"""Changes that concern a whole source: apex.amp, and training in one process that becomes data parallel."""
