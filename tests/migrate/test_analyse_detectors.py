@@ -6,6 +6,7 @@ import pytest
 
 from isthmus.migrate.analyse import codes
 from isthmus.migrate.rules.apex_modules import COUNTERPARTS, ApexModules
+from isthmus.migrate.rules.synchronize import Synchronize
 from isthmus.migrate.source import third_party
 from isthmus.migrate.source.findings import Severity
 from tests.helpers.analysis import findings, found
@@ -253,7 +254,8 @@ def test_requirements_of_setup():
 def test_every_code_has_a_title():
     assert all(code[:3] in codes.GROUPS for code in codes.CODES)
     assert codes.title("IM301") == codes.CODES["IM301"]
-    assert codes.title("IM112") == codes.GROUPS["IM1"]
+    assert codes.title("IM112") == Synchronize.summary
+    assert codes.title("IM198") == codes.GROUPS["IM1"]
 
 
 def test_the_page_lists_every_code():

@@ -147,11 +147,9 @@ def test_modules_under_several_paths_are_one_project(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
         (tmp_path / folder / "names.py").write_text(text)
-    reason = (
-        "is a device (passed to torch.zeros(device=) in b/names.py:3), in a file that does not use PyTorch"
-    )
+    reason = "names a CUDA device, in a file that does not use PyTorch"
     assert f'a/names.py:1: manual: "cuda" {reason}' in _run(tmp_path / "a", tmp_path / "b").stderr
-    assert "0 places left" in _run(tmp_path / "a").stderr
+    assert reason not in _run(tmp_path / "a").stderr
 
 
 @pytest.mark.parametrize(("severity", "code"), [("never", 0), ("manual", 0), ("review", 1), ("automatic", 1)])

@@ -27,7 +27,8 @@ def site(tmp_path: Path) -> Path:
     (folder / "my_package-1.dist-info" / "entry_points.txt").write_text(
         "[isthmus.migrate.rules]\nmy-rule = my_package:UseGpu\n"
     )
-    (tmp_path / "train.py").write_text("import my_library\n\nmy_library.use_gpu()\nmy_library.use_gpu(1)\n")
+    calls = "my_library.use_gpu()\nmy_library.use_gpu(1)\n"
+    (tmp_path / "train.py").write_text(f"import torch\nimport my_library\n{calls}")
     return folder
 
 
