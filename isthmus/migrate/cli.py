@@ -57,8 +57,13 @@ def analyse(
     """
     from isthmus._support.progress import Bar
     from isthmus.migrate.analyse import engine, report
+    from isthmus.migrate.rules.registry import RegistryError, all_rules
 
     request = report.Request(format, output, csv, _codes(select), _codes(ignore), fail_on, all)
+    try:
+        all_rules()
+    except RegistryError as error:
+        raise fail(error) from None
     if said := options.mistake(paths, target, fail_on) or request.mistake():
         raise fail(said, 2)
     record = options.evidence(evidence, paths)

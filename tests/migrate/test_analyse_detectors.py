@@ -259,3 +259,11 @@ def test_every_code_has_a_title():
     assert all(code[:3] in codes.GROUPS for code in codes.CODES)
     assert codes.title("IM301") == codes.CODES["IM301"]
     assert codes.title("IM112") == Synchronize.summary
+    assert codes.title("IM198") == codes.GROUPS["IM1"]
+
+
+def test_the_page_lists_every_code():
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "migrate.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("| IM")][-len(codes.CODES) :] == [
+        f"| {code} | {meaning} |" for code, meaning in codes.CODES.items()
+    ]

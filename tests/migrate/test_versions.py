@@ -111,3 +111,7 @@ def test_the_oldest_version_is_that_of_the_changed_lines() -> None:
         2,
         7,
     )
+    assert versions.minimum("", "import torch as th\nx = th.OutOfMemoryError\n") == (2, 4)
+    assert (
+        versions.minimum("", "x = torch.cuda.Event(), threading.Event(), torch.cuda.OutOfMemoryError\n") == ()
+    )

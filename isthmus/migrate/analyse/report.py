@@ -13,6 +13,7 @@ from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.analyse.html_report import as_page
 from isthmus.migrate.analyse.sarif import as_sarif
 from isthmus.migrate.analyse.table import line, print_report, summary
+from isthmus.migrate.rules.registry import all_rules
 from isthmus.migrate.source.findings import Severity, reach
 
 
@@ -32,6 +33,8 @@ class Request(NamedTuple):
         if self.format not in FORMATS:
             return f"--format {self.format}: choose from {', '.join(FORMATS)}"
         for code in (*self.select, *self.ignore):
+            if any(rule.code.startswith(code) for rule in all_rules()):
+                continue
             if not code.startswith("IM"):
                 return f"{code}: not a code; expected one such as IM101, or IM1 for a group"
             if code[:3] not in ("IM", *GROUPS):
@@ -45,7 +48,7 @@ def write(report: Report, request: Request) -> bool:
     Raises:
         OSError: a file cannot be written.
     """
-    wanted = tuple(request.select) or ("IM",)
+    wanted = tuple(request.select) or ("",)
     findings = [
         f for f in report.findings if f.code.startswith(wanted) and not f.code.startswith(request.ignore)
     ]

@@ -14,9 +14,9 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 _MOST_PLACES = 3
 _SECTIONS = {
-    Severity.MANUAL: ("convert by hand", "red"),
-    Severity.REVIEW: ("review", "yellow"),
-    Severity.AUTOMATIC: ("converted by `isthmus migrate convert`", "green"),
+    Severity.MANUAL: ("left: convert by hand", "red"),
+    Severity.REVIEW: ("left: the source does not show what it means", "yellow"),
+    Severity.AUTOMATIC: ("changed by `isthmus migrate convert`", "green"),
     Severity.ADVICE: ("optional, for speed or precision", "cyan"),
     Severity.NONE: ("not applicable: right as it is", "dim"),
 }
@@ -27,7 +27,7 @@ def print_report(report: Report) -> None:
     if sys.stdout.isatty():
         for severity, (words, colour) in _SECTIONS.items():
             if found := [finding for finding in report.findings if finding.severity is severity]:
-                Console().print(_section(f"{severity.value}: {words}", colour, found))
+                Console().print(_section(f"{words} ({severity.value})", colour, found))
     else:
         for finding in report.findings:
             print(line(finding))

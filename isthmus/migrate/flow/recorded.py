@@ -141,6 +141,8 @@ class _Record:
         if found is None:
             return
         for operand, side in zip(operands, found.sides, strict=False):
+            if isinstance(operand, ast.Constant):
+                continue
             for use, roles in _ROLES.items():
                 if role := next((each for each in side.roles if each in roles), None):
                     said = f"recorded run: was a {role} {_times(found.executed)}"
