@@ -77,6 +77,7 @@ def _read(path: str) -> bytes:
 
 def install(scope: Scope) -> None:
     """Rewrite the user's modules on import."""
+    _installed()  # sysconfig imports a module itself (CPython 3.13), so not within an import
     names.offer()
     scope.record(f"builtins: {', '.join(names.NAMES)}", "called by rewritten source", names.withdraw)
     finder = Finder()

@@ -178,11 +178,14 @@ def test_flags_of_cuda_can_be_set_without_cuda(flag: str) -> None:
     where = functools.reduce(getattr, owner.split(".")[1:], torch)
     value = {"fp32_precision": "ieee", "benchmark_limit": 5}.get(name, True)
     before = getattr(where, name, value)  # PyTorch no longer has `fastest`
-    try:
-        setattr(where, name, value)
-        assert getattr(where, name) == value
-    finally:
-        setattr(where, name, before)
+    with (
+        torch.backends.__allow_nonbracketed_mutation()
+    ):  # PyTorch's test utilities forbid it for a whole process
+        try:
+            setattr(where, name, value)
+            assert getattr(where, name) == value
+        finally:
+            setattr(where, name, before)
 
 
 def test_a_function_that_is_passed_on_stays_itself_without_an_accelerator() -> None:

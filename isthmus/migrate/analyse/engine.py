@@ -1,5 +1,7 @@
 """Search a project: what its rules and detectors find, in several processes if it is large."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
-from isthmus.migrate.flow.study import Progress, Request, in_processes, study
+from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
 from isthmus.migrate.source.files import File, Kind, Source, read, tree
@@ -22,6 +24,7 @@ class Report(NamedTuple):
 
     Attributes:
         findings: in the order of path and line.
+        hidden: number of findings that need no change and were removed.
         files: number of files read.
         lines: number of their lines.
     """
@@ -29,6 +32,12 @@ class Report(NamedTuple):
     findings: list[Finding]
     files: int
     lines: int
+    hidden: int = 0
+
+    def without_not_applicable(self) -> Report:
+        """Return the report without findings that need no change, which are counted."""
+        shown = [each for each in self.findings if each.severity is not Severity.NONE]
+        return self._replace(findings=shown, hidden=self.hidden + len(self.findings) - len(shown))
 
 
 @dataclass
@@ -57,7 +66,7 @@ def analyse(
         roots: folders or files.
         target: device type to run on; "" for the available accelerator.
         processes: number of processes; 0 to choose one.
-        progress: called with the number of files done and their total; each file counts twice.
+        progress: called with the number of files done and their total; Python files count twice.
         probe: also check operators, by querying PyTorch and the target.
         advice: also report what is optional, for speed or precision.
         evidence: the record of a run, which decides what the source does not show.
@@ -67,12 +76,11 @@ def analyse(
     """
     folder, present, problems = tree(roots)
     request = Request(target, package=package_of(folder), evidence=evidence)
-    around = study(present, request, processes, lambda done, total: progress(done, 2 * total))
+    studied, searched = passes(progress, present)
+    around = study(present, request, processes, studied)
     work = functools.partial(_examine, package=request.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
-    parts = list(
-        in_processes(work, items, processes, lambda done, total: progress(total + done, 2 * total))
-    )
+    parts = list(in_processes(work, items, processes, searched))
     findings = [*problems, *(finding for part in parts for finding in part.findings)]
     findings += _of_project(folder, target, parts, findings, probe)
     wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from isthmus.migrate.source import constants, visible_devices
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.parse import CELL
 
 _OWN = {"torch", "device"}
 
@@ -90,7 +91,7 @@ def _insertion(module: Module, place: int, lines: list[str], apart: bool) -> Edi
         return _first_at(offset, start + "".join(line + newline for line in lines))
     *imports, constant = lines
     block = [*imports, "", constant]
-    if text[offset:].strip() and not re.match(r"[ \t]*[\r\n]", text[offset:]):
+    if text[offset:].strip() and not re.match(rf"[ \t]*[\r\n]|{CELL}", text[offset:]):
         block.append("")
     return _first_at(offset, start + "".join(line + newline for line in block))
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from isthmus.migrate.source.edits import Edit
 
+_WIDEST = 8  # an indentation of more is an alignment
+
 
 def guards(text: str, edits: Sequence[Edit]) -> Iterator[Edit]:
     """Yield the edits that put statements under their guards; adjacent ones with the same guard share an ``if``.
@@ -15,11 +17,12 @@ def guards(text: str, edits: Sequence[Edit]) -> Iterator[Edit]:
     """
     wanted = sorted((edit for edit in edits if edit.guard), key=lambda edit: edit.start)
     newline = "\r\n" if "\r\n" in text else "\n"
+    unit = _unit(text)
     before: Edit | None = None
     for edit in wanted:
         line = text.rindex("\n", 0, edit.start) + 1 if "\n" in text[: edit.start] else 0
         indent = text[line : edit.start]
-        step = "\t" if "\t" in indent else "    "
+        step = "\t" if "\t" in indent else unit
         if before is not None and _adjoins(text, before, edit):
             yield Edit(line, line, step)
         else:
@@ -36,3 +39,9 @@ def _adjoins(text: str, before: Edit, edit: Edit) -> bool:
     between = text[before.end : edit.start]
     indent = text[: before.start].rpartition("\n")[2]
     return before.guard == edit.guard and between.count("\n") == 1 and between.rpartition("\n")[2] == indent
+
+
+def _unit(text: str) -> str:
+    """Return the indentation of the first block of a source; four spaces if it has none."""
+    found = re.search(r":[ \t]*(?:#[^\n]*)?\r?\n( +)\S", text)
+    return found[1] if found and len(found[1]) <= _WIDEST else " " * 4

@@ -10,15 +10,18 @@ from isthmus.migrate.analyse import detectors
 from isthmus.migrate.convert.engine import Result, convert_module
 from isthmus.migrate.convert.notebook import with_code
 from isthmus.migrate.convert.shell import convert_shell
+from isthmus.migrate.convert.style import NO_STYLE, Style, formatted
 from isthmus.migrate.flow import study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.requirements import examine_requirements
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import files as sources
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.files import File, Kind, Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import ALONE, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.trace.evidence import Evidence
 
 _KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS)
 _BYTE_ORDER_MARK = "\ufeff"
@@ -32,12 +35,18 @@ class Request(NamedTuple):
         select: codes, names or code prefixes of the rules to apply; all if empty.
         ignore: codes, names or code prefixes of rules to skip.
         options: options that enable rules.
+        torch: oldest version of PyTorch that the result has to run on; () for any.
+        evidence: the record of a run, which decides what the source does not show.
+        style: how the project writes its source.
     """
 
     target: str = ""
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     options: Collection[str] = ()
+    torch: tuple[int, ...] = ()
+    evidence: Evidence | None = None
+    style: Style = NO_STYLE
 
 
 class Converted(NamedTuple):
@@ -49,6 +58,7 @@ class Converted(NamedTuple):
         before: its bytes.
         after: its bytes after the changes.
         findings: what was found, with the end of each.
+        torch: oldest version of PyTorch that has what the changed lines use; () for any.
     """
 
     path: Path
@@ -56,6 +66,7 @@ class Converted(NamedTuple):
     before: bytes
     after: bytes
     findings: Sequence[Finding]
+    torch: tuple[int, ...] = ()
 
     @property
     def changes(self) -> list[Finding]:
@@ -64,33 +75,37 @@ class Converted(NamedTuple):
 
 
 def convert(
-    root: Path, request: Request, processes: int = 0, progress: study.Progress = lambda *_: None
+    roots: Path | Sequence[Path],
+    request: Request,
+    processes: int = 0,
+    progress: study.Progress = lambda *_: None,
 ) -> Iterator[Converted]:
     """Convert the files of a project; yield those with a finding. Nothing is written.
 
     Args:
-        root: a folder or a file.
+        roots: a folder or a file, or several.
         request: options.
         processes: number of processes for a large tree; 0 to choose one.
-        progress: called with the number of files done and their total; each file counts twice.
+        progress: called with the number of files done and their total; Python files count twice.
 
     Raises:
-        FileNotFoundError: root does not exist.
+        FileNotFoundError: a root does not exist.
         RegistryError: a selected rule does not exist.
     """
     registry.select(request.select, request.ignore)
-    found = list(sources.files(root))
-    for finding in found:
-        if isinstance(finding, Finding):
-            yield Converted(root, finding.path, b"", b"", [finding])
-    present = [each for each in found if isinstance(each, File) and each.kind in _KINDS]
-    asked = study.Request(request.target, frozenset(request.options), package_of(root))
-    around = study.study(present, asked, processes, lambda done, total: progress(done, 2 * total))
-    work = functools.partial(_convert_chunk, request=request, package=asked.package)
+    folder, files, problems = sources.tree([roots] if isinstance(roots, Path) else roots)
+    for finding in problems:
+        yield Converted(folder / finding.path, finding.path, b"", b"", [finding])
+    present = [each for each in files if each.kind in _KINDS]
+    options = frozenset(request.options)
+    asked = study.Request(
+        request.target, options, package_of(folder), request.evidence, request.torch, request.style.quote
+    )
+    studied, searched = study.passes(progress, present)
+    around = study.study(present, asked, processes, studied)
+    work = functools.partial(_convert_chunk, request=request._replace(evidence=None), package=asked.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
-    for part in study.in_processes(
-        work, items, processes, lambda done, total: progress(total + done, 2 * total)
-    ):
+    for part in study.in_processes(work, items, processes, searched):
         yield from (each for each in part if each.findings)
 
 
@@ -98,19 +113,29 @@ def _convert_chunk(
     items: Sequence[tuple[File, Surroundings]], request: Request, package: str
 ) -> list[Converted]:
     rules = registry.select(request.select, request.ignore)
-    return [convert_file(file, rules, package, around) for file, around in items]
+    return [convert_file(file, rules, package, around, request.style) for file, around in items]
 
 
 def convert_file(
-    file: File, rules: Sequence[type[Rule]], package: str = "", around: Surroundings = ALONE
+    file: File,
+    rules: Sequence[type[Rule]],
+    package: str = "",
+    around: Surroundings = ALONE,
+    style: Style = NO_STYLE,
 ) -> Converted:
     """Convert one file of a project."""
     source = sources.read(file)
     if isinstance(source, Finding):
         return Converted(file.path, file.name, b"", b"", [source])
     result = _convert(source, rules, package, around)
-    after = result.text.encode(source.encoding) if result.changes else source.data
-    return Converted(file.path, file.name, source.data, after, result.findings)
+    if not result.changes:
+        return Converted(file.path, file.name, source.data, source.data, result.findings)
+    torch = versions.minimum(source.text, result.text)
+    text = result.text
+    if file.kind is Kind.PYTHON:
+        text = formatted(source.text, text, file.path, style)
+    after = text.encode(source.encoding)
+    return Converted(file.path, file.name, source.data, after, result.findings, torch)
 
 
 def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: Surroundings) -> Result:
@@ -133,7 +158,7 @@ def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: 
     return Result(mark + result.text, findings)
 
 
-def relative_name(converted: Converted, root: Path) -> bytes:
-    """Return the file's path relative to the folder, as bytes of the file system."""
-    path = converted.path.relative_to(root) if root.is_dir() else Path(converted.path.name)
-    return os.fsencode(path.as_posix())
+def relative_name(converted: Converted, roots: Sequence[Path]) -> bytes:
+    """Return the file's path relative to the folder of the roots, as bytes of the file system."""
+    path = converted.path.resolve() if len(roots) > 1 else converted.path
+    return os.fsencode(path.relative_to(sources.folder_of(roots)).as_posix())

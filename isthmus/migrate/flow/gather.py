@@ -245,25 +245,25 @@ class _Gatherer:
 
     def place(self, node: ast.AST) -> str:
         """Return a place for messages."""
-        return f"{self.facts.path}:{node.lineno}"  # type: ignore[attr-defined]
+        path, line = self.module.place(node.lineno)  # type: ignore[attr-defined]
+        return f"{path}:{line}"
 
     # ---- statements -----------------------------------------------------------------------------------------
     def _gather(self) -> None:
+        for chained in (
+            ast.Subscript,
+            ast.Call,
+            ast.BinOp,
+        ):  # inner ones first: a long chain does not recurse
+            for node in reversed(self.module.of(chained)):
+                self.slot(node)
         self._bindings()
         self._definitions()
         for compared in self.module.of(ast.Compare):
             self._compare(compared)
         for matched in self.module.of(ast.Match):
             self.facts.values[place_of(matched.subject)] = self.slot(matched.subject)
-        for kind in (
-            ast.Call,
-            ast.Dict,
-            ast.Subscript,
-            ast.NamedExpr,
-            ast.Constant,
-            ast.JoinedStr,
-            ast.BinOp,
-        ):
+        for kind in (ast.Dict, ast.NamedExpr, ast.Constant, ast.JoinedStr):
             for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
@@ -304,7 +304,8 @@ class _Gatherer:
     def _describe(self) -> None:
         """Record what the module imports and which other accelerators it names."""
         facts = self.facts
-        facts.uses_torch = any(map(sinks.is_torch, self._imported()))
+        named = (name for names in facts.references.values() for name in names)
+        facts.uses_torch = any(map(sinks.is_torch, (*self._imported(), *named)))
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in _OTHERS}
         facts.imports = {

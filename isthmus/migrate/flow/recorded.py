@@ -10,7 +10,7 @@ from typing import NamedTuple
 from isthmus.migrate.source import parse
 from isthmus.migrate.source.files import File, Source, read
 from isthmus.migrate.source.module import Surroundings
-from isthmus.migrate.source.verdicts import Flow, Place, Use, Verdict, place_of
+from isthmus.migrate.source.verdicts import WORD, Flow, Place, Use, Verdict, place_of
 from isthmus.migrate.trace import evidence as records
 from isthmus.migrate.trace.evidence import Evidence, EvidenceError
 
@@ -45,7 +45,9 @@ def check(evidence: Evidence, files: Sequence[File]) -> Checked:
                 kept[path.as_posix()] = found
     if not kept and not refused:
         refused.append(f"the record has none of these files; it is of a run in {evidence.root}")
-    return Checked(replace(evidence, root="/", files={name[1:]: each for name, each in kept.items()}), refused)
+    return Checked(
+        replace(evidence, root="/", files={name[1:]: each for name, each in kept.items()}), refused
+    )
 
 
 def narrowed(file: File, around: Surroundings, evidence: Evidence) -> Surroundings:
@@ -85,7 +87,8 @@ class _Record:
         """Return the position as ast counts it: lines from 1, columns from 0 in bytes."""
         start, end = (each.line, each.column), (each.end_line, each.end_column)
         (line, column), (end_line, end_column) = (
-            (number, len(self._lines[number - 1][: position - 1].encode())) for number, position in (start, end)
+            (number, len(self._lines[number - 1][: position - 1].encode()))
+            for number, position in (start, end)
         )
         return line, column, end_line, end_column
 
@@ -95,7 +98,7 @@ class _Record:
         words: dict[Place, str] = {}
         strings = dict(flow.strings)
         for place, verdict in flow.strings.items():
-            if not verdict.certain and (found := self._string(place)):
+            if (found := self._string(place)) and _decides(found, verdict):
                 strings[place], words[place] = found, found.why
         values, classes = dict(flow.values), dict(flow.classes)
         for node in ast.walk(tree):
@@ -109,7 +112,7 @@ class _Record:
             else:
                 continue
             for place, verdict in self._operands(node, operands):
-                if place in flow.values and not flow.values[place].certain:
+                if _decides(verdict, flow.values.get(place, WORD)):
                     values[place], words[place_of(node)] = verdict, verdict.why
         return flow._replace(strings=strings, values=values, classes=classes, recorded=words)
 
@@ -136,7 +139,7 @@ class _Record:
         for operand, side in zip(operands, found.sides, strict=False):
             for use, roles in _ROLES.items():
                 if role := next((each for each in side.roles if each in roles), None):
-                    said = f"recorded run: was a {role} in {_times(found.executed)}"
+                    said = f"recorded run: was a {role} {_times(found.executed)}"
                     yield place_of(operand), Verdict(use, True, said)
                     break
             else:
@@ -161,6 +164,11 @@ _ROLES: dict[Use, tuple[records.Role, ...]] = {
     Use.DEVICE: ("device", "device type"),
     Use.BACKEND: ("backend",),
 }
+
+
+def _decides(found: Verdict, verdict: Verdict) -> bool:
+    """Whether what a run showed replaces what the source shows: a use that the source does not show, or a doubt."""
+    return not verdict.certain or (verdict.use is Use.WORD and found.use is not Use.WORD)
 
 
 def _times(number: int) -> str:

@@ -4,9 +4,9 @@ from isthmus.migrate.source.verdicts import Use
 
 # Libraries whose parameters with these names are PyTorch's devices.
 LIBRARIES = frozenset(
-    "torch torchvision torchaudio torchtext accelerate clip dgl diffusers e3nn fairseq gpytorch kornia lightning "
-    "monai open_clip peft pyro pytorch_lightning sentence_transformers stable_baselines3 timm torch_geometric "
-    "torchmetrics transformers trl ultralytics whisper".split()
+    "torch apex torchvision torchaudio torchtext accelerate clip dgl diffusers e3nn fairseq gpytorch "
+    "kornia lightning monai open_clip peft pyro pytorch_lightning sentence_transformers stable_baselines3 "
+    "timm torch_geometric torchmetrics transformers trl ultralytics whisper".split()
 )
 _KEYWORDS = frozenset(
     "device device_type map_location output_device device_ids default_device main_device torch_device".split()
@@ -27,9 +27,6 @@ _POSITIONS = {
     "torch.load": 1,
     "torch.jit.load": 1,
     "torch.random.fork_rng": 4,
-    "torch.distributed.init_device_mesh": 0,
-    "torch.distributed.device_mesh.init_device_mesh": 0,
-    "torch.distributed.device_mesh.DeviceMesh": 0,
     "torch.distributed.get_default_backend_for_device": 0,
 }
 _BACKENDS = {
@@ -66,6 +63,8 @@ def of_function(name: str, argument: str | int) -> Use | None:
         return Use.DEVICE if argument in _KEYWORDS else None
     if _BACKENDS.get(name) == argument:
         return Use.BACKEND
+    if argument == 0 and name.rpartition(".")[2] in ("init_device_mesh", "DeviceMesh"):  # under several paths
+        return Use.DEVICE
     if _POSITIONS.get(name) == argument:
         return Use.DEVICE
     if name.startswith("torch.cuda.") and argument == 0 and name.split(".")[2] not in _NO_DEVICE:

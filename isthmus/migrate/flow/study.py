@@ -23,7 +23,7 @@ from isthmus.migrate.trace.evidence import Evidence
 
 _MANY = 300  # files; for fewer, starting processes costs more than it saves
 _CHUNK = 16  # files
-_PYTHON = (Kind.PYTHON, Kind.NOTEBOOK)
+PYTHON = (Kind.PYTHON, Kind.NOTEBOOK)
 Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -68,7 +68,7 @@ def study(
         processes: number of processes; 0 to choose one.
         progress: called with the number of files done and their total.
     """
-    python = [each for each in files if each.kind in _PYTHON]
+    python = [each for each in files if each.kind in PYTHON]
     work = functools.partial(_gather, package=request.package)
     found: list[_Found] = []
     for part in in_processes(work, python, processes, progress):
@@ -104,6 +104,13 @@ def surroundings(
 def alone(module: Module, request: Request = ANY) -> Surroundings:
     """Return the surroundings of a module that is a project of its own."""
     return surroundings([gather(module)], request)[module.source.name]
+
+
+def passes(progress: Progress, files: Sequence[File]) -> tuple[Progress, Progress]:
+    """Return the progress of :func:`study` and of a second pass over the files, as parts of one."""
+    first = sum(each.kind in PYTHON for each in files)
+    total = first + len(files)
+    return lambda done, _: progress(done, total), lambda done, _: progress(first + done, total)
 
 
 def in_processes(

@@ -72,7 +72,7 @@ class TorchDevice(Rule):
         """``torch.device("cuda")``, and the type of ``torch.device("cuda", index)``."""
         for call in module.of(ast.Call):
             first = _type(module, call)
-            if first is None or call in module.claimed or _is_compared(module, call):
+            if first is None or call in module.claimed or compares_device(module, module.parents[call]):
                 continue
             module.claimed.add(first)
             draft = Draft(module)
@@ -110,9 +110,15 @@ def _type(module: Module, call: ast.Call) -> ast.expr | None:
     return first if first is not None and None not in names and is_cuda(first) else None
 
 
-def _is_compared(module: Module, call: ast.Call) -> bool:
-    """Whether a device is an operand of a comparison, which is changed as a whole."""
-    return isinstance(module.parents[call], ast.Compare) and makes_device(module, call, is_cuda)
+def compares_device(module: Module, node: ast.AST) -> bool:
+    """Whether a node is ``x == torch.device("cuda")``, which is changed as a whole."""
+    if (
+        not isinstance(node, ast.Compare)
+        or len(node.ops) != 1
+        or not isinstance(node.ops[0], ast.Eq | ast.NotEq)
+    ):
+        return False
+    return any(makes_device(module, each, is_cuda) for each in (node.left, node.comparators[0]))
 
 
 def _is_cpu(node: ast.expr) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.device_choice import makes_device
+from isthmus.migrate.rules.device_choice import compares_device, makes_device
 from isthmus.migrate.rules.draft import AND, COMPARISON, NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.rules.strings import rename
@@ -37,7 +37,7 @@ class DeviceComparison(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find comparisons, ``startswith`` and ``is_cuda``."""
         for node in module.of(ast.Compare):
-            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or _has_device(
+            if (node not in module.claimed and any(map(names_cuda, _operands(node)))) or compares_device(
                 module, node
             ):
                 yield from self._comparison(module, node)
@@ -64,10 +64,6 @@ class DeviceComparison(Rule):
             yield self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
         elif keeps_cuda(module, node):
             yield self.right(module, node, subject, _STAYS, "stays")
-        elif not module.around.flow.uses_torch:
-            yield self.left(
-                module, node, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
-            )
         else:
             draft = self._converted(module, node)
             if draft is None:
@@ -81,7 +77,7 @@ class DeviceComparison(Rule):
 
     def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
-        if _has_device(module, node):
+        if compares_device(module, node):
             return _devices(module, node)
         if all(isinstance(each, ast.Eq) for each in node.ops):
             return _equal(module, node)
@@ -110,10 +106,6 @@ class DeviceComparison(Rule):
             yield self.unclear(module, call, subject, f"may test a device: {verdict.why}", _REMEDY)
         elif keeps_cuda(module, call):
             yield self.right(module, call, subject, _STAYS, "stays")
-        elif not module.around.flow.uses_torch:
-            yield self.left(
-                module, call, subject, "tests a device, in a file that does not use PyTorch", _REMEDY
-            )
         else:
             draft = Draft(module)
             if text(call.args[0]) == "cuda":
@@ -170,11 +162,6 @@ def _operands(node: ast.Compare) -> list[ast.expr]:
     for each in (node.left, *node.comparators):
         found += each.elts if isinstance(each, ast.Tuple | ast.List | ast.Set) else [each]
     return found
-
-
-def _has_device(module: Module, node: ast.Compare) -> bool:
-    """Whether an operand is ``torch.device("cuda")``."""
-    return any(makes_device(module, each, is_cuda) for each in (node.left, *node.comparators))
 
 
 def _verdict(module: Module, node: ast.Compare) -> Verdict:
@@ -283,10 +270,8 @@ def _member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast
     return draft.insert(node, module.start(node), "{q}cpu{q} != ")
 
 
-def _devices(module: Module, node: ast.Compare) -> Draft | None:
+def _devices(module: Module, node: ast.Compare) -> Draft:
     """``x.device == torch.device("cuda")``."""
-    if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        return None
     parts = (node.left, node.comparators[0])
     draft = Draft(module).replace(
         next(each for each in parts if makes_device(module, each, is_cuda)), "{device}"

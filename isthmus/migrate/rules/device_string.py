@@ -48,6 +48,8 @@ class DeviceString(Rule):
             subject_verdict = self._matched(module, parent)
             if subject_verdict.use is Use.DEVICE:
                 yield self.left(module, node, subject, "is a pattern that matches no other device", _TABLE)
+            else:
+                yield self.right(module, node, subject, "is a pattern of words, not of devices", "stays")
             return
         if verdict.use is Use.KEY:
             yield self.left(module, node, subject, "is a key among which a device type is looked up", _TABLE)
@@ -62,9 +64,6 @@ class DeviceString(Rule):
         if is_enum_value(module, node):
             message = "is a value of an Enum, which other values are compared with"
             return self.left(module, node, subject, message, _TABLE)
-        if not module.around.flow.uses_torch:
-            message = f"is a device ({verdict.why}), in a file that does not use PyTorch"
-            return self.left(module, node, subject, message, "pass the device from a file that does")
         draft = Draft(module)
         if not rename(draft, node):
             return self.left(module, node, subject, "is written in parts", "write it as one string")
@@ -126,9 +125,6 @@ class DeviceFormat(Rule):
             return self.left(module, node, subject, "is a key among which a device is looked up", _TABLE)
         if verdict.use is not Use.DEVICE or not verdict.certain:
             return self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
-        if not module.around.flow.uses_torch:
-            message = f"is a device ({verdict.why}), in a file that does not use PyTorch"
-            return self.left(module, node, subject, message, "pass the device from a file that does")
         draft = Draft(module)
         if not is_formatted(node) or not rename(draft, node):
             message = "names a CUDA device in a format that is not converted"

@@ -24,6 +24,7 @@ class LaunchModule(Rule):
     before = 'subprocess.run([sys.executable, "-m", "torch.distributed.launch", "train.py"])'
     after = 'subprocess.run([sys.executable, "-m", "torch.distributed.run", "train.py"])'
     words = ("distributed",)
+    anywhere = True
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find commands in lists and in strings, and uses of the module itself."""

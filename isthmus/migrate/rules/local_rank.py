@@ -21,6 +21,7 @@ class LocalRank(Rule):
     before = 'parser.add_argument("--local_rank", type=int, default=0)'
     after = 'parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))'
     words = _NAMES
+    anywhere = True
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find definitions of the argument without torchrun's variable."""

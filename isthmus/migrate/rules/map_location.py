@@ -57,9 +57,13 @@ class MapLocation(Rule):
             if tag is None or not _is_tag(tag):
                 continue
             device, texts = _neutral(module, value), _texts(module, tag, value)
+            if any("cuda" in each for each in texts.values()):  # the copy would not be converted
+                message, remedy = "has values that use torch.cuda", "map the tags by hand"
+                yield self.left(module, node, "map_location", message, remedy)
+                return
             more = f", {_neutral(module, tag)}: {device}"
             if names_cuda(value) or is_formatted(value):
-                draft.replace(value, device + more, **texts)
+                draft.replace(value, device + more, ATOM, **texts)
             else:
                 draft.insert(value, module.end(value), more, **texts)
         message, advice = "has the tags of a checkpoint from CUDA", "maps those of the device in use as well"

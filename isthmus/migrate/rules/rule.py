@@ -28,6 +28,7 @@ class Rule(ABC):
         after: the line after the change.
         words: a source with none of them is not searched.
         option: option of `isthmus migrate convert` that enables the rule's changes; "" if always enabled.
+        anywhere: whether it also changes files that do not use PyTorch.
         is_stage: whether it changes a source as a whole; the other rules then see the result.
         order: rules with a lower order come first; a later rule sees their findings in ``module.findings``.
     """
@@ -40,6 +41,7 @@ class Rule(ABC):
     words: ClassVar[tuple[str, ...]]
     option: ClassVar[str] = ""
     order: ClassVar[int] = 50
+    anywhere: ClassVar[bool] = False
     is_stage: ClassVar[bool] = False
 
     @abstractmethod
@@ -64,13 +66,19 @@ class Rule(ABC):
             draft: the edits.
             evidence: what shows that the change is right, beyond the text of the place itself.
 
-        It is left in code that TorchScript compiles if it needs the device, in an f-string whose parts have no
-        certain position, and if the PyTorch of the request lacks what it becomes.
+        It is left in a file that does not use PyTorch; in code that TorchScript compiles, if it needs the device; in
+        an f-string whose parts have no certain position; and if the PyTorch of the request lacks what it becomes.
         """
         module = draft.module
+        if not (self.anywhere or module.around.flow.uses_torch):
+            why = f"{message}, in a file that does not use PyTorch"
+            return self.left(module, node, subject, why, "do it in a file that imports torch")
         advice = _for_version(module, advice)
         if draft.lacking:
-            why, remedy = f"{message}, but {draft.lacking}", "convert for a newer PyTorch, or write it by hand"
+            why, remedy = (
+                f"{message}, but {draft.lacking}",
+                "convert for a newer PyTorch, or write it by hand",
+            )
             return self.left(module, node, subject, why, remedy)
         if module.around.torch and draft.is_empty:
             older = versions.shown(module.around.torch)

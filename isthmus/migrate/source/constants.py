@@ -149,8 +149,5 @@ def _mentions(text: str, name: str) -> bool:
 
 def _is_constant(text: str, name: str) -> bool:
     """Whether a source has the constant from an earlier conversion."""
-    value = (
-        r"\w+\.(accelerator\.current_accelerator\(check_available=True\) or |device\([\"']\w+[\"']\)$"
-        r"|device\([\"']cuda[\"'] if |accelerator\.current_accelerator\(\) if )"
-    )
-    return re.search(rf"^{name} = {value}", text, re.MULTILINE) is not None
+    value = r"\w+\.(accelerator\.current_accelerator\(|device\([\"']\w+[\"']( if |\)$))"
+    return re.search(rf"^{name} = \(?\s*{value}", text, re.MULTILINE) is not None

@@ -132,7 +132,7 @@ _HISTORY = {
 }
 
 _PROPERTIES = {
-    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{type}"),
+    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{q}cpu{q}"),
     "torch.cuda.is_bf16_supported": _guarded("IM115", "{module}.is_bf16_supported", "False"),
     "torch.cuda.get_device_properties": CudaName(
         "IM115",

@@ -109,7 +109,8 @@ class Tree(NamedTuple):
 def tree(roots: Sequence[Path]) -> Tree:
     """Return the files under one or more roots as one project.
 
-    Names are relative to the root, or to the folder that all roots have in common. A file under two roots counts once.
+    Names are relative to the root, or to the folder that all roots have in common. A file under two roots counts
+    once.
 
     Args:
         roots: folders or files.
@@ -117,7 +118,7 @@ def tree(roots: Sequence[Path]) -> Tree:
     Raises:
         FileNotFoundError: a root does not exist.
     """
-    folder = _folder(roots)
+    folder = folder_of(roots)
     found: dict[str, File | Finding] = {}
     for root in roots:
         for each in files(root):
@@ -131,7 +132,8 @@ def tree(roots: Sequence[Path]) -> Tree:
     return Tree(folder, present, [each for each in found.values() if isinstance(each, Finding)])
 
 
-def _folder(roots: Sequence[Path]) -> Path:
+def folder_of(roots: Sequence[Path]) -> Path:
+    """Return the folder that names of files under roots are relative to."""
     folders = [root if root.is_dir() else root.parent for root in roots]
     return folders[0] if len(folders) == 1 else Path(os.path.commonpath([each.resolve() for each in folders]))
 

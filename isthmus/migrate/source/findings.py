@@ -1,7 +1,8 @@
 """Findings of the migration tools: what was found, where, how it ends, and the edits that convert it."""
 
 import enum
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from isthmus.migrate.source.edits import Edit
 
@@ -16,7 +17,14 @@ class Severity(enum.Enum):
     MANUAL = "manual"  # left unchanged: manual work
 
 
+RANKS = (Severity.NONE, Severity.ADVICE, Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL)
 LEFT = frozenset({Severity.REVIEW, Severity.MANUAL})
+_ENDS = {
+    Severity.NONE: "not applicable",
+    Severity.ADVICE: "advice",
+    Severity.AUTOMATIC: "changed",
+    **dict.fromkeys(LEFT, "left"),
+}
 
 
 class Finding(NamedTuple):
@@ -47,3 +55,22 @@ class Finding(NamedTuple):
     column: int = 1
     edits: tuple[Edit, ...] = ()
     evidence: str = ""
+
+    @property
+    def end(self) -> str:
+        """How it ends: "changed", "left", "not applicable" or "advice"."""
+        return _ENDS[self.severity]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON, with the end and without the edits."""
+        fields = self._asdict() | {"severity": self.severity.value, "end": self.end}
+        del fields["edits"]
+        return fields
+
+
+def reach(findings: Iterable[Finding], severity: str) -> bool:
+    """Whether any finding has a severity or a higher one; "never" is higher than all."""
+    if severity == "never":
+        return False
+    least = RANKS.index(Severity(severity))
+    return any(RANKS.index(each.severity) >= least for each in findings)

@@ -121,7 +121,7 @@ def missing(source: str, torch: Version) -> str:
 
 
 def minimum(before: str, after: str) -> Version:
-    """Return the oldest version of PyTorch that has the names in the changed lines of a source; () if any has them."""
+    """Return the oldest PyTorch that has the names in the changed lines of a source; () if any has them."""
     lines = "\n".join(sorted(set(after.splitlines()) - set(before.splitlines())))
     found = [SINCE[name] for name in _NAME.findall(lines)]
     found += [SINCE[_AVAILABLE]] * (_AVAILABLE in lines)

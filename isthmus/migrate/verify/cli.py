@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from isthmus._support.exits import fail
-from isthmus.migrate.convert.cli import TARGETS
+from isthmus.migrate.options import TARGETS
 from isthmus.migrate.source.files import Kind, kind_of
 
 _SHOWN = 12  # lines of a side that failed
