@@ -1,5 +1,7 @@
 """Findings of each detector, one pattern at a time, and patterns without findings."""
 
+from pathlib import Path
+
 import pytest
 
 from isthmus.migrate.analyse import codes

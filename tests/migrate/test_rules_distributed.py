@@ -49,6 +49,8 @@ def test_a_name_is_a_backend_only_where_the_source_shows_it(source: str, end: st
         ("if dist.get_backend() == dist.Backend.NCCL:\n    pass", "automatic"),
         ('if name == "nccl":\n    pass', "review"),
         ('if dist.get_backend() == "nccl":\n    warn("NCCL waits without a timeout")', "none"),
+        ('if dist.get_backend() == "nccl":\n    warn("nccl backend needs two GPUs")', "none"),
+        ('if dist.get_backend() == "nccl":\n    run("nccl")', "automatic"),
         ('if dist.get_backend() == "nccl":\n    os.environ["NCCL_DEBUG"] = "INFO"', "none"),
         ('if dist.get_backend() != "nccl":\n    raise ValueError\ntorch.cuda.nccl.version()', "none"),
         ("if dist.is_nccl_available():\n    pass", "automatic"),
@@ -130,3 +132,19 @@ def test_indices_of_a_model_that_may_be_on_the_cpu(indices: str, end: str) -> No
 def test_what_only_nccl_has(source: str, end: str) -> None:
     (found,) = ends(source, "IM222", "IM290")
     assert found[2] == end
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("DDP(model.cuda(rank), device_ids=[rank])", 1),
+        ("DDP(model.cuda(rank), [rank])", 1),
+        ("DDP(model, device_ids=None)", 0),
+        ("DDP(model)", 0),
+        ('DDP(model.cuda(rank), device_ids=[rank])\nbackend = "nccl"', 0),
+    ],
+)
+def test_gloo_is_reported_for_a_model_on_an_accelerator(source: str, found: int) -> None:
+    imports = "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+    for group in ('dist.init_process_group("gloo")', 'dist.init_process_group(backend="gloo")'):
+        assert len(ends(f"{imports}{group}\n{source}", "IM208")) == found

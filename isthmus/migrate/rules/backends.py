@@ -30,6 +30,7 @@ _POSITIONS = {
 }
 _CURRENT = frozenset({"torch.distributed.get_backend", "torch.distributed.distributed_c10d.get_backend"})
 _MESSAGES = re.compile(r"\bNCCL(_|\b)")
+_SAID = re.compile(r"\bnccl\b", re.IGNORECASE)
 _NAMES = re.compile(r"^nccl[A-Z]\w*$|ProcessGroupNCCL|NCCL_")
 
 _NCCL_OR_GLOO = "{q}nccl{q} if torch.cuda.is_available() else {q}gloo{q}"
@@ -162,7 +163,18 @@ def is_word(module: Module, node: ast.expr) -> bool:
 
 def keeps_nccl(module: Module, test: ast.expr) -> bool:
     """Whether a test for NCCL stands in front of code for NCCL only, so that it must stay a test for NCCL."""
-    return any(_is_nccl_only(module, inner) for each in guarded(module, test) for inner in ast.walk(each))
+    parts = list(guarded(module, test))
+    statements = [each for each in parts if isinstance(each, ast.stmt)]
+    if statements and all(_says_nccl(each) for each in statements):
+        return True
+    return any(_is_nccl_only(module, inner) for each in parts for inner in ast.walk(each))
+
+
+def _says_nccl(statement: ast.stmt) -> bool:
+    """Whether a statement is a call whose first argument is a message about NCCL: ``warn("nccl needs two GPUs")``."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    said = text(call.args[0]) if isinstance(call, ast.Call) and call.args else ""
+    return " " in said and _SAID.search(said) is not None
 
 
 def _is_nccl_only(module: Module, node: ast.AST) -> bool:

@@ -33,7 +33,7 @@ class Random(FunctionRule):
                 yield self._fork(module, call)
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
-        """Return the finding of a call; seeding CUDA beside ``torch.manual_seed`` of the same value changes nothing."""
+        """Return the finding of a call; beside ``torch.manual_seed`` of the same value, it changes nothing."""
         name = module.names.qualified(call.func) or ""
         if name in _SEEDS and len(call.args) == 1 and self._seeds_all(module, call):
             advice = "stays: torch.manual_seed beside it seeds every accelerator"

@@ -29,7 +29,9 @@ class WholeRule(Rule):
         """
         changes = list(changes)
         texts = "".join(each.text for change in changes for each in change.edits)
-        if changes and (why := versions.missing(texts.replace(f"{module.torch}.", "torch."), module.around.torch)):
+        if changes and (
+            why := versions.missing(texts.replace(f"{module.torch}.", "torch."), module.around.torch)
+        ):
             remedy = "convert for a newer PyTorch, or write it by hand"
             yield self.left(module, module.at(changes[0].line), subject, f"{message}, but {why}", remedy)
             return

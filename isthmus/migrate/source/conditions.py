@@ -13,7 +13,6 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _SWITCH = re.compile(
     r"((is|on|use|has|with|have|using|enable)_?)?(cuda|gpu)(_available|_enabled|s)?", re.IGNORECASE
 )
-_OTHERS = re.compile(r"\btorch\.(xpu|npu|hpu|mlu|musa|mtia)\b|is_(xpu|npu|hpu)_available")
 _NO_SWITCH = re.compile(r"(no|without|disable)_?(cuda|gpu)", re.IGNORECASE)
 
 
@@ -127,16 +126,24 @@ def keeps_cuda(module: Module, test: ast.expr) -> bool:
     return any(_uses_cuda_only(module, each) for each in guarded(module, test))
 
 
-def has_own_arm(module: Module, test: ast.expr) -> bool:
-    """Whether the ``elif`` of a test asks for another accelerator than MPS: ``torch.xpu.is_available()``."""
+def arms(module: Module, test: ast.expr) -> list[ast.expr]:
+    """Return the tests of the ``elif`` arms after the ``if`` of a test."""
+    found: list[ast.expr] = []
     for above in module.enclosing(test):
         if isinstance(above, ast.If | ast.IfExp):
-            following = above.orelse if isinstance(above.orelse, list) else [above.orelse]
-            arms = [each.test for each in following if isinstance(each, ast.If | ast.IfExp)]
-            return any(_OTHERS.search(ast.unparse(each)) for each in arms)
+            following = above.orelse
+            while arm := _only_if(following):
+                found.append(arm.test)
+                following = arm.orelse
+            break
         if isinstance(above, ast.stmt):
-            return False
-    return False
+            break
+    return found
+
+
+def _only_if(part: ast.expr | list[ast.stmt]) -> ast.If | ast.IfExp | None:
+    only = part[0] if isinstance(part, list) and len(part) == 1 else part
+    return only if isinstance(only, ast.If | ast.IfExp) else None
 
 
 def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
