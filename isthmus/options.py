@@ -107,6 +107,8 @@ OPTIONS = (
            "set by isthmus run: enter the shim when torch is imported"),
     Option("announced", "switch", False, "every Python of a job",
            "set by isthmus run: a parent prints the lines"),
+    Option("counts", "text", "", "every Python of a job",
+           "set by isthmus run: file to which child processes write what they did on the device"),
     Option("verify", "text", "", "every Python of a job",
            "set by isthmus migrate verify: folder of the records"),
     Option("host_devices", "integer", None, "host chip",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from isthmus import _C
+from isthmus.chip import sparse
 from isthmus.chip.memory.allocators import hook_optimizers
 
 
@@ -24,6 +25,7 @@ def _lazy_init() -> None:
     # PyTorch calls it once, before its first call that needs a device.
     _C.init()
     hook_optimizers()
+    sparse.register()
 
 
 def _lazy_call(function: Callable[[], object], **_: object) -> None:

@@ -49,8 +49,8 @@ def folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     path = Path(runtime) / "isthmus" if runtime and os.access(runtime, os.W_OK) else _temporary()
     try:
-        path.mkdir(mode=0o750)
-        path.chmod(0o750)
+        path.mkdir(mode=0o700)  # the host driver keeps its accounts in this folder too, and requires the mode
+        path.chmod(0o700)
     except FileExistsError:
         pass
     found = path.lstat()

@@ -81,10 +81,12 @@ def _devices(variables: Mapping[str, str]) -> Iterator[Finding]:
     if value is None:
         return
     hidden = value.strip() in ("", "-1")
-    if hidden and has_cuda():
-        text = f"CUDA_VISIBLE_DEVICES={value}: every CUDA device is hidden"
+    if hidden:
+        text = (
+            f"CUDA_VISIBLE_DEVICES={value}: every CUDA device is hidden, and under `isthmus run` every chip"
+        )
         yield warning(_SUBJECT, text, "unset CUDA_VISIBLE_DEVICES if a job is to use them")
-    elif not hidden and not has_cuda():
+    elif not has_cuda():
         text = f"CUDA_VISIBLE_DEVICES={value} does not select a chip, and no CUDA device is available"
         yield warning(_SUBJECT, text, "select a chip with ISTHMUS_DEVICE or torchrun's LOCAL_RANK")
 

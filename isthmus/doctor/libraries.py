@@ -39,7 +39,6 @@ LIBRARIES = (
     Library("pydantic", "pydantic"),
     Library("pydantic-settings", "pydantic_settings"),
     Library("safetensors", "safetensors"),
-    Library("libcst", "libcst"),
     Library("rich", "rich"),
     Library("typer", "typer"),
     Library("tokenizers", "tokenizers"),

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -44,6 +45,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str], list[st
     """Options of the agent, of torchrun, and the program with its arguments."""
     parser = argparse.ArgumentParser(prog="isthmus run")
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--temporary", action="store_true", help="remove the folder unless the job fails")
     parser.add_argument("--nproc", required=True)
     parser.add_argument("--shown", default="")
     parser.add_argument("--peak-tflops", type=float)
@@ -80,12 +82,14 @@ class Node:
 
     def __init__(self, options: argparse.Namespace, ranks: int, program: list[str]) -> None:
         self.folder: Path = options.folder
+        self.temporary: bool = options.temporary
         self.quiet: bool = options.quiet
         self.terminal = Terminal(options.progress)
         progress = Progress(ModelArguments.read(program), options.peak_tflops)
         self.watch = Watch(self.terminal, progress, options.shown)
         self.program = program
         self.status = 0
+        self.has_failed = False  # in any attempt; reports name files of the folder
         self.began = time.time()
 
     def run(self, torchrun: list[str]) -> int:
@@ -115,8 +119,11 @@ class Node:
                 with _ignored_signals():
                     self.watch.end_all()
         if received is not None:
-            self.terminal.tell(f"{signal.Signals(received).name}: all ranks of this node have ended")
+            name = signal.Signals(received).name
+            self.terminal.tell(f"{name}: all ranks of this node have ended; their output is in {self.folder}")
             return _end_by(received)
+        if self.temporary and not (self.has_failed or self.status):
+            shutil.rmtree(self.folder, ignore_errors=True)
         return self.status
 
     def _log_to_file(self) -> None:
@@ -137,11 +144,13 @@ class Node:
             numbers = (
                 f"ranks {ranks[0].rank} to {ranks[-1].rank}" if len(ranks) > 1 else f"rank {ranks[0].rank}"
             )
-            self.terminal.tell(f"{numbers} of {ranks[0].world_size}{again}: output in {self.folder}")
+            where = "" if self.temporary else f": output in {self.folder}"
+            self.terminal.tell(f"{numbers} of {ranks[0].world_size}{again}{where}")
 
     def _failed(self, failures: dict[int, Any], restarts: int) -> str:
         """Report a failed attempt, given torchrun's failures by local rank; return the first line of the report."""
         self.watch.drain()
+        self.has_failed = True
         found = [
             Failure.read(
                 rank, failures.get(rank.local_rank), self.watch.ended_at(rank), self.watch.was_stopped(rank)
@@ -158,9 +167,11 @@ class Node:
     def _failed_elsewhere(self, said: str, again: bool) -> None:
         """Report an attempt that failed on another node, with that node's report and whether all ranks restart."""
         self.watch.drain()
-        self.status = 1
+        self.status, self.has_failed = 1, True
         what = said or "another node joined, left or restarted"
-        self.terminal.block(f"{what}; {'restarting all ranks' if again else 'ending the ranks of this node'}")
+        where = f"; output of this node in {self.folder}" if self.temporary else ""
+        then = "restarting all ranks" if again else "ending the ranks of this node"
+        self.terminal.block(f"{what}; {then}{where}")
 
 
 @contextlib.contextmanager

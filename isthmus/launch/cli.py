@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from isthmus._support.exits import fail
-from isthmus.launch.ranks import LOG_FOLDER, Ranks
+from isthmus.launch.ranks import Ranks
 from isthmus.launch.run import Job, JobError
 
 EPILOG = (
@@ -81,9 +81,10 @@ def run(
     log_dir: Annotated[
         str,
         typer.Option(
-            help="Folder in which each job creates one, with two files for each rank and attempt: .out and .err."
+            help="Folder in which each job creates one, with two files for each rank and attempt: .out and .err. "
+            "Default: a temporary one, kept if the job fails."
         ),
-    ] = LOG_FOLDER,
+    ] = "",
     local_ranks_filter: Annotated[
         str,
         typer.Option(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from isthmus import options
 from isthmus._support import text
+from isthmus.launch import counts
+from isthmus.launch.counts import Counts
 
 if TYPE_CHECKING:
     from isthmus.shim.accelerator import Accelerator
@@ -25,6 +30,7 @@ _DEVICE = re.compile(r"([a-z]\w*)(?::(\d+))?|(\d+)", re.ASCII)
 
 _is_main = False
 _started: Accelerator | None = None
+_pid = 0  # of the process that printed the start line; processes forked from it print nothing
 
 
 class DeviceError(ValueError):
@@ -71,13 +77,40 @@ def set_default_device(accelerator: Accelerator) -> None:
 
 def print_start(accelerator: Accelerator) -> None:
     """``isthmus: cuda -> chip:0 (driver host, 1 device, 8.0 GiB)``."""
-    global _started
-    import torch
-
+    global _started, _pid
     if accelerator.type == "cpu":
         _print("cuda -> cpu")
         return
-    _started = accelerator
+    _started, _pid = accelerator, os.getpid()
+    counts.collect()
+    _in_child(lambda: _print(_start(accelerator)))
+
+
+def _in_child(action: Callable[[], None]) -> None:
+    """Run a function in a forked process, because it initializes the device.
+
+    A process that has initialized it cannot fork children that use it, which the program may do, as on CUDA.
+    """
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of a fork where threads run; the child only prints
+        child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        action()
+    except Exception as error:
+        print(f"isthmus: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(0)
+
+
+def _start(accelerator: Accelerator) -> str:
+    import torch
+
     count = torch.accelerator.device_count()
     facts = [f"driver {name}"] if (name := _driver_name(accelerator)) else []
     facts.append(text.count(count, "device"))
@@ -85,7 +118,15 @@ def print_start(accelerator: Accelerator) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         facts.append(f"world size {os.environ['WORLD_SIZE']}")
     index = torch.accelerator.current_device_index()
-    _print(f"cuda -> {accelerator.type}:{index} ({', '.join(facts)})")
+    return f"cuda -> {accelerator.type}:{index} ({', '.join(facts)})"
+
+
+def print_hidden() -> None:
+    """Report that the program sees no device, if this process prints lines."""
+    if _is_main:
+        _print(
+            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} hides every device; unset it to use one"
+        )
 
 
 def print_patched(library: str, count: int) -> None:
@@ -95,21 +136,24 @@ def print_patched(library: str, count: int) -> None:
 
 
 def print_end() -> None:
-    """Print operators by route, peak memory and changes of device, if there was a start line."""
-    if _started is None:
-        return
-    import torch
+    """Print operators by route, peak memory and changes of device, if there was a start line.
 
+    Child processes that have ended are included; the peak is that of the process with the largest.
+    """
+    if _started is None or os.getpid() != _pid:
+        return
+    found = Counts.of_process(_started)
+    for child in counts.collected():
+        found.add(child)
     parts = []
-    stats = getattr(_started.module, "dispatch_stats", None)
-    found: dict[str, Any] = stats() if stats else {}
-    if found:
-        parts.append(_operators(found["operators"]))
-    peak = max(torch.accelerator.max_memory_allocated(i) for i in range(torch.accelerator.device_count()))
+    if is_counted := hasattr(_started.module, "dispatch_stats"):
+        parts.append(_operators(found.operators))
     total = _size(_total_bytes())
-    parts.append(f"peak {_size(peak).removesuffix(total[-4:])} of {total}")  # a common unit is printed once
-    if found:
-        parts.append(f"set_device {found['set_device']}")
+    parts.append(
+        f"peak {_size(found.peak).removesuffix(total[-4:])} of {total}"
+    )  # a common unit is printed once
+    if is_counted:
+        parts.append(f"set_device {found.set_device}")
     _print(" · ".join(parts))
 
 
@@ -118,14 +162,11 @@ def _size(count: int) -> str:
     return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / (1 << 20):.1f} MiB"
 
 
-def _operators(operators: dict[str, dict[str, Any]]) -> str:
+def _operators(operators: dict[str, str]) -> str:
     """Operators that computed something, counted by route; views and metadata are not counted."""
-    counts = dict.fromkeys(_SHOWN_ROUTES, 0)
-    for entry in operators.values():
-        if entry["route"] in counts:
-            counts[entry["route"]] += 1
-    routes = ", ".join(f"{counts[route]} {label}" for route, label in _SHOWN_ROUTES.items())
-    return f"{text.count(sum(counts.values()), 'operator')}: {routes}"
+    numbers = Counter(operators.values())
+    routes = ", ".join(f"{numbers[route]} {label}" for route, label in _SHOWN_ROUTES.items())
+    return f"{text.count(sum(numbers[route] for route in _SHOWN_ROUTES), 'operator')}: {routes}"
 
 
 def _driver_name(accelerator: Accelerator) -> str:

@@ -4,6 +4,7 @@ The program sees what plain Python shows it: ``__main__``, ``sys.argv``, ``sys.p
 tracebacks that begin in its own first line.
 """
 
+import atexit
 import builtins
 import os
 import runpy
@@ -16,28 +17,27 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from isthmus.launch import lines, process
-from isthmus.shim import answers, import_hook, rewrite
+from isthmus.shim import answers, import_hook, rewrite, shown, source_text
 
-_HIDDEN = {__file__, answers.__file__, rewrite.__file__, import_hook.__file__, runpy.__file__}
+_REWRITING = {each.__file__ for each in (answers, shown, source_text, rewrite)}
+_HIDDEN = {__file__, *_REWRITING, import_hook.__file__, runpy.__file__}
 _FROZEN = ("<frozen runpy>", "<frozen importlib.")  # Python hides the latter itself, except from our loader
 
 _former_main = sys.modules["__main__"]  # kept alive: it may be the module that this code runs in
 
 
 def main(arguments: list[str]) -> None:
-    """Run ``-m module ...``, ``-c command ...`` or ``script ...``."""
+    """Run ``-m module ...``, ``-c command ...``, ``- ...`` (a program on standard input) or ``script ...``."""
     lines.expect()
+    atexit.register(lines.print_end)  # first, so that it runs last: after child processes have been joined
     process.install()
     kind, target = arguments[0], arguments[0]
     if kind in ("-m", "-c"):
         target = arguments[1]
         arguments = arguments[1:]
     sys.argv = [kind, *arguments[1:]]
-    run = {"-m": _run_module, "-c": _run_command}.get(kind, _run_path)
-    try:
-        _with_users_traceback(run, target)
-    finally:
-        lines.print_end()
+    run = {"-m": _run_module, "-c": _run_command, "-": _run_input, "": _run_input}.get(kind, _run_path)
+    _with_users_traceback(run, target)
 
 
 def _run_module(name: str) -> None:
@@ -50,6 +50,12 @@ def _run_command(command: str) -> None:
     _set_first_path("")
     code = rewrite.compile_source(command, "<string>")
     exec(code, vars(_new_main()))
+
+
+def _run_input(_: str) -> None:
+    _set_first_path("")
+    source = sys.stdin.buffer.read() if sys.stdin else b""  # all of it first, as the interpreter does
+    exec(rewrite.compile_source(source, "<stdin>"), vars(_new_main()))
 
 
 def _run_path(path: str) -> None:

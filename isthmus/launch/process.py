@@ -1,6 +1,7 @@
 """Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
 
 import os
+import re
 import signal
 import sys
 from functools import partial
@@ -10,41 +11,71 @@ from pathlib import Path
 from isthmus import options, shim
 from isthmus._support.patches import Scope
 from isthmus.launch import stacks
-from isthmus.shim import import_hook
+from isthmus.shim import import_hook, rewrite
 
 MAIN = "isthmus.launch.main"
 
-_scope = Scope(shim.FEATURE)
+_LONG_WITH_VALUE = ("--check-hash-based-pycs",)
+
+scope = Scope(shim.FEATURE)  # `isthmus migrate trace` puts its own in place before install()
+_reporter: object = None  # kept alive: multiprocessing refers to it weakly
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def prepare() -> None:
     """Prepare this process; sitecustomize calls it before the program runs. Does not import torch.
 
-    ``python script.py``, with the user's own script, is replaced by ``python -m isthmus.launch.main script.py``: the
-    interpreter compiles its main program itself, so it cannot be rewritten otherwise.
+    The interpreter compiles its main program itself, so it cannot be rewritten otherwise than by starting anew:
+    ``python script.py``, with the user's own script, is replaced by ``python -m isthmus.launch.main script.py``, and
+    so are ``python -c command`` and ``python -``, where the program is read from a pipe or a file.
     """
-    before = _options_before_script()
-    if before is not None:
-        os.execv(sys.executable, [sys.executable, *before, "-m", MAIN, *sys.argv])
+    program = _program()
+    if program is not None:
+        os.execv(sys.executable, [sys.executable, *program])
     install()
 
 
-def _options_before_script() -> list[str] | None:
-    """Interpreter options of ``python [options] script.py ...``; None for any other program."""
-    script = sys.argv[0] if sys.argv else ""
-    if script in ("", "-", "-c", "-m") or not Path(script).is_file() or not import_hook.is_users(script):
-        return None
-    return sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
+def _program() -> list[str] | None:
+    """Arguments of Python that run the program of this process by our launcher; None to run it as it is."""
+    script, arguments = (sys.argv[0] if sys.argv else ""), sys.argv[1:]
+    before = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
+    if script == "-c":
+        options, command = _split_command(before)
+        is_ours = rewrite.worth_parsing(command.encode("utf-8", "surrogateescape"))
+        return [*options, "-m", MAIN, "-c", command, *arguments] if is_ours else None
+    if script in ("", "-"):
+        is_ours = not (sys.flags.interactive or sys.flags.inspect or os.isatty(0))
+    else:
+        is_ours = script != "-m" and Path(script).is_file() and import_hook.is_users(script)
+    options = before[:-1] if script else before
+    return [*options, "-m", MAIN, script, *arguments] if is_ours else None
+
+
+def _split_command(options: list[str]) -> tuple[list[str], str]:
+    """Options of the interpreter, and the command, of ``-u -c command``, ``-uc command`` or ``-uccommand``."""
+    index = 0
+    while index < len(options):
+        option = options[index]
+        if option.startswith("--"):
+            index += 2 if option in _LONG_WITH_VALUE else 1
+            continue
+        place = next((i for i, letter in enumerate(option) if letter in "cWX"), None)
+        if place is not None and option[place] == "c":
+            kept = [option[:place]] if place > 1 else []
+            return [*options[:index], *kept], option[place + 1 :] or options[index + 1]
+        index += (
+            2 if place == len(option) - 1 else 1
+        )  # -W and -X take a value, in the same argument or the next
+    return options, ""
 
 
 def install() -> None:
     """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
-    if not _scope.patches:
+    if not scope.patches:
         _prepare_rank()
-        shim.install(_scope, _enter)
+        shim.install(scope, _enter)
         for library in filter(None, options.text("patch").split(",")):
-            _scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
+            scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
 
 def _prepare_rank() -> None:
@@ -61,14 +92,20 @@ def _prepare_rank() -> None:
 
 def _enter() -> None:
     from isthmus._support.patches import PatchError
-    from isthmus.launch import lines
+    from isthmus.launch import counts, lines
     from isthmus.shim import accelerator, proxies
 
+    global _reporter
+
+    if _are_devices_hidden():
+        scope.undo()
+        lines.print_hidden()
+        return
     try:
         current = accelerator.current(check=lines.expected())
         lines.set_default_device(current)
         if not current.is_cuda:
-            proxies.enter(_scope, current)
+            proxies.enter(scope, current)
     except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(2)
@@ -76,10 +113,18 @@ def _enter() -> None:
         sys.exit(f"isthmus: {error}")
     if lines.expected():
         lines.print_start(current)
+    if options.text("counts") and hasattr(current.module, "is_initialized"):
+        _reporter = counts.Reporter(current, is_child=not lines.expected())
     if hasattr(current.module, "set_route"):
         import_module("isthmus.debug").listen()  # by name: tools stand above this layer
     if options.switch("megatron"):
         import_module("isthmus.megatron")  # the import adapts
+
+
+def _are_devices_hidden() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides every device, as an empty value or -1 does."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible is not None and re.match(r"\s*(\d|GPU-|MIG-)", visible) is None
 
 
 def _patch(library: str) -> None:
@@ -91,6 +136,6 @@ def _patch(library: str) -> None:
 
     patched = ops.patch(library)
     lines.print_patched(library, len(patched.replaced))
-    _scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
+    scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
     for target, why in patched.left.items():
         print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)

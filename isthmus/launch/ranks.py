@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from isthmus._support.files import make_folder
 
 AGENT = "isthmus.launch.agent"
-LOG_FOLDER = "runs/logs"
 
 
 class JobError(ValueError):
@@ -29,7 +29,7 @@ class Ranks:
         rdzv_endpoint: ``host:port`` of the rendezvous, where the nodes number themselves.
         rdzv_id: name of the job at that endpoint.
         max_restarts: how often all ranks are restarted after one has failed.
-        log_dir: folder in which the job makes one for its logs.
+        log_dir: folder in which the job makes one for its logs; "" is a temporary one.
         shown: local ranks whose output the terminal shows, ``0,1`` or ``all``; "" is rank 0.
         progress: print the progress line even if the output is not a terminal.
         peak_tflops: peak of a device, in 10^12 operations per second, for the MFU; 0 for unknown.
@@ -43,7 +43,7 @@ class Ranks:
     rdzv_endpoint: str = ""
     rdzv_id: str = ""
     max_restarts: int = 0
-    log_dir: str = LOG_FOLDER
+    log_dir: str = ""
     shown: str = ""
     progress: bool = False
     peak_tflops: float = 0.0
@@ -120,10 +120,17 @@ class Ranks:
     def make_folder(self, name: str) -> Path:
         """Create a folder for the logs of a job of that name: ``<log_dir>/<time>-<name>``, mode 0750.
 
+        Without ``log_dir`` it is a folder for temporary files, mode 0700.
+
         Raises:
             JobError: it cannot be created.
         """
         safe = re.sub(r"[^\w.-]", "_", name)
+        if not self.log_dir:
+            try:
+                return Path(tempfile.mkdtemp(prefix=f"isthmus-{safe}-"))
+            except OSError as error:
+                raise JobError(f"no temporary folder for logs: {error.strerror}; give --log-dir") from None
         stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}"
         base, attempt = Path(self.log_dir), 1
         while True:

@@ -121,6 +121,7 @@ class Job:
             agent += ["--shown", ranks.shown]
         if ranks.peak_tflops:
             agent += ["--peak-tflops", str(ranks.peak_tflops)]
+        agent += ["--temporary"] * (not ranks.log_dir)
         agent += ["--progress"] * ranks.progress + ["--quiet"] * self.quiet
         return [sys.executable, "-m", AGENT, *agent, "--", *ranks.torchrun(), *self.program]
 

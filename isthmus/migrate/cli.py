@@ -6,7 +6,10 @@ from typing import Annotated
 import typer
 
 from isthmus._support.exits import fail
+from isthmus.migrate import options
 from isthmus.migrate.convert.cli import convert, rules
+from isthmus.migrate.options import FailOn, Paths, Record, Target
+from isthmus.migrate.trace.cli import TraceCommand, trace
 from isthmus.migrate.verify.cli import verify
 
 app = typer.Typer(
@@ -26,8 +29,8 @@ Ignore = Annotated[
 
 @app.command()
 def analyse(
-    path: Annotated[Path, typer.Argument(help="Folder, file or notebook.", show_default=False)],
-    target: Annotated[str, typer.Option(help="chip, npu, xpu or cuda; by default any accelerator.")] = "",
+    paths: Paths,
+    target: Target = "",
     format: Annotated[str, typer.Option(help="table, json, sarif, csv or html.")] = "table",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the report to this file.")
@@ -38,28 +41,36 @@ def analyse(
     ] = None,
     select: Select = [],  # noqa: B006 - typer's
     ignore: Ignore = [],  # noqa: B006
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            help="Exit with 1 on findings of this severity or above: automatic, review, manual or never."
-        ),
-    ] = "manual",
+    fail_on: FailOn = "manual",
+    advice: Annotated[
+        bool, typer.Option("--advice", help="Also find what is optional, for speed or precision: IM6 to IM8.")
+    ] = False,
+    all: Annotated[bool, typer.Option("--all", help="Also list what needs no change.")] = False,
+    evidence: Record = None,
     probe: Annotated[
         bool, typer.Option(help="Probe PyTorch and the target for unsupported operators.")
     ] = True,
 ) -> None:
-    """Find the CUDA dependencies of a project without running it."""
+    """Find the CUDA dependencies of a project without running it, and how `isthmus migrate convert` ends each.
+
+    The exit status is 1 if --fail-on applies or a file cannot be written, 2 for wrong usage.
+    """
     from isthmus._support.progress import Bar
     from isthmus.migrate.analyse import engine, report
+    from isthmus.migrate.rules.registry import RegistryError, all_rules
 
-    request = report.Request(target, format, output, csv, _codes(select), _codes(ignore), fail_on)
-    if said := request.mistake():
-        raise fail(said, 2)
+    request = report.Request(format, output, csv, _codes(select), _codes(ignore), fail_on, all)
     try:
-        with Bar("files") as bar:
-            found = engine.analyse(path, target, progress=bar.count, probe=probe)
-    except FileNotFoundError:
-        raise fail(f"{path}: no such file or folder", 2) from None
+        all_rules()
+    except RegistryError as error:
+        raise fail(error) from None
+    if said := options.mistake(paths, target, fail_on) or request.mistake():
+        raise fail(said, 2)
+    record = options.evidence(evidence, paths)
+    with Bar("files") as bar:
+        found = engine.analyse(
+            *paths, target=target, progress=bar.count, probe=probe, advice=advice, evidence=record
+        )
     try:
         failed = report.write(found, request)
     except OSError as error:
@@ -68,10 +79,11 @@ def analyse(
         raise typer.Exit(1)
 
 
-def _codes(options: list[str]) -> tuple[str, ...]:
-    return tuple(code.strip().upper() for option in options for code in option.split(",") if code.strip())
+def _codes(given: list[str]) -> tuple[str, ...]:
+    return tuple(code.strip().upper() for option in given for code in option.split(",") if code.strip())
 
 
 app.command()(convert)
 app.command()(verify)
+app.command(cls=TraceCommand, options_metavar="[-o FILE] [--device D]")(trace)
 app.command()(rules)

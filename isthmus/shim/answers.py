@@ -1,10 +1,12 @@
-"""Functions called by rewritten source. Their names ``__isthmus_*__`` are in ``builtins`` while the hook is active.
+"""Functions called by rewritten source in place of reading attributes of devices, tensors and storages.
 
 Each gives the result of the original expression, except for devices and tensors of the accelerator. A rewritten
 module may run before torch is imported, so this module must not import torch.
 """
 
 import builtins
+import functools
+import operator
 import re
 import sys
 from typing import Any
@@ -12,9 +14,6 @@ from typing import Any
 from isthmus.shim import rules
 
 _MISSING: Any = object()
-
-# Whether source that calls these names has been compiled; if so, withdraw() keeps them.
-_in_use = False
 
 # The device type reported as "cuda"; "" while the shim is inactive.
 _accelerator = ""
@@ -27,7 +26,13 @@ def set_accelerator(device_type: str) -> str:
     return before
 
 
-def _is_ours(device: Any) -> bool:
+def accelerator() -> str:
+    """The device type reported as ``cuda``; "" while the shim is inactive."""
+    return _accelerator
+
+
+def is_ours(device: Any) -> bool:
+    """Whether this is a ``torch.device`` of the accelerator."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(device, torch.device) and device.type == _accelerator
 
@@ -35,7 +40,7 @@ def _is_ours(device: Any) -> bool:
 def device_type(value: Any) -> Any:
     """``value.type``."""
     found = value.type
-    return "cuda" if found == _accelerator and _is_ours(value) else found
+    return "cuda" if found == _accelerator and is_ours(value) else found
 
 
 def mesh_device_type(value: Any) -> Any:
@@ -60,29 +65,55 @@ def is_cuda(value: Any) -> Any:
 
 
 def get_attribute(function: Any, value: Any, name: str, default: Any = _MISSING) -> Any:
-    """``getattr(value, name[, default])`` with the name "is_cuda" or "type"."""
+    """``getattr(value, name[, default])``."""
     arguments = (value, name) if default is _MISSING else (value, name, default)
-    if function is not builtins.getattr or not hasattr(value, name):
+    if function is not builtins.getattr or name not in ("is_cuda", "type") or not hasattr(value, name):
         return function(*arguments)
     return is_cuda(value) if name == "is_cuda" else device_type(value)
 
 
-def text(function: Any, value: Any) -> Any:
-    """``str(value)``, translated for devices and out-of-memory errors."""
-    if function is str and _accelerator and _is_ours(value):
-        return "cuda" if value.index is None else f"cuda:{value.index}"
-    found = function(value)
-    if function is str and _accelerator and isinstance(value, RuntimeError) and _reports_out_of_memory(found):
-        return f"{rules.OUT_OF_MEMORY}. {found}"
-    return found
+class _Getter:
+    """``operator.attrgetter`` of names that include "is_cuda" or "type"."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __call__(self, value: Any) -> Any:
+        found = tuple(functools.reduce(_attribute, name.split("."), value) for name in self._names)
+        return found if len(found) > 1 else found[0]
+
+
+def _attribute(value: Any, name: str) -> Any:
+    return get_attribute(builtins.getattr, value, name)
+
+
+def attribute_getter(function: Any, *names: Any, **kwargs: Any) -> Any:
+    """``operator.attrgetter(*names)``."""
+    read = {part for name in names if isinstance(name, str) for part in name.split(".")}
+    ours = function is operator.attrgetter and read & {"is_cuda", "type"}
+    return _Getter(*names) if ours else function(*names, **kwargs)
+
+
+class Pattern:
+    """Attributes that a class pattern of a ``match`` statement compares with."""
+
+    @property
+    def type(self) -> str:
+        """The device type reported as ``cuda``."""
+        return _accelerator or "cuda"
+
+
+def type_name(name: Any) -> Any:
+    """A device type captured by a class pattern."""
+    return "cuda" if _accelerator and name == _accelerator else name
 
 
 def contains(words: str, value: Any) -> bool:
     """``words in value``, where the words are CUDA's out-of-memory message."""
-    return words in value or (bool(_accelerator) and isinstance(value, str) and _reports_out_of_memory(value))
+    return words in value or (bool(_accelerator) and isinstance(value, str) and reports_out_of_memory(value))
 
 
-def _reports_out_of_memory(message: str) -> bool:
+def reports_out_of_memory(message: str) -> bool:
     """Whether a message reports that the accelerator, not CUDA, is out of memory."""
     ours = re.search(rf"\b{re.escape(_accelerator)}\b[^\n]*\bout of memory", message, re.IGNORECASE)
     return ours is not None and rules.OUT_OF_MEMORY not in message
@@ -96,30 +127,14 @@ def version_cuda(version: Any) -> Any:
     return version.cuda
 
 
-NAMES = {
+NAMES: dict[str, Any] = {
     "__isthmus_type__": device_type,
     "__isthmus_device_type__": mesh_device_type,
     "__isthmus_is_cuda__": is_cuda,
     "__isthmus_getattr__": get_attribute,
-    "__isthmus_str__": text,
     "__isthmus_version_cuda__": version_cuda,
     "__isthmus_contains__": contains,
+    "__isthmus_attrgetter__": attribute_getter,
+    "__isthmus_pattern__": Pattern(),
+    "__isthmus_type_name__": type_name,
 }
-
-
-def offer() -> None:
-    """Add the names to builtins."""
-    vars(builtins).update(NAMES)
-
-
-def use() -> None:
-    """Record that source that calls the names has been compiled."""
-    global _in_use
-    _in_use = True
-
-
-def withdraw() -> None:
-    """Remove the names from builtins, unless rewritten modules still need them (untranslated)."""
-    if not _in_use:
-        for name in NAMES:
-            vars(builtins).pop(name, None)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from isthmus._support.patches import Scope
+from isthmus.shim import sync_batch_norm
 from isthmus.shim.accelerator import CPU, Accelerator
 from isthmus.shim.devices import translate_first
 
@@ -29,6 +30,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         functools.partial(translate_first, accelerator, "device", 1),
         "PyTorch refuses device indices without an accelerator",
     )
+    sync_batch_norm.install(scope)
     if torch.distributed.is_available():
         scope.replace(
             "torch.nn.parallel.DistributedDataParallel.__init__",

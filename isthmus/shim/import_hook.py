@@ -15,7 +15,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from isthmus._support.patches import Scope
-from isthmus.shim import answers
+from isthmus.shim import names
 from isthmus.shim.rewrite import compile_source, worth_parsing
 
 
@@ -77,8 +77,9 @@ def _read(path: str) -> bytes:
 
 def install(scope: Scope) -> None:
     """Rewrite the user's modules on import."""
-    answers.offer()
-    scope.record(f"builtins: {', '.join(answers.NAMES)}", "called by rewritten source", answers.withdraw)
+    _installed()  # sysconfig imports a module itself (CPython 3.13), so not within an import
+    names.offer()
+    scope.record(f"builtins: {', '.join(names.NAMES)}", "called by rewritten source", names.withdraw)
     finder = Finder()
     place = sys.meta_path.index(importlib.machinery.PathFinder)  # keeps the order of other finders
     sys.meta_path.insert(place, finder)

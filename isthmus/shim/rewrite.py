@@ -2,17 +2,35 @@
 
 import ast
 import re
+from collections.abc import Callable
 from types import CodeType
+from typing import Any
 
-from isthmus.shim import answers
+from isthmus.shim import patterns
 
 # Source without these words needs no rewriting; this excludes most modules.
-_WORDS = re.compile(rb"\.type\b|\.device_type\b|is_cuda|\bstr\s*\(|version\s*\.\s*cuda|out of memory")
+_WORDS = re.compile(
+    rb"\.type\b|\.device_type\b|is_cuda|\b(?:str|exec|eval|compile)\s*\(|version\s*\.\s*cuda|out of memory"
+)
+# Rules for text and patterns matter only where devices are named.
+_DEVICES = re.compile(rb"device|cuda")
+_SHOWN = re.compile(
+    rb"\b(?:repr|format|attrgetter)\s*\(|\b[rR]?[fF][rR]?[\"']|[\"']\s*%|^\s*case\b", re.MULTILINE
+)
+
+_used = False
+
+# Further passes over rewritten trees: (tree, source, path) -> tree. With one, all modules of the user are rewritten.
+PASSES: list[Callable[[ast.Module, bytes | str, str], ast.Module]] = []
 
 
 def worth_parsing(source: bytes) -> bool:
-    """Whether any rule of rules.SYNTAX can apply to the source."""
-    return _WORDS.search(source) is not None
+    """Whether any rule of rules.SYNTAX can apply to the source, or a further pass."""
+    return (
+        bool(PASSES)
+        or _WORDS.search(source) is not None
+        or (_DEVICES.search(source) is not None and _SHOWN.search(source) is not None)
+    )
 
 
 def compile_source(source: bytes | str, path: str) -> CodeType:
@@ -25,14 +43,31 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
     Raises:
         SyntaxError: the source is invalid.
     """
-    answers.use()
-    return compile(rewrite(ast.parse(source, path)), path, "exec", dont_inherit=True)
+    tree = parse(source, path, "exec")
+    for each in PASSES:
+        tree = ast.fix_missing_locations(each(tree, source, path))
+    return compile(tree, path, "exec", dont_inherit=True)
 
 
-def rewrite(tree: ast.Module) -> ast.Module:
-    """Apply every rule of rules.SYNTAX."""
-    rewritten: ast.Module = _Rewriter().visit(tree)
-    return ast.fix_missing_locations(rewritten)
+def parse(source: bytes | str, path: str, mode: str, flags: int = 0) -> Any:
+    """Parse and rewrite source; arguments as those of ``compile``.
+
+    Raises:
+        SyntaxError: the source is invalid.
+    """
+    return rewrite(compile(source, path, mode, flags | ast.PyCF_ONLY_AST, dont_inherit=True))
+
+
+def has_compiled() -> bool:
+    """Whether source has been rewritten in this process, which calls the names in builtins."""
+    return _used
+
+
+def rewrite(tree: ast.AST) -> Any:
+    """Apply every rule of rules.SYNTAX to a tree of any mode of ``compile``, in place; return the tree."""
+    global _used
+    _used = True
+    return ast.fix_missing_locations(_Rewriter().visit(tree))
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -69,26 +104,57 @@ class _Rewriter(ast.NodeTransformer):
             return ast.copy_location(ast.UnaryOp(ast.Not(), contains), node)
         return contains if isinstance(node.ops[0], ast.In) else node
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        text = isinstance(node.left, ast.JoinedStr) or _is_text(node.left)
+        if text and isinstance(node.op, ast.Mod):
+            return _call("__isthmus_percent__", node, node.left, node.right)
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
+        self.generic_visit(node)
+        node.value = _call("__isthmus_shown__", node.value, node.value)
+        return node
+
     def visit_match_case(self, node: ast.match_case) -> ast.match_case:
         if node.guard is not None:  # a pattern may contain attributes, but not calls
             node.guard = self.visit(node.guard)
+        patterns.rewrite(node)
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
 
 def _builtin_call(node: ast.Call) -> ast.Call | None:
-    starred = any(isinstance(argument, ast.Starred) for argument in node.args)
-    if not isinstance(node.func, ast.Name) or node.keywords or starred:
+    """The call of a builtin function or a method in rewritten form; None for other calls."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "attrgetter" or (isinstance(node.func, ast.Name) and name in ("exec", "eval", "compile")):
+        return _passed_on(f"__isthmus_{name}__", node)
+    if isinstance(node.func, ast.Attribute):
+        return _passed_on("__isthmus_format__", node) if name == "format" else None
+    if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
         return None
-    if node.func.id == "str" and len(node.args) == 1:
+    if name in ("str", "repr") and len(node.args) == 1:
         return _call("__isthmus_str__", node, node.func, *node.args)
-    if node.func.id == "getattr" and len(node.args) in (2, 3) and _is_our_name(node.args[1]):
+    if name == "format" and len(node.args) in (1, 2):
+        node.args[0] = _call("__isthmus_shown__", node, node.args[0])
+    if name == "getattr" and len(node.args) in (2, 3) and _may_be_our_name(node.args[1]):
         return _call("__isthmus_getattr__", node, node.func, *node.args)
     return None
 
 
-def _is_our_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value in ("is_cuda", "type")
+def _passed_on(function: str, node: ast.Call) -> ast.Call:
+    """``function(f, ...)`` for ``f(...)``."""
+    passed = _call(function, node, node.func, *node.args)
+    passed.keywords = node.keywords
+    return passed
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _may_be_our_name(node: ast.expr) -> bool:
+    return not isinstance(node, ast.Constant) or node.value in ("is_cuda", "type")
 
 
 def _is_out_of_memory_text(node: ast.expr) -> bool:

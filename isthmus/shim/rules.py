@@ -159,15 +159,33 @@ SYNTAX = (
     ),
     SyntaxRule(
         "is-cuda",
-        "<x>.is_cuda, getattr(<x>, 'is_cuda')",
+        "<x>.is_cuda, getattr(<x>, <name>)",
         "True for tensors and storages on the accelerator",
         "CUDA code paths of PyTorch and other libraries read the attribute too",
     ),
     SyntaxRule(
-        "str-device",
-        "str(<x>)",
-        "'cuda:0' if <x> is a torch.device of the accelerator, else str(<x>)",
-        "scripts check 'cuda' in str(device); print and f-strings still show the real device",
+        "attribute-getter",
+        "operator.attrgetter(..., 'is_cuda', 'device.type')",
+        "a function that reads them by the rules above",
+        "scripts sort and filter tensors with it",
+    ),
+    SyntaxRule(
+        "device-pattern",
+        "case torch.device(type='cuda')",
+        "also matches a torch.device of the accelerator; a captured type reads 'cuda'",
+        "the interpreter reads the attributes of patterns itself",
+    ),
+    SyntaxRule(
+        "device-text",
+        "str(<x>), repr(<x>), format(<x>), f'{<x>}', '...'.format(<x>), '...' % <x>",
+        "'cuda:0' for a torch.device of the accelerator, also inside the text of a tensor or container",
+        "scripts check 'cuda' in str(device) and build names from it; print(<x>) still shows the real device",
+    ),
+    SyntaxRule(
+        "source-text",
+        "exec(<text>), eval(<text>), compile(<text>)",
+        "the text is rewritten by these rules",
+        "scripts make functions from templates",
     ),
     SyntaxRule(
         "str-out-of-memory",

@@ -1,5 +1,9 @@
-"""``torch.load`` of checkpoints written on CUDA, and with a ``map_location`` that names CUDA."""
+"""Checkpoints as CUDA writes them: ``torch.save`` and pickle name CUDA's devices, ``torch.load`` accepts them.
 
+A checkpoint written under the shim loads in PyTorch without Isthmus, with ``map_location`` where CUDA is missing.
+"""
+
+import copyreg
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +12,21 @@ import torch
 from torch import serialization
 
 from isthmus._support.patches import Scope
-from isthmus.shim.accelerator import CUDA, Accelerator
+from isthmus.shim.accelerator import CPU, CUDA, Accelerator
 
-_BEFORE_CUDA = 15  # priority in torch.serialization; its CUDA entry has 20
+_FIRST = 5  # priority in torch.serialization; its own entries begin at 10
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
-    """Load storages tagged ``cuda:0`` onto the accelerator, and translate ``map_location``."""
+    """Tag storages of the accelerator ``cuda:0``, load such storages onto it, and translate ``map_location``."""
     _register_location(scope, accelerator)
+    _register_device(scope, accelerator)
+    scope.replace(
+        "torch.Tensor._reduce_ex_internal",
+        functools.partial(_reduce, accelerator),
+        "pickles a sparse tensor as indices and values, as on CUDA",
+        expects=("self", "proto"),
+    )
     for target in ("torch.load", "torch.serialization.load"):
         scope.replace(
             target,
@@ -35,12 +46,45 @@ def _register_location(scope: Scope, accelerator: Accelerator) -> None:
         default: Any = serialization.default_restore_location
         return default(storage, accelerator.name(location))
 
-    serialization.register_package(_BEFORE_CUDA, lambda storage: None, restore)
+    def tag(storage: Any) -> str | None:
+        device = storage.device
+        is_ours = device.type == accelerator.type != CPU
+        return f"{CUDA}:{device.index or 0}" if is_ours else None
+
+    serialization.register_package(_FIRST, tag, restore)
     scope.record(
         "torch.serialization: location 'cuda'",
-        "checkpoints written on CUDA load onto the accelerator",
+        "checkpoints name CUDA's devices, and load onto the accelerator",
         lambda: registry.__setitem__(slice(None), before),
     )
+
+
+def _register_device(scope: Scope, accelerator: Accelerator) -> None:
+    """Pickle devices of the accelerator as CUDA's: arguments and configurations are saved beside the weights."""
+    before = copyreg.dispatch_table.get(torch.device)
+
+    def reduce(device: torch.device) -> tuple[type, tuple[Any, ...]]:
+        name = accelerator.cuda_name(device.type)
+        return torch.device, (name,) if device.index is None else (name, device.index)
+
+    def undo() -> None:
+        del copyreg.dispatch_table[torch.device]
+        if before is not None:
+            copyreg.dispatch_table[torch.device] = before
+
+    copyreg.dispatch_table[torch.device] = reduce
+    scope.record("copyreg: torch.device", "pickles name CUDA's devices", undo)
+
+
+def _reduce(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce(self: torch.Tensor, proto: Any) -> Any:
+        if self.layout is not torch.sparse_coo or self.device.type != accelerator.type:
+            return original(self, proto)
+        parts = (self._indices(), self._values(), self.size(), self.is_coalesced())
+        return vars(torch._utils)["_rebuild_sparse_tensor"], (self.layout, parts)
+
+    return reduce
 
 
 def _load(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,6 +47,9 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
         functools.partial(_default_tensor_type, accelerator),
         "'torch.cuda.FloatTensor' sets the default dtype and device",
     )
+    scope.record(
+        "torch.Tensor.__new__", "torch.Tensor(...) makes tensors of the default type", _plain_constructor
+    )
     _storage_methods(scope, accelerator)
 
 
@@ -104,14 +107,33 @@ def _default_tensor_type(accelerator: Accelerator, original: Callable[..., Any])
         dtype = by_name.get(t) if isinstance(t, str) else None
         if is_tensor_type(t, accelerator):
             dtype = t.dtype
+        _plain_constructor()
         if dtype is None:
             original(t)
             torch.set_default_device(None)
         else:
             torch.set_default_dtype(dtype)
             torch.set_default_device(accelerator.type)
+            torch.Tensor.__new__ = _constructor(accelerator)  # type: ignore[method-assign, assignment]
 
     return function
+
+
+def _constructor(accelerator: Accelerator) -> Callable[..., torch.Tensor]:
+    """``torch.Tensor(...)``, which does not ask for the default device but for the default tensor type."""
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+        made: torch.Tensor = torch._C.TensorBase.__new__(cls, *args, **kwargs)
+        takes_device = "device" in kwargs or any(isinstance(each, torch.Tensor) for each in args)
+        return made if takes_device else made.to(accelerator.type)
+
+    return new
+
+
+def _plain_constructor() -> None:
+    """Restore the constructor of ``torch.Tensor``."""
+    if "__new__" in vars(torch.Tensor):
+        del torch.Tensor.__new__
 
 
 def _storage_methods(scope: Scope, accelerator: Accelerator) -> None:

@@ -98,7 +98,6 @@ def test_numpy_is_refused() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.eye(3, device="chip").to_sparse(),
         lambda: torch.eye(3, device="chip").to_sparse_csr(),
         lambda: torch.quantize_per_tensor(torch.ones(3, device="chip"), 0.1, 0, torch.qint8),
     ],

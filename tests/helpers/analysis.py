@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.migrate.analyse.engine import examine
-from isthmus.migrate.analyse.parse import parse
+from isthmus.migrate.flow.study import alone
 from isthmus.migrate.source.files import Kind, Source
-from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.parse import parse
 
 
 def source(text: str, name: str = "train.py") -> Source:
@@ -16,11 +17,12 @@ def source(text: str, name: str = "train.py") -> Source:
 
 
 def findings(text: str, name: str = "train.py") -> list[Finding]:
-    """Return the findings of the module detectors in a valid source."""
+    """Return what is found in a valid source that is a project of its own, but what is right as it is."""
     module, problems = parse(source(text, name))
     assert module
     assert not problems
-    return list(examine(module))
+    module.around = alone(module)
+    return [each for each in examine(module) if each.severity is not Severity.NONE]
 
 
 def found(text: str) -> set[tuple[str, str, int]]:

@@ -22,14 +22,21 @@ SCRIPT = str(Path(__file__).parents[1] / "scripts" / "launched.py")
 LIMIT = 120.0  # seconds: a hang fails the test
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, is_temporary: bool = False) -> subprocess.Popen[str]:
+    """Start a job whose logs go to the folder; without ``--log-dir`` if it is that of temporary files."""
+    options = [] if is_temporary else ["--log-dir", str(folder)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "isthmus", "run", "--log-dir", str(folder), *arguments],
+        [sys.executable, "-m", "isthmus", "run", *options, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**kept, "ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1"},
+        env={
+            **kept,
+            "ISTHMUS_HOST_MEMORY": "1GiB",
+            "OMP_NUM_THREADS": "1",
+            **({"TMPDIR": str(folder)} if is_temporary else {}),
+        },
     )
 
 
@@ -73,8 +80,9 @@ def processes_of(folder: Path) -> list[str]:
     ],
 )
 def test_the_guilty_rank_is_named(tmp_path, how, status, words):
-    code, out, err = run(tmp_path, "--nproc", "2", SCRIPT, how)
-    assert code == status, err
+    is_temporary = how in ("kill", "exit")
+    code, out, err = finish(start(tmp_path, "--nproc", "2", SCRIPT, how, is_temporary=is_temporary))
+    assert code == status and (": output in" in err) == (not is_temporary), err
     assert out == "out 0\n", "the terminal shows rank 0"
     said = err[err.index(f"isthmus: {words}") :]
     assert said.count("isthmus: ") == 1, "the last that is said"
@@ -90,7 +98,7 @@ def test_the_guilty_rank_is_named(tmp_path, how, status, words):
         assert "  | err 1\n" in said
     assert "most recent call first" not in err
     assert re.search(r"^    rank 0: (exit status 1|ended by the launcher)", said, re.M), said
-    (folder,) = tmp_path.iterdir()
+    (folder,) = tmp_path.glob("isthmus-launched-*" if is_temporary else "*-launched")
     assert f"complete output: {folder}/rank-1.attempt-0.err" in said
     assert processes_of(tmp_path) == []
 
@@ -131,7 +139,10 @@ def test_an_interrupt_ends_all_ranks_and_their_children(tmp_path):
     assert any("sleep" in each for each in processes_of(tmp_path))
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
-    assert code == -signal.SIGINT and "isthmus: SIGINT: all ranks of this node have ended\n" in err
+    assert (
+        code == -signal.SIGINT
+        and "isthmus: SIGINT: all ranks of this node have ended; their output is" in err
+    )
     assert out == "out 0\n", "the progress line stands for the iteration lines"
     assert processes_of(tmp_path) == []
 

@@ -40,17 +40,31 @@ def test_children_inherit_the_shim():
     done = run(SCRIPTS / "children.py")
     assert done.returncode == 0, done.stderr
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    commands = re.findall("^command (.*)", done.stdout, re.MULTILINE)
+    assert commands == ["True ['-c', '-c'] 0", "True ['-c'] 1", "True ['-', 'a'] 1", "True [''] 0"]
     assert lines["pool"] == "[(True, 3.0)]" and lines["spawn"] == "{0: (True, 0.0)}"
-    assert lines["command"] == "0"
     facts = json.loads(lines["script"])
     assert facts["cuda"] and facts["name"] == "__main__" and facts["argv"] == ["facts.py", "child"]
     assert facts["unbuffered"], "the option -u of the child was lost"
     assert done.stderr.count("isthmus: cuda ->") == 1, "only the job's own program prints the lines"
 
 
-def test_nproc_runs_ranks_through_torchrun():
-    done = run("--nproc", 2, SCRIPTS / "ddp_training.py")
+def test_the_end_line_counts_child_processes(tmp_path):
+    done = run(SCRIPTS / "counted_children.py", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[[[0.76") and done.stdout.count("\n") == 1
+    end = re.search(
+        r"(\d+) operators: .* · peak (\d+)\.\d MiB of 1\.0 GiB · set_device (\d+)\n\Z", done.stderr
+    )
+    assert end and end[1] == "6", "fill_, sin, cos, exp, tanh and erf: " + done.stderr
+    assert end[2] == "8" and int(end[3]) >= 4
+    assert not list(tmp_path.glob("isthmus-counts-*"))
+
+
+def test_nproc_runs_ranks_through_torchrun(tmp_path):
+    done = run("--nproc", 2, SCRIPTS / "ddp_training.py", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "isthmus: ranks 0 to 1 of 2\n" in done.stderr and not list(tmp_path.glob("isthmus-ddp*"))
     assert done.stdout == "agreed [{'rank': 0}, {'rank': 1}]\n"
     starts = re.findall(r"isthmus: cuda -> .*", done.stderr)
     assert starts == ["isthmus: cuda -> chip:0 (driver host, 2 devices, 1.0 GiB each, world size 2)"]
@@ -184,9 +198,10 @@ def test_the_libraries_that_can_be_patched():
     assert PATCHABLE == LIBRARIES
 
 
-def test_device_and_quiet():
+def test_device_and_quiet_where_nothing_has_run_before(tmp_path):
     code = "import torch; print(torch.ones(1, device='cuda').device, torch.cuda.current_device())"
-    done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2")
+    places = {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""}
+    done = run("--device", "chip:1", "--quiet", "-c", code, ISTHMUS_HOST_DEVICES="2", **places)
     assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
 
 
@@ -210,6 +225,12 @@ def test_an_unavailable_device(device, message):
 def test_a_small_device():
     done = run("-c", "import torch; torch.ones(1).cuda()", ISTHMUS_HOST_MEMORY="64MiB")
     assert "1 device, 64.0 MiB)" in done.stderr and re.search(r"peak \d+\.\d of 64\.0 MiB ", done.stderr)
+
+
+def test_hidden_devices():
+    done = run("-c", "import torch; print(torch.cuda.is_available())", CUDA_VISIBLE_DEVICES="-1")
+    assert (done.stdout, done.returncode) == ("False\n", 0)
+    assert done.stderr == "isthmus: CUDA_VISIBLE_DEVICES=-1 hides every device; unset it to use one\n"
 
 
 def test_no_accelerator_is_one_line():

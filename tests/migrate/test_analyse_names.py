@@ -1,11 +1,11 @@
-"""isthmus.migrate.analyse.names: dotted names from imports, aliases and scopes."""
+"""isthmus.migrate.source.names: dotted names from imports, aliases and scopes."""
 
 import ast
 import textwrap
 
 import pytest
 
-from isthmus.migrate.analyse.names import Names, index
+from isthmus.migrate.source.names import Names, index
 
 
 def resolved(source: str, module: str = "package.part.module", is_package: bool = False) -> list[str | None]:
@@ -41,7 +41,8 @@ def resolved(source: str, module: str = "package.part.module", is_package: bool 
         ("import torch\ndef f():\n for torch in []: _(torch.x)", None),
         ("import torch\nclass C:\n torch = 3\n def f(self): _(torch.x)", "torch.x"),
         ("def f():\n import torch\n def g(): _(torch.x)", "torch.x"),
-        ("def f():\n import torch\n_(torch.x)", None),
+        ("def f():\n import numpy\n_(numpy.x)", None),
+        ("from common import *\n_(torch.x)", "torch.x"),
         ("import torch\ng = lambda torch: _(torch.x)", None),
         ("import torch\n@_(torch.x)\ndef f(): pass", "torch.x"),
     ],

@@ -1,11 +1,11 @@
-"""isthmus.migrate.analyse.parse: from files and notebooks to modules."""
+"""isthmus.migrate.source.parse: from files and notebooks to modules."""
 
 from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse.parse import dotted, package_of, parse
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.parse import dotted, package_of, parse
 from tests.helpers.analysis import findings, notebook, source
 
 
@@ -85,7 +85,7 @@ class TestNotebook:
         module, problems = parse(source(text, "a.ipynb"))
         assert module
         assert [(each.code, each.path, each.line) for each in problems] == [("IM001", "a.ipynb#cell2", 1)]
-        assert module.text == "import torch\ntorch.cuda.synchronize()\n"
+        assert module.text == "# isthmus: cell 1\nimport torch\n# isthmus: cell 3\ntorch.cuda.synchronize()\n"
 
     @pytest.mark.parametrize(
         "text",

@@ -24,6 +24,7 @@ FINDINGS = [
     Finding("IM601", Severity.ADVICE, "a.py", 9, 9, "x.nonzero", "depends", "do not", 1),
     Finding("IM702", Severity.ADVICE, "a.py", 10, 10, "DataLoader", "waits", "pin", 1),
     Finding("IM802", Severity.ADVICE, "a.py", 11, 11, "torch.float64", "is lacking", "no", 1),
+    Finding("IM102", Severity.NONE, "a.py", 12, 12, '"cuda"', "is a word", "stays", 1, (), "recorded run"),
 ]
 REPORT = Report(FINDINGS, 4, 99)
 
@@ -55,11 +56,16 @@ RESULT = {
     "required": {
         "ruleId": TEXT,
         "ruleIndex": {"type": int, "least": 0},
-        "level": {"type": str, "pattern": "error|warning|note"},
+        "level": {"type": str, "pattern": "error|warning|note|none"},
         "message": MESSAGE,
         "locations": {"type": list, "items": LOCATION},
-        "properties": {"type": dict, "required": {"severity": TEXT, "subject": TEXT}},
+        "properties": {
+            "type": dict,
+            "required": {"severity": TEXT, "end": TEXT, "subject": TEXT},
+            "optional": {"evidence": TEXT},
+        },
     },
+    "optional": {"kind": {"type": str, "pattern": "notApplicable"}},
 }
 RULE = {"type": dict, "required": {"id": TEXT, "shortDescription": MESSAGE}}
 DRIVER = {"type": dict, "required": {"name": TEXT, "version": TEXT, "rules": {"type": list, "items": RULE}}}
@@ -114,7 +120,9 @@ def test_sarif():
     assert [rules[result["ruleIndex"]] for result in run["results"]] == [f.code for f in FINDINGS]
     assert [result["level"] for result in run["results"]] == ["error", "note", "warning", "error"] + [
         "note"
-    ] * 3
+    ] * 3 + ["none"]
+    assert [result.get("kind") for result in run["results"]] == [None] * 7 + ["notApplicable"]
+    assert run["results"][7]["properties"]["evidence"] == "recorded run"
     whole, part, cell = (result["locations"][0] for result in run["results"][:3])
     assert whole == {"physicalLocation": {"artifactLocation": {"uri": "b%26%C3%A4.py"}}}
     assert part["physicalLocation"]["region"] == {"startLine": 3, "endLine": 4, "startColumn": 5}
@@ -124,7 +132,9 @@ def test_sarif():
 
 def test_json():
     made = json.loads(report.as_json(REPORT))
-    assert (made["files"], made["lines"]) == (4, 99)
+    assert (made["files"], made["lines"], made["not_applicable"]) == (4, 99, 1)
+    ends = [each.pop("end") for each in made["findings"]]
+    assert ends == ["left", "changed", "left", "left", "advice", "advice", "advice", "not applicable"]
     assert [
         Finding(**{**each, "severity": Severity(each["severity"])}) for each in made["findings"]
     ] == FINDINGS
@@ -138,8 +148,9 @@ def test_csv_has_every_field_and_no_formula():
     made = rows(csv_report.as_csv(REPORT))
     assert made[0][:4] == ["Code", "Severity", "File", "Start Line"]
     assert len(made) == len(FINDINGS) + 1
-    assert made[3][-1] == " =cmd()"
-    assert made[4][-3:] == [" @apex", "runs on GPUs", " +1"]
+    assert made[3][-3:] == [" =cmd()", "left", ""]
+    assert made[4][-5:] == [" @apex", "runs on GPUs", " +1", "left", ""]
+    assert made[8][-2:] == ["not applicable", "recorded run"]
 
 
 @pytest.mark.parametrize("start", [*"=+-@%\t", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\uff05"])
@@ -213,8 +224,9 @@ def test_lines():
     )
     assert table.line(FINDINGS[0]) == "b&ä.py: IM001 manual: b&ä.py does not parse; fix it"
     assert report.as_lines(REPORT).splitlines()[-1] == (
-        "7 findings (2 manual, 1 review, 1 automatic, 3 advice) in 4 files, 99 lines"
+        "4 files, 99 lines: 1 to change, 3 left (2 manual, 1 to review), 3 advice, 1 not applicable"
     )
+    assert report.as_lines(Report([], 1, 1, 2)) == "1 file, 1 line: 0 to change, 0 left, 2 not applicable\n"
 
 
 def test_a_terminal_gets_one_row_for_equal_findings(
@@ -259,13 +271,18 @@ def test_selection(tmp_path: Path):
     assert (tmp_path / "o").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize(("listed", "number"), [(False, 7), (True, 8)])
+def test_what_needs_no_change_is_listed_if_asked(listed: bool, number: int, tmp_path: Path):
+    report.write(REPORT, report.Request(format="json", output=tmp_path / "o", all=listed))
+    made = json.loads((tmp_path / "o").read_text())
+    assert (len(made["findings"]), made["not_applicable"]) == (number, 1)
+
+
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
         (report.Request(), ""),
-        (report.Request(target="tpu"), "--target tpu: choose from chip, npu, xpu, cuda"),
         (report.Request(format="pdf"), "--format pdf: choose from table, json, sarif, csv, html"),
-        (report.Request(fail_on="advice"), "--fail-on advice: choose from automatic, review, manual, never"),
         (
             report.Request(select=("IM999",)),
             "IM999: unknown group; expected one of IM0, IM1, IM2, IM3, IM4, IM5, IM6, IM7, IM8",

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse import requirements, shell, third_party
+from isthmus.migrate.rules.requirements import examine_requirements
+from isthmus.migrate.rules.shell import examine_shell
+from isthmus.migrate.source import third_party
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
 
@@ -38,7 +40,7 @@ def found(detect: Detector, text: str) -> list[tuple[str, str, int]]:
     ],
 )
 def test_requirements(line: str, expected: list[tuple[str, str, int]]):
-    assert found(requirements.detect, f"tqdm\n{line}\n") == expected
+    assert found(examine_requirements, f"tqdm\n{line}\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_requirements(line: str, expected: list[tuple[str, str, int]]):
     ],
 )  # fmt: skip
 def test_shell(line: str, expected: list[tuple[str, str, int]]):
-    assert found(shell.detect, f"set -e\n{line}\n") == expected
+    assert found(examine_shell, f"set -e\n{line}\n") == expected
 
 
 def test_packages_of_every_library_with_another_name():

@@ -16,7 +16,7 @@ def findings(root: Path, files: dict[str, str]) -> list[Finding]:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found = engine.analyse(root, "chip", probe=False, processes=1).findings
+    found = engine.analyse(root, target="chip", probe=False, processes=1).findings
     return [each for each in found if each.code == "IM412"]
 
 

@@ -14,6 +14,7 @@ from isthmus.cli import app
 from isthmus.migrate.convert import patch, project
 
 SOURCE = "import torch\n\nx = torch.zeros(2).cuda()\ntorch.cuda.empty_cache()\n"
+USE = "import torch\nfrom a.names import NAME\nx = torch.zeros(2, device=NAME)\n"
 FILES = {
     "plain.py": SOURCE.encode(),
     "windows.py": SOURCE.replace("\n", "\r\n").encode(),
@@ -97,17 +98,81 @@ def test_a_second_run_changes_nothing(tree: Path) -> None:
     once = _bytes(tree)
     result = _run(tree, "--write")
     assert _bytes(tree) == once
-    assert "0 files changed, 0 changes, 1 place left to convert by hand" in result.stderr
+    assert "0 files changed, 0 changes, 1 place left (1 manual, 0 to review)\n" in result.stderr
 
 
 def test_the_log_lists_every_change_and_unconverted_place(tree: Path, tmp_path: Path) -> None:
     file = tmp_path / "log.json"
-    result = _run(tree, "--log", file)
+    _run(tree, "--log", file)
     log = json.loads(file.read_text())
     plain = [change for change in log["changes"] if change["path"] == "plain.py"]
     assert [(change["code"], change["line"]) for change in plain] == [("IM101", 3), ("IM113", 4)]
     assert [finding["path"] for finding in log["left"]] == ["broken.py"]
-    assert "plain.py:3\tIM101\t" in result.stderr
+    assert (log["version"], log["torch"]) == (2, "2.9")
+    assert {change["end"] for change in log["changes"]} == {"changed"}
+    assert "edits" not in log["changes"][0]
+
+
+def test_the_printed_log_is_grouped_by_rule_and_file(tree: Path) -> None:
+    (tree / "folder" / "deep.py").write_text(SOURCE + "y = x.cuda()\nz = y.cuda(other)\n")
+    lines = _run(tree / "plain.py", tree / "folder" / "deep.py", tree / "broken.py").stderr.splitlines()
+    assert lines == [
+        "IM101 tensor-cuda: 3 changes in 2 files",
+        "  plain.py:3",
+        "  folder/deep.py:3, 5",
+        "IM113 memory: 2 changes in 2 files",
+        "  plain.py:4",
+        "  folder/deep.py:4",
+        "IM001 the source does not parse: 1 place left",
+        "  broken.py:1: manual: broken.py does not parse: '(' was never closed; it is not analysed; "
+        "fix the syntax, then analyse again",
+        "IM101 tensor-cuda: 1 place left",
+        "  folder/deep.py:6: review: .cuda() moves to `other`, which may be an index, a device or None; "
+        "write `.to(device)` by hand",
+        "isthmus: 2 files to change, 5 changes, 2 places left (1 manual, 1 to review); needs PyTorch 2.9",
+    ]
+
+
+def test_several_paths_give_one_patch_for_the_folder_in_common(tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "patch"
+    _run(tree / "folder", tree / "plain.py", tree / "plain.py", "-o", file)
+    _git(tree, "init", "-q")
+    _git(tree, "apply", file)
+    applied = _bytes(tree)
+    assert {name for name in FILES if applied[name] != FILES[name]} == {"plain.py", "folder/deep.py"}
+
+
+def test_modules_under_several_paths_are_one_project(tmp_path: Path) -> None:
+    for folder, text in (("a", "NAME = 'cuda'\n"), ("b", USE)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+        (tmp_path / folder / "names.py").write_text(text)
+    shown = "(passed to torch.zeros(device=) in b/names.py:3)"
+    reason = f"names a CUDA device {shown}, in a file that does not use PyTorch"
+    assert f'a/names.py:1: manual: "cuda" {reason}' in _run(tmp_path / "a", tmp_path / "b").stderr
+    assert "1 place left (0 manual, 1 to review)" in _run(tmp_path / "a").stderr
+
+
+@pytest.mark.parametrize(("severity", "code"), [("never", 0), ("manual", 0), ("review", 1), ("automatic", 1)])
+def test_the_exit_status_is_that_of_what_is_left(tree: Path, severity: str, code: int) -> None:
+    (tree / "plain.py").write_text("import torch\ny = torch.ones(1).cuda(other)\n")
+    assert _run(tree / "plain.py", "--fail-on", severity).exit_code == code
+
+
+def test_a_missing_name_of_pytorch_is_left_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "import torch\n\nx = torch.zeros(2).cuda()\ntorch.cuda.empty_cache()\n"
+        "try:\n    x + x\nexcept torch.cuda.OutOfMemoryError:\n    pass\n"
+    )
+    result = _run(file, "--torch", "2.3", "--write")
+    assert "but torch.OutOfMemoryError exists since PyTorch 2.4; convert for a newer PyTorch" in result.stderr
+    assert "1 place left (1 manual, 0 to review)\n" in result.stderr
+    once = file.read_text()
+    assert 'DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n' in once
+    assert "if torch.cuda.is_available():\n    getattr(torch, DEVICE.type).empty_cache()\n" in once
+    assert "0 files changed" in _run(file, "--torch", "2.3", "--write").stderr
+    assert file.read_text() == once
 
 
 def test_one_file_gives_a_patch_on_standard_output(tree: Path) -> None:
@@ -132,7 +197,11 @@ def test_rules_are_selected(tree: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--target", "tpu"], "--target tpu: unknown target; expected one of chip, npu, xpu, cuda"),
+        (["--target", "tpu"], "--target tpu: choose from chip, npu, xpu, cuda"),
+        (["--fail-on", "x"], "--fail-on x: choose from automatic, review, manual, never"),
+        (["--torch", "new"], "--torch new: not a version of PyTorch; expected one such as 2.6"),
+        (["--torch", "1.13"], "--torch 1.13: PyTorch before 2.1 is not supported"),
+        (["--evidence", "absent.json"], "--evidence absent.json: No such file or directory"),
         (["--select", "IM9"], "IM9: unknown rule; `isthmus migrate rules` lists all"),
     ],
 )
@@ -147,9 +216,8 @@ def test_a_missing_path_is_reported_in_one_line(tmp_path: Path) -> None:
     assert result.stderr == f"isthmus: {tmp_path / 'absent'}: no such file or folder\n"
 
 
-def test_several_processes_give_the_same_as_one(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_give_the_same_as_one(tree: Path) -> None:
     alone = list(project.convert(tree, project.Request(), processes=1))
-    monkeypatch.setattr(project, "_ALONE", 0)
     assert list(project.convert(tree, project.Request(), processes=2)) == alone
 
 
@@ -180,7 +248,7 @@ def test_code_cells_of_notebooks_are_converted(tmp_path: Path) -> None:
     file.write_text(
         _notebook("%matplotlib inline\nimport torch", "%%bash\nnvidia-smi", "x = x.cuda()\n!nvidia-smi", "x")
     )
-    assert "train.ipynb#cell4:1\tIM101\t" in _run(file, "--write").stderr
+    assert "IM101 tensor-cuda: 1 change in 1 file\n  train.ipynb#cell4:1\n" in _run(file, "--write").stderr
     constant = 'DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")'
     once = file.read_text()
     assert once == _notebook(
@@ -201,7 +269,7 @@ def test_hostile_sources_are_one_finding_and_the_rest_is_converted(tree: Path) -
     assert result.exit_code == 0, result.output
     assert "+++ b/plain.py" in result.stdout
     for name in ("minus.py", "deep.ipynb", "surrogate.ipynb#cell2"):
-        assert f"{name}:0\tIM001\t" in result.stderr
+        assert f"  {name}: manual: " in result.stderr
         assert name.partition("#")[0] not in result.stdout
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from isthmus.migrate.convert import registry
 from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.rules import registry
+from isthmus.migrate.source.findings import Severity
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir() if (folder / "before.py").exists())
@@ -32,22 +33,16 @@ def _convert(case: str, name: str) -> Result:
 def test_before_becomes_after(case: str) -> None:
     result = _convert(case, "before.py")
     assert result.text == _read(case, "after.py")
-    assert not result.findings
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_second_run_changes_nothing(case: str) -> None:
-    after = _read(case, "after.py")
-    result = _convert(case, "after.py")
-    assert (result.text, list(result.changes)) == (after, [])
+    assert [each for each in result.findings if each.severity is Severity.MANUAL] == []
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_changes_are_logged_where_they_were_made(case: str) -> None:
-    before = _read(case, "before.py")
+    before, after = _read(case, "before.py"), _read(case, "after.py")
     result = _convert(case, "before.py")
     codes = {rule.code for rule in registry.all_rules()}
     lines = range(1, len(before.splitlines()) + 1)
+    assert result.changes or after == before
     for change in result.changes:
         assert change.code in codes
         assert change.line in lines
@@ -61,9 +56,9 @@ def test_every_name_of_pytorch_exists(case: str) -> None:
     assert not missing
 
 
-def test_every_rule_has_a_fixture() -> None:
+def test_every_rule_that_changes_sources_has_a_fixture() -> None:
     used = {change.code for case in CASES for change in _convert(case, "before.py").changes}
-    assert {rule.code for rule in registry.all_rules()} <= used
+    assert used == {rule.code for rule in registry.all_rules() if rule.before != rule.after}
 
 
 def _torch_names(source: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.source.findings import LEFT, Severity
 
 
 @pytest.mark.parametrize(
@@ -17,23 +18,28 @@ from isthmus.migrate.convert.engine import convert_source
 )
 def test_identifiers_stay(source: str) -> None:
     result = convert_source(source, "names.py")
-    assert (result.text, list(result.findings)) == (source, [])
+    assert result.text == source
+    assert {each.severity for each in result.findings} <= {Severity.NONE, Severity.REVIEW}
 
 
 @pytest.mark.parametrize(
     ("source", "code"),
     [
-        ('import enum\n\n\nclass Kind(enum.Enum):\n    CUDA = "cuda"\n', "IM102"),
-        ('size = {"cuda": 1, "cpu": 2}[device.type]\n', "IM102"),
-        ('match device.type:\n    case "cuda":\n        pass\n', "IM102"),
+        (
+            'import enum\nimport torch\n\n\nclass Kind(enum.Enum):\n    CUDA = "cuda"\n\n\n'
+            "def f(kind: Kind):\n    torch.ones(2, device=kind.value)\n",
+            "IM102",
+        ),
+        ('size = {"cuda": 1, "cpu": 2}[x.device.type]\n', "IM102"),
+        ('match x.device.type:\n    case "cuda":\n        pass\n', "IM102"),
         ('import torch\n\nwith torch.cuda.nvtx.range("step {}", i):\n    pass\n', "IM121"),
         ('import torch\n\nwith torch.cuda.nvtx.range(msg="step"):\n    pass\n', "IM121"),
-        ('if device == "cuda":\n    a()\nelif device == "mps":\n    b()\n', "IM119"),
-        ('if device.type == "mps":\n    b()\nif device.type == "cuda":\n    a()\n', "IM119"),
+        ('def f(device=None):\n    return device == "cuda"\n', "IM119"),
         ('def f(device=None):\n    return "cuda" in str(device)\n', "IM119"),
         ('def f(device=None):\n    return str(device).startswith("cuda")\n', "IM119"),
-        ('assert x.device.type in ("cuda", "meta")\n', "IM119"),
-        ('if device.type == "mps":\n    b()\nelif device.type == "cuda":\n    a()\n', "IM119"),
+        ('assert "cuda" != x.device.type\n', "IM119"),
+        ('assert x.device.type not in ("cuda", "xpu")\n', "IM119"),
+        ('assert x.device.type == "cuda"\n', "IM119"),  # in a file that does not use PyTorch
         ("import torch\n\n\nclass Side(torch.cuda.Stream):\n    pass\n", "IM116"),
         (
             "import torch\n\n"
@@ -45,7 +51,7 @@ def test_identifiers_stay(source: str) -> None:
 def test_what_has_no_counterpart_is_reported(source: str, code: str) -> None:
     result = convert_source(source, "left.py")
     assert result.text == source
-    assert [finding.code for finding in result.findings] == [code]
+    assert [finding.code for finding in result.findings if finding.severity in LEFT] == [code]
 
 
 @pytest.mark.parametrize(

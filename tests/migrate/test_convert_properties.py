@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.source.findings import LEFT, Severity
+
+SETTINGS = settings(max_examples=60, deadline=None)
 
 ATOMS = st.sampled_from(
     [
@@ -38,6 +42,8 @@ EXPRESSIONS = st.recursive(
         st.builds("{{{}: {}}}".format, inner, inner),
         st.builds("(lambda a, b: {})".format, inner),
         st.builds("torch.zeros(\n    2,\n    device={},  # where\n)".format, inner),
+        st.builds("x.to({})".format, inner),
+        st.builds("torch.load(f, map_location={})".format, inner),
     ),
     max_leaves=4,
 )
@@ -97,20 +103,27 @@ def _parses(source: str) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
+def _left(result: Result) -> Counter[str]:
+    """Codes of what is left to a person."""
+    return Counter(each.code for each in result.findings if each.severity in LEFT)
+
+
+@SETTINGS
 @given(SOURCES)
 def test_any_source(source: str) -> None:
-    result = convert_source(source, "any.py")
     if not _parses(source):
         return
+    result = convert_source(source, "any.py")
     assert not [finding for finding in result.findings if finding.code == "IM001"]
     ast.parse(result.text)
-    again = convert_source(result.text, "any.py")
-    assert (again.text, list(again.changes)) == (result.text, [])
+    assert all((each.severity is Severity.AUTOMATIC) == bool(each.edits) for each in result.findings)
     assert result.changes or result.text == source
+    again = convert_source(result.text, "any.py")
+    assert (again.text, again.changes) == (result.text, [])
+    assert _left(again) == _left(result)
 
 
-@settings(max_examples=60, deadline=None)
+@SETTINGS
 @given(SOURCES)
 def test_lines_without_a_change_stay(source: str) -> None:
     result = convert_source(source, "any.py")
@@ -120,8 +133,9 @@ def test_lines_without_a_change_stay(source: str) -> None:
     assert all(line in lines for line in kept)  # in the same order
 
 
-@settings(max_examples=60, deadline=None)
+@SETTINGS
 @given(st.text())
 def test_any_text(text: str) -> None:
-    result = convert_source("x.cuda()\n" + text, "any.py")
-    assert result.changes or result.text == "x.cuda()\n" + text
+    source = "import torch\nx.cuda()\n" + text
+    result = convert_source(source, "any.py")
+    assert result.changes or result.text == source

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from isthmus.migrate.convert.engine import Result
 from isthmus.migrate.convert.shell import convert_shell
+from isthmus.migrate.source.files import Kind, Source
 
 CASES = {
     "python -m torch.distributed.launch --nproc_per_node=8 train.py --lr 1\n": (
@@ -27,23 +31,27 @@ UNCHANGED = (
 )
 
 
+def converted(text: str) -> Result:
+    return convert_shell(Source(Path("run.sh"), "run.sh", Kind.SHELL, text.encode(), text, "utf-8"))
+
+
 @pytest.mark.parametrize("before", CASES)
 def test_launch_becomes_torchrun(before: str) -> None:
-    result = convert_shell(before, "run.sh")
+    result = converted(before)
     assert result.text == CASES[before]
     assert {change.code for change in result.changes} == {"IM220"}
-    again = convert_shell(result.text, "run.sh")
+    again = converted(result.text)
     assert (again.text, list(again.changes)) == (result.text, [])
 
 
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_other_lines_stay(text: str) -> None:
-    result = convert_shell(text, "run.sh")
+    result = converted(text)
     assert (result.text, list(result.changes)) == (text, [])
 
 
 def test_changes_have_the_lines_of_the_script() -> None:
     text = "set -e\npython -m torch.distributed.launch \\\n  --use_env \\\n  train.py\necho --use_env\n"
-    result = convert_shell(text, "run.sh")
+    result = converted(text)
     assert result.text == "set -e\ntorchrun \\\n  train.py\necho --use_env\n"
     assert [change.line for change in result.changes] == [2, 3]

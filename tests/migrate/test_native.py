@@ -47,7 +47,7 @@ def findings(root: Path, files: dict[str, str], code: str = "IM4") -> list[Findi
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found = engine.analyse(root, "chip", probe=False).findings
+    found = engine.analyse(root, target="chip", probe=False).findings
     return [each for each in found if each.code.startswith(code) and each.code != "IM412"]
 
 

@@ -1,13 +1,16 @@
 """Notebooks, as analysis and conversion both read them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isthmus.migrate.convert.engine import convert_source
-from isthmus.migrate.convert.notebook import convert_notebook
-from isthmus.migrate.source.findings import Severity
+from isthmus.migrate.convert.project import Converted, convert_file
+from isthmus.migrate.flow.study import study
+from isthmus.migrate.rules.registry import all_rules
+from isthmus.migrate.source.files import File, Kind
+from isthmus.migrate.source.findings import LEFT, Severity
 from tests.helpers.analysis import findings, notebook
 
 HEAD = """import torch
@@ -16,9 +19,17 @@ DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.de
 """
 
 
-def sources(text: str) -> list[str]:
+def sources(text: str | bytes) -> list[str]:
     """Text of every cell of a notebook."""
     return ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
+
+
+def converted(folder: Path, text: str) -> Converted:
+    """Convert a notebook that is a project of its own."""
+    path = folder / "a.ipynb"
+    path.write_text(text)
+    file = File(path, path.name, Kind.NOTEBOOK)
+    return convert_file(file, all_rules(), around=study([file])[file.name])
 
 
 @pytest.mark.parametrize(
@@ -32,14 +43,14 @@ def sources(text: str) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("as_text", [False, True])
-def test_every_layout_stays(layout: dict[str, Any], as_text: bool):
+def test_every_layout_stays(tmp_path: Path, layout: dict[str, Any], as_text: bool):
     document = json.loads(notebook(HEAD, "", "x = x.cuda()\ny = 'é/'\n"))
     if as_text:
         document["cells"][2]["source"] = "".join(document["cells"][2]["source"])
     slash = "/" if as_text else "\\/"
     text = json.dumps(document, **layout).replace("/", slash) + "\n\n"
-    result = convert_notebook(text, "a.ipynb", convert_source)
-    assert result.text == text.replace("x = x.cuda()", "x = x.to(DEVICE)")
+    after = converted(tmp_path, text).after
+    assert after.decode() == text.replace("x = x.cuda()", "x = x.to(DEVICE)")
 
 
 @pytest.mark.parametrize(
@@ -58,27 +69,37 @@ def test_every_layout_stays(layout: dict[str, Any], as_text: bool):
         ("def f(:\n    x.cuda()", "def f(:\n    x.cuda()"),
     ],
 )
-def test_magics_stay_and_the_code_around_them_is_converted(cell: str, becomes: str):
+def test_magics_stay_and_the_code_around_them_is_converted(tmp_path: Path, cell: str, becomes: str):
     text = notebook(HEAD, cell, "y = y.cuda()")
-    result = convert_notebook(text, "a.ipynb", convert_source)
-    assert sources(result.text) == [HEAD, becomes, "y = y.to(DEVICE)"]
-    broken = {(each.path, each.code) for each in result.findings}
+    result = converted(tmp_path, text)
+    assert sources(result.after) == [HEAD, becomes, "y = y.to(DEVICE)"]
+    broken = {(each.path, each.code) for each in result.findings if each.severity in LEFT}
     assert broken == ({("a.ipynb#cell2", "IM001")} if "def f(" in cell else set())
 
 
 @pytest.mark.parametrize(
     "cell", ["x = !ls\nx.cuda()", "%%capture out\nx.cuda()", "!a \\\n  b\nx.cuda()", "%%bash\nx.cuda()"]
 )
-def test_the_analysis_promises_what_is_converted(cell: str):
+def test_the_analysis_promises_what_is_converted(tmp_path: Path, cell: str):
     text = notebook(HEAD, cell)
     promised = {
         (each.path, each.line) for each in findings(text, "a.ipynb") if each.severity is Severity.AUTOMATIC
     }
-    assert {
-        (each.path, each.line) for each in convert_notebook(text, "a.ipynb", convert_source).changes
-    } == promised
+    changes = converted(tmp_path, text).changes
+    assert {(each.path, each.line) for each in changes} == promised
+    assert {path for path, _ in promised} <= {"a.ipynb#cell2"}
 
 
-def test_the_constant_comes_after_a_magic_of_the_whole_cell():
-    result = convert_notebook(notebook("%%time\nx.cuda()"), "a.ipynb", convert_source)
-    assert sources(result.text) == [f"%%time\n{HEAD}\nx.to(DEVICE)"]
+def test_the_data_flow_goes_through_the_cells(tmp_path: Path):
+    text = notebook(
+        HEAD, 'd = "cuda"\nname = "cuda"', "%matplotlib inline\ntorch.ones(2, device=d)\nprint(name)"
+    )
+    result = converted(tmp_path, text)
+    assert sources(result.after)[1] == 'd = DEVICE.type\nname = "cuda"'
+    assert [(each.path, each.line) for each in result.changes] == [("a.ipynb#cell2", 1)]
+    assert result.changes[0].evidence == "passed to torch.ones(device=) in a.ipynb#cell3:2"
+
+
+def test_the_constant_comes_after_a_magic_of_the_whole_cell(tmp_path: Path):
+    after = converted(tmp_path, notebook("%%time\nimport torch\nx.cuda()")).after
+    assert sources(after) == [f"%%time\n{HEAD}\nx.to(DEVICE)"]

@@ -46,7 +46,7 @@ def findings(root: Path, text: str, target: str = "npu", **options: bool) -> lis
     folder = root / "project"
     folder.mkdir()
     (folder / "a.py").write_text(text)
-    found = engine.analyse(folder, target, processes=1, **options).findings
+    found = engine.analyse(folder, target=target, processes=1, **options).findings
     return [each for each in found if each.code.startswith("IM5")]
 
 

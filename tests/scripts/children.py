@@ -27,7 +27,12 @@ if __name__ == "__main__":
     print("spawn", dict(results))
     script = [sys.executable, "-u", __file__.replace("children.py", "facts.py"), "child"]
     print("script", subprocess.run(script, capture_output=True, text=True, check=True).stdout, end="")
-    code = "import torch; print(torch.ones(1).cuda().get_device())"
-    print(
-        "command", subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout, end=""
-    )
+    code = "import sys, torch; x = torch.ones(1).cuda(); print(x.is_cuda, sys.argv, sys.flags.bytes_warning)"
+    for argv, text in (
+        (["-c", code, "-c"], None),
+        (["-W", "ignore", "-bc" + code], None),
+        (["-b", "-", "a"], code),
+        ([], code),
+    ):
+        done = subprocess.run([sys.executable, *argv], input=text, capture_output=True, text=True)
+        print("command", done.stdout or done.stderr, end="")

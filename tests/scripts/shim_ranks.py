@@ -57,7 +57,12 @@ dist.all_reduce(x, group=nccl)
 dist.barrier(device_ids=[local])
 objects = [{"rank": rank}]
 dist.broadcast_object_list(objects, src=0, device=torch.device("cuda"))
-found["collectives"] = [x.tolist(), objects]
+on_cpu = dist.new_group(backend="gloo")
+y, gathered = torch.ones(2), [None, None]
+dist.all_reduce(y, group=on_cpu)
+dist.all_gather_object(gathered, rank, group=on_cpu)
+dist.monitored_barrier(on_cpu)
+found["collectives"] = [x.tolist(), objects, y.tolist(), gathered]
 
 # data parallel
 expected = linear()(torch.ones(2, 4)).sum().item()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.children import output
 from tests.helpers.reports import report
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_ranks.py"
@@ -19,7 +20,27 @@ def found(tmp_path_factory):
 
 def test_names_of_the_backend(found):
     assert found["backends"] == [True] * 7 + [False]
-    assert found["collectives"] == [[2.0, 2.0], [{"rank": 0}]]
+    assert found["collectives"] == [[2.0, 2.0], [{"rank": 0}], [2.0, 2.0], [0, 1]]
+
+
+def test_a_group_of_gloo_beside_a_bound_device_on_one_rank():
+    code = """
+        import torch
+        import torch.distributed as dist
+        from isthmus import shim
+
+        with shim.enter():
+            store = dist.HashStore()
+            dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=torch.device("cuda", 0))
+            group = dist.new_group(backend="gloo")
+            x, y, objects = torch.ones(1), torch.ones(1, device="cuda"), [None]
+            dist.all_reduce(x, group=group)
+            dist.all_reduce(y)
+            dist.all_gather_object(objects, "object", group=group)
+            print(x.item(), y.item(), objects, dist.get_backend(group), dist.get_backend())
+            dist.destroy_process_group()
+    """
+    assert output(code) == "1.0 1.0 ['object'] gloo nccl"
 
 
 @pytest.mark.parametrize("wrapper", ["ddp", "fsdp", "fully_shard"])

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import linecache
+import operator
 import re
 import subprocess
 import sys
@@ -62,7 +63,20 @@ def run(source, **names):
         ("str(x.device)", "cuda:0"),
         ("'cuda' in str(torch.device('cuda'))", True),
         ("str(x.device).split(':')[1]", "0"),
-        ("f'{x.device}'", "chip:0"),
+        ("f'{x.device}', f'{x.device!s:>8}'", ("cuda:0", "  cuda:0")),
+        ("f'{x.device!r}'", "device(type='cuda', index=0)"),
+        ("f'{x.sum():.1f}', '%d %.1f' % (x, x)", ("1.0", "1 1.0")),
+        ("repr(x), str([x])", ("tensor([1.], device='cuda:0')", "[tensor([1.], device='cuda:0')]")),
+        ("'{0.type} {0} {1}'.format(x.device, c.device)", "cuda cuda:0 cpu"),
+        ("'{d[k]}'.format(d={'k': x.device}), format(x.device)", ("cuda:0", "cuda:0")),
+        ("'on %s' % x.device, '%(a)s' % {'a': x.device}", ("on cuda:0", "cuda:0")),
+        ("[getattr(x, name) for name in ('is_cuda', 'ndim')]", [True, 1]),
+        ("operator.attrgetter('is_cuda', 'device.type')(x)", (True, "cuda")),
+        ("operator.attrgetter('ndim')(x)", 1),
+        ("eval('x.is_cuda'), eval('  f(x)', {'f': lambda t: t.ndim, 'x': x})", (True, 1)),
+        ("eval(compile('x.device.type', 'made', mode='eval'))", "cuda"),
+        ("eval(compile(ast.parse('x.is_cuda', mode='eval'), 'made', 'eval'))", True),
+        ("eval('x.is_cuda', {'__builtins__': {}, 'x': x})", False),
         ("torch.version.cuda", "12.8"),
         ("x.untyped_storage().is_cuda", True),
         ("isinstance(x, torch.cuda.FloatTensor)", True),
@@ -77,6 +91,7 @@ def run(source, **names):
 )
 def test_expressions_on_the_accelerator(cuda, expression, expected):
     names = {"torch": torch, "x": torch.ones(1, device="cuda"), "c": torch.ones(1)}
+    names.update(operator=operator, ast=ast)
     assert run(f"result = {expression}", **names)["result"] == expected
 
 
@@ -183,6 +198,47 @@ def f(value, kinds):
     assert function("a", Kinds) == "matched" and function("b", Kinds) == "guard"
 
 
+def test_patterns_of_devices(cuda):
+    source = """
+def f(value):
+    match value:
+        case torch.device(type="cuda" | "xpu", index=1):
+            return "second"
+        case (torch.device(type=kind), _) if kind == "cuda":
+            return kind
+        case torch.device(type="cpu"):
+            return "host"
+        case other.device(type="chip"):
+            return "theirs"
+"""
+
+    class Other:
+        device = Thing
+
+    function = run(source, torch=torch, other=Other)["f"]
+    assert [function(torch.device(name)) for name in ("cuda:1", "cpu", "cuda")] == ["second", "host", None]
+    assert function((torch.device("cuda"), 0)) == "cuda" and function(Thing()) == "theirs"
+
+
+def test_source_given_as_text_sees_the_names_of_its_caller(cuda):
+    source = """
+from __future__ import annotations
+
+def f(x):
+    local = 2
+    exec("def g(y: undefined): return y.is_cuda", globals())
+    exec("assert local == 2 and x.is_cuda")
+    return g(x), eval("x.device.type, local")
+class Local:
+    exec("kind = device.type")
+"""
+    names = run(source, device=torch.device("cuda"))
+    assert names["f"](torch.ones(1, device="cuda")) == (True, ("cuda", 2)) and names["Local"].kind == "cuda"
+    with pytest.raises(SyntaxError) as caught:
+        run("eval('x.type ==')")
+    assert caught.value.filename == "<string>" and caught.value.lineno == 1
+
+
 def test_errors_are_the_plain_ones(cuda):
     with pytest.raises(AttributeError, match="'int' object has no attribute 'type'"):
         run("(3).type")
@@ -213,7 +269,8 @@ def test_a_traceback_shows_the_users_line(cuda, module):
 
 def test_unaffected_files_are_not_parsed():
     assert not worth_parsing(b"import os\nprint(os.getcwd())\nastype = 1\n")
-    for source in (b"a.type", b"x.is_cuda", b"str (x)", b"torch.version.cuda"):
+    assert not worth_parsing(b"print(f'{name}', '%d' % 3)\n")
+    for source in (b"a.type", b"x.is_cuda", b"str (x)", b"torch.version.cuda", b"device = f'{x}'"):
         assert worth_parsing(source)
 
 

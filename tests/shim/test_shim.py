@@ -1,7 +1,6 @@
 """The proxies of the shim, in this process: CUDA's names work inside the scope only."""
 
 import copy
-import io
 import pickle
 import subprocess
 import sys
@@ -197,9 +196,14 @@ def test_default_tensor_type(cuda, kind):
     torch.set_default_tensor_type(torch.cuda.FloatTensor if kind == "class" else kind)
     try:
         assert torch.zeros(1).device == CHIP0
+        made = [torch.Tensor([1, 2]), torch.Tensor(2, 3), torch.Tensor(), torch.Tensor(torch.zeros(2))]
+        assert [each.device for each in made] == [CHIP0] * 4 and made[0].tolist() == [1.0, 2.0]
+        assert torch.DoubleTensor([1]).device.type == torch.Tensor([1], device="cpu").device.type == "cpu"
+        assert type(nn.Parameter(made[0])) is nn.Parameter
     finally:
         torch.set_default_tensor_type("torch.FloatTensor")
-    assert torch.zeros(1).device.type == "cpu"
+    assert torch.zeros(1).device.type == torch.Tensor([1]).device.type == "cpu"
+    assert "__new__" not in vars(torch.Tensor)
 
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
@@ -363,45 +367,6 @@ def test_custom_fwd_casts(cuda):
     with torch.autocast("cuda"):
         Double.apply(x).sum().backward()
     assert x.grad.tolist() == [2.0, 2.0]
-
-
-# ---- checkpoints ---------------------------------------------------------------------------------------------
-def _saved(value):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return lambda: io.BytesIO(buffer.getvalue())
-
-
-def test_map_location_in_every_form(cuda):
-    load = _saved({"x": torch.ones(2, device="cuda:0")})
-    seen = []
-
-    def function(storage, location):
-        seen.append(location)
-        return storage.cuda(1)
-
-    for location, expected in (
-        (None, "chip:0"),
-        ("cpu", "cpu"),
-        ("cuda", "chip:0"),
-        ("cuda:1", "chip:1"),
-        (torch.device("cuda:1"), "chip:1"),
-        ({"cuda:0": "cuda:1"}, "chip:1"),
-        ({"cuda:0": "cpu"}, "cpu"),
-        (function, "chip:1"),
-        (lambda storage, location: storage, "cpu"),
-    ):
-        assert str(torch.load(load(), map_location=location)["x"].device) == expected
-    assert seen == ["cuda:0"]
-
-
-def test_a_checkpoint_written_on_cuda_loads(cuda, monkeypatch):
-    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:1")
-    load = _saved({"x": torch.arange(3), "device": "kept"})
-    monkeypatch.undo()
-    found = torch.load(load())
-    assert str(found["x"].device) == "chip:1" and found["x"].tolist() == [0, 1, 2]
-    assert str(torch.load(load(), map_location={"cuda:1": "cuda:0"})["x"].device) == "chip:0"
 
 
 # ---- nothing process-wide is disabled ------------------------------------------------------------------------

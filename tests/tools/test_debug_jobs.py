@@ -112,7 +112,7 @@ def test_tools_are_switched_from_outside(tmp_path: Path) -> None:
             assert ask(pid) == "all tools are off"
             done = isthmus("debug", pid, "look", cwd=tmp_path, **changes)
             assert done.returncode == 1 and "unknown tool 'look'" in done.stderr
-            assert (runtime / "isthmus").stat().st_mode & 0o777 == 0o750
+            assert (runtime / "isthmus").stat().st_mode & 0o777 == 0o700
         finally:
             process.kill()
     done = isthmus("debug", pid, "status", cwd=tmp_path, **changes)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.migrate.analyse.engine import analyse
+from isthmus.migrate.source.findings import LEFT, Severity
 from isthmus.migrate.verify.session import Session, Task, Verdict
 from tools.migrate_corpus import page
 from tools.migrate_corpus.scripts import SCRIPTS, Script
@@ -101,7 +102,9 @@ def examine(mirrors: Path, script: Script, timeout: float) -> Row:
         root.mkdir()
         extract(mirrors, script, root)
         found = analyse(root / script.file, probe=False).findings
-        row["findings"] = dict(Counter(each.severity.value for each in found))
+        row["findings"] = dict(
+            Counter(each.severity.value for each in found if each.severity is not Severity.NONE)
+        )
         row["parses"] = not any(each.code == "IM001" for each in found)
         row["conversion"] = conversion(root / script.file)
         if not script.needs:
@@ -119,7 +122,7 @@ def conversion(path: Path) -> Row:
     again = convert_source(result.text, path.name)
     return {
         "changes": len(result.changes),
-        "left": [f"{each.line}: {each.message}" for each in result.findings],
+        "left": [f"{each.line}: {each.message}" for each in result.findings if each.severity in LEFT],
         "idempotent": again.text == result.text,
     }
 
@@ -147,7 +150,6 @@ def shown(verdict: Verdict) -> Row:
         "steps": sum(record.steps for record in records),
         "losses": losses.compared if losses else 0,
         "loss_difference": losses.difference if losses else None,
-        "low_precision": any(record.low_precision for record in records),
         "differing": [f"{each.subject}: {each.detail}" for each in verdict.comparisons if not each.same],
         "left": verdict.conversion.left if verdict.conversion else [],
         "residuals": [f"{path}:{line}: {subject}" for path, line, subject in verdict.residuals],

@@ -43,7 +43,8 @@ MODULES = (
         "isthmus.drivers", "Find and describe drivers.", ("find", "installed", "Candidate", "DriverError")
     ),
     Module("isthmus.doctor", "Examine an environment."),
-    Module("isthmus.migrate.convert.rule", "Rules of conversion of your own.", ("Rule", "Change", "Context")),
+    Module("isthmus.migrate.rules.rule", "Rules of your own.", ("Rule",)),
+    Module("isthmus.migrate.rules.draft", "The edits of a rule.", ("Draft",)),
 )
 
 

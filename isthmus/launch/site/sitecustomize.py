@@ -1,7 +1,7 @@
 """Runs at the start of every Python process of a job; on PYTHONPATH only inside the job's environment.
 
 It hides itself from the process, runs the sitecustomize that would have run without it, starts the recorder of
-`isthmus migrate verify` where one is asked for, and prepares the shim.
+`isthmus migrate verify` or `isthmus migrate trace` where one is asked for, and prepares the shim.
 """
 
 import os
@@ -31,6 +31,8 @@ def _prepare() -> None:
         if options.text("verify"):
             recorder = import_module("isthmus.migrate.verify.recorder")  # by name: it stands above this layer
             steps.append(recorder.start)  # ahead of the shim
+        if os.environ.get("_ISTHMUS_TRACE"):
+            steps.append(import_module("isthmus.migrate.trace.recorder").start)
         if options.switch("shim"):
             from isthmus.launch import process
 

@@ -3,8 +3,9 @@
 import ast
 import re
 
-from isthmus.migrate.analyse.module import Module
-from isthmus.migrate.analyse.strings import AVAILABLE, text
+from isthmus.migrate.source.conditions import AVAILABLE
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 _ACCELERATOR = re.compile(r"((is|on|use|has|with|have|using)_?)?(cuda|gpu)(_available|s)?", re.IGNORECASE)
 _CPU = re.compile(r"(no|without|disable)_?(cuda|gpu)|((is|on|use|force)_?)?cpu(_only)?", re.IGNORECASE)

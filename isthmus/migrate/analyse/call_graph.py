@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.analyse.calls import Facts, gather
-from isthmus.migrate.analyse.module import Project, ProjectDetector
 from isthmus.migrate.analyse.resolve import Symbols
-from isthmus.migrate.analyse.third_party import library
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Project, ProjectDetector
+from isthmus.migrate.source.third_party import library
 
 _PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that prevent a function from running on the target
 _SHOWN = 8  # functions of a chain

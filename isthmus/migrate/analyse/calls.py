@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _ELSEWHERE = sys.stdlib_module_names | {
     "torch",
@@ -117,7 +117,7 @@ def _references(module: Module, node: ast.expr, called: bool) -> Iterator[Refere
     root = _root(node)
     if root is None:
         return
-    scope = module.names.scope(root).partition(".<lambda>")[0]
+    scope = module.names.scope(root).partition(".<lambda ")[0]
     name = module.names.qualified(node)
     if name:
         if _may_be_ours(name):

@@ -1,4 +1,6 @@
-"""Titles of finding codes; conversion rules define their own."""
+"""Titles of finding codes that are not of a rule; rules define their own."""
+
+from isthmus.migrate.rules.registry import all_rules
 
 CODES = {
     "IM001": "the source does not parse",
@@ -6,24 +8,14 @@ CODES = {
     "IM003": "the file is larger than 10 MiB",
     "IM004": "the symbolic link is circular or leaves the tree",
     "IM005": "the file cannot be read",
-    "IM129": "an environment variable that CUDA reads",
-    "IM132": "a test for CUDA's out-of-memory message",
-    "IM190": "a part of CUDA's allocator",
-    "IM191": "a part of CUDA's runtime or libraries",
-    "IM199": "a name of torch.cuda without a rule",
-    "IM222": "an environment variable that NCCL reads",
-    "IM290": "CUDA's process group",
     "IM301": "a library for NVIDIA GPUs",
     "IM302": "a library for which Isthmus has a stand-in",
     "IM303": "a library that needs attention on another accelerator",
-    "IM311": "a requirement that is part of CUDA",
     "IM312": "a requirement of PyTorch's CUDA build",
-    "IM321": "an NVIDIA command",
     "IM401": "a CUDA kernel",
     "IM402": "a launch of a CUDA kernel",
     "IM403": "headers of the CUDA toolkit",
     "IM404": "assembly for NVIDIA GPUs",
-    "IM405": "a CUDA graph",
     "IM406": "an operator that C++ or CUDA sources bind to Python",
     "IM407": "a call of one of the project's operators",
     "IM408": "a Triton kernel, or its launch",
@@ -68,5 +60,8 @@ GROUPS = {
 
 
 def title(code: str) -> str:
-    """Return the title of a code; for a conversion rule, of its group."""
-    return CODES.get(code) or GROUPS.get(code[:3], "a finding")
+    """Return the title of a code; of a rule, its summary."""
+    if code in CODES:
+        return CODES[code]
+    summaries = {rule.code: rule.summary for rule in all_rules()}
+    return summaries.get(code) or GROUPS.get(code[:3], "a finding")

@@ -12,7 +12,19 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 # Characters that start a formula in spreadsheets, also full-width.
 _FORMULA = tuple("=+-@%\t\uff1d\uff0b\uff0d\uff20\uff05")
-_HEAD = ("Code", "Severity", "File", "Start Line", "End Line", "Column", "Subject", "Message", "Advice")
+_HEAD = (
+    "Code",
+    "Severity",
+    "File",
+    "Start Line",
+    "End Line",
+    "Column",
+    "Subject",
+    "Message",
+    "Advice",
+    "End",
+    "Evidence",
+)
 _API_HEAD = ("File", "Start Line", "End Line", "OP", "Tips")
 _LIBRARY_HEAD = ("Torch API", "Affected 3rd-party API")
 _SHAPE_HEAD = (
@@ -30,7 +42,8 @@ def as_csv(report: Report) -> str:
     return table(
         _HEAD,
         (
-            (f.code, f.severity.value, f.path, f.line, f.end_line, f.column, f.subject, f.message, f.advice)
+            (f.code, f.severity.value, f.path, f.line, f.end_line, f.column)
+            + (f.subject, f.message, f.advice, f.end, f.evidence)
             for f in report.findings
         ),
     )

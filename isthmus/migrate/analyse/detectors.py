@@ -1,43 +1,26 @@
-"""The registry of detectors. A new detector is a file in this folder and a line here."""
+"""The registry of detectors, which find what no rule converts. A new detector is a file here and a line below."""
 
 from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
-    commands,
-    cuda_api,
-    cuda_calls,
-    device_names,
-    distributed,
     dynamic_shapes,
-    error_texts,
     kernels,
     libraries,
     operator_calls,
     operators,
     performance,
     precision,
-    profiler,
-    requirements,
-    shell,
-    variables,
 )
-from isthmus.migrate.analyse.module import Detector, ProjectDetector
+from isthmus.migrate.rules.requirements import examine_requirements
+from isthmus.migrate.rules.shell import examine_shell
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Detector, ProjectDetector
 
 # Detectors of a Python module.
 MODULE: tuple[Detector, ...] = (
-    cuda_api.detect,
-    cuda_calls.detect,
-    device_names.detect,
-    distributed.detect,
-    profiler.detect,
-    variables.detect,
-    commands.detect,
-    error_texts.detect,
     libraries.detect,
-    requirements.detect_setup,
     kernels.detect,
     dynamic_shapes.detect,
     performance.detect,
@@ -46,8 +29,8 @@ MODULE: tuple[Detector, ...] = (
 
 # Detectors of a non-Python file.
 TEXT: Mapping[Kind, tuple[Callable[[Source], Iterator[Finding]], ...]] = {
-    Kind.REQUIREMENTS: (requirements.detect,),
-    Kind.SHELL: (shell.detect,),
+    Kind.REQUIREMENTS: (examine_requirements,),
+    Kind.SHELL: (examine_shell,),
 }
 
 # Detectors of the project, in order: later ones use earlier findings.

@@ -6,9 +6,9 @@ Source of the operators: those of PyTorch whose output's shape depends on data (
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.syntax import is_constant, keyword, method
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 # Name -> replacement.
 _OPERATORS = {

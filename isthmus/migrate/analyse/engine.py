@@ -1,24 +1,22 @@
-"""Run the detectors on a project, in several processes if it is large."""
+"""Search a project: what its rules and detectors find, in several processes if it is large."""
+
+from __future__ import annotations
 
 import functools
-import gc
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
-from isthmus.migrate.analyse.module import Module, Project
-from isthmus.migrate.analyse.parse import package_of, parse
-from isthmus.migrate.source.files import File, Kind, Source, files, read
-from isthmus.migrate.source.findings import Finding
-from isthmus.migrate.source.own_methods import own_cuda_of
-
-_LARGE = 8 << 20  # bytes of source; for less, starting processes costs more than it saves
-_CHUNK = 32  # files
+from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
+from isthmus.migrate.rules import registry
+from isthmus.migrate.rules.examine import examine as apply_rules
+from isthmus.migrate.source.files import File, Kind, Source, read, tree
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import ALONE, Module, Project, Surroundings
+from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.trace.evidence import Evidence
 
 
 class Report(NamedTuple):
@@ -26,6 +24,7 @@ class Report(NamedTuple):
 
     Attributes:
         findings: in the order of path and line.
+        hidden: number of findings that need no change and were removed.
         files: number of files read.
         lines: number of their lines.
     """
@@ -33,6 +32,12 @@ class Report(NamedTuple):
     findings: list[Finding]
     files: int
     lines: int
+    hidden: int = 0
+
+    def without_not_applicable(self) -> Report:
+        """Return the report without findings that need no change, which are counted."""
+        shown = [each for each in self.findings if each.severity is not Severity.NONE]
+        return self._replace(findings=shown, hidden=self.hidden + len(self.findings) - len(shown))
 
 
 @dataclass
@@ -47,77 +52,62 @@ class _Part:
 
 
 def analyse(
-    root: Path,
+    *roots: Path,
     target: str = "",
-    *,
     processes: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     probe: bool = True,
+    advice: bool = False,
+    evidence: Evidence | None = None,
 ) -> Report:
-    """Analyse every source under a folder, or one file.
+    """Analyse every source under folders, or files, as one project.
 
     Args:
-        root: folder or file.
+        roots: folders or files.
         target: device type to run on; "" for the available accelerator.
         processes: number of processes; 0 to choose one.
-        progress: called with the number of files done and their total.
+        progress: called with the number of files done and their total; Python files count twice.
         probe: also check operators, by querying PyTorch and the target.
+        advice: also report what is optional, for speed or precision.
+        evidence: the record of a run, which decides what the source does not show.
 
     Raises:
-        FileNotFoundError: root does not exist.
+        FileNotFoundError: a root does not exist.
     """
-    found = list(files(root))
-    findings = [each for each in found if isinstance(each, Finding)]
-    present = [each for each in found if isinstance(each, File)]
-    chunks = [present[start : start + _CHUNK] for start in range(0, len(present), _CHUNK)]
-    parts: list[_Part] = []
-    done = 0
-    own_cuda = own_cuda_of(source for source in map(read, present) if isinstance(source, Source))
-    examine_chunk = functools.partial(_examine, package=package_of(root), own_cuda=own_cuda)
-    for chunk, part in zip(chunks, _examined(chunks, examine_chunk, processes), strict=True):
-        parts.append(part)
-        done += len(chunk)
-        progress(done, len(present))
-    findings += [finding for part in parts for finding in part.findings]
-    findings += _of_project(root, target, parts, findings, probe)
-    findings = sorted(
-        set(findings), key=lambda each: (each.path, each.line, each.column, each.code, each.subject)
-    )
-    return Report(findings, sum(part.files for part in parts), sum(part.lines for part in parts))
+    folder, present, problems = tree(roots)
+    request = Request(target, package=package_of(folder), evidence=evidence)
+    studied, searched = passes(progress, present)
+    around = study(present, request, processes, studied)
+    work = functools.partial(_examine, package=request.package)
+    items = [(file, around.get(file.name, ALONE)) for file in present]
+    parts = list(in_processes(work, items, processes, searched))
+    findings = [*problems, *(finding for part in parts for finding in part.findings)]
+    findings += _of_project(folder, target, parts, findings, probe)
+    wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}
+    ordered = sorted(wanted, key=lambda each: (each.path, each.line, each.column, each.code, each.subject))
+    return Report(ordered, sum(part.files for part in parts), sum(part.lines for part in parts))
 
 
-def examine(module: Module) -> Iterator[Finding]:
-    """Yield the findings of a module."""
+def examine(module: Module) -> list[Finding]:
+    """Return the findings of a module."""
+    findings = apply_rules(module, registry.all_rules())
     for detector in detectors.MODULE:
-        yield from detector(module)
+        findings += detector(module)
+    return findings
 
 
-def _examined(
-    chunks: list[list[File]], examine_chunk: Callable[[list[File]], _Part], processes: int
-) -> Iterator[_Part]:
-    if processes == 0:
-        size = sum(file.path.stat().st_size for chunk in chunks for file in chunk if file.path.exists())
-        processes = len(os.sched_getaffinity(0)) if size > _LARGE else 1
-    if processes == 1:
-        yield from map(examine_chunk, chunks)
-        return
-    context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads
-    with ProcessPoolExecutor(processes, context, initializer=gc.disable) as pool:  # trees have no cycles
-        yield from pool.map(examine_chunk, chunks)
-
-
-def _examine(chunk: Iterable[File], package: str, own_cuda: str) -> _Part:
+def _examine(chunk: Iterable[tuple[File, Surroundings]], package: str) -> _Part:
     part = _Part()
-    for file in chunk:
+    for file, around in chunk:
         source = read(file)
         if isinstance(source, Finding):
             part.findings.append(source)
         else:
-            _look(source, package, own_cuda, part)
+            _look(source, package, around, part)
     return part
 
 
-def _look(source: Source, package: str, own_cuda: str, part: _Part) -> None:
+def _look(source: Source, package: str, around: Surroundings, part: _Part) -> None:
     part.files += 1
     part.lines += source.text.count("\n") + (not source.text.endswith("\n") and bool(source.text))
     for detect in detectors.TEXT.get(source.kind, ()):
@@ -125,7 +115,7 @@ def _look(source: Source, package: str, own_cuda: str, part: _Part) -> None:
     if source.kind is Kind.NATIVE:
         part.natives.append(source)
     if source.kind in {Kind.PYTHON, Kind.NOTEBOOK}:
-        module, problems = parse(source, package, own_cuda)
+        module, problems = parse(source, package, around)
         part.findings += problems
         if module:
             part.findings += examine(module)

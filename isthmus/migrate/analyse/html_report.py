@@ -7,9 +7,15 @@ from isthmus._support.html import render
 from isthmus._support.text import count
 from isthmus.migrate.analyse.codes import title
 from isthmus.migrate.analyse.engine import Report
-from isthmus.migrate.source.findings import Severity
+from isthmus.migrate.source.findings import RANKS, Severity
 
-_ORDER = (Severity.MANUAL, Severity.REVIEW, Severity.AUTOMATIC, Severity.ADVICE)
+_ORDER = tuple(reversed(RANKS))
+_LABELS = {each.value: each.value for each in RANKS} | {
+    "automatic": "changed",
+    "review": "left: review",
+    "manual": "left: manual",
+    "none": "not applicable",
+}
 
 
 def as_page(report: Report) -> str:
@@ -20,7 +26,8 @@ def as_page(report: Report) -> str:
         "migrate/analyse/report.html.j2",
         title="CUDA dependencies of this project",
         summary=f"{count(len(report.findings), 'finding')} in {sources}",
-        severities=[(each.value, counts[each]) for each in _ORDER],
+        severities=[(each.value, counts[each] + report.hidden * (each is Severity.NONE)) for each in _ORDER],
+        labels=_LABELS,
         files=[(path, list(found)) for path, found in groupby(report.findings, lambda f: f.path)],
         code_title=title,
     )

@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.stand_ins import advice
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _TRITON = frozenset(("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit"))
 _CUDA_JIT = frozenset(("numba.cuda.jit", "cupyx.jit.rawkernel", "cutlass.cute.kernel", "cutlass.cute.jit"))

@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
-from isthmus.migrate.analyse.third_party import LIBRARIES, library
+from isthmus.migrate.rules.apex import public
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.third_party import LIBRARIES, library
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
 # Modules whose parts have entries of their own.
@@ -61,7 +62,8 @@ def _parts(module: Module, name: str) -> Iterator[tuple[ast.expr, str]]:
 
 
 def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: str) -> Iterator[Finding]:
-    if (found := library(name)) is None:
+    found = library(name)
+    if found is None or _is_of_rule(module, name, found[0]):
         return
     code, severity, advice = found[1]
     said = _SAID.get(code, "has a counterpart in PyTorch" if code.startswith("IM2") else "needs attention")
@@ -69,6 +71,13 @@ def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: 
         severity = Severity.REVIEW
         said += ", but the script continues without it"
     yield module.finding(code, severity, node, name, said, advice)
+
+
+def _is_of_rule(module: Module, name: str, entry: str) -> bool:
+    """Whether a conversion rule has found a name, or a part of the entry that it converts."""
+    known = (name, entry, public(name))
+    subjects = [subject for each in module.findings for subject in each.subject.split(", ")]
+    return any(subject in known or subject.startswith(f"{entry}.") for subject in subjects)
 
 
 def _optional(module: Module, node: ast.AST) -> bool:

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.analyse.branches import is_for_cpu
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.syntax import (
     Loop,
     is_conditional,
@@ -16,6 +15,7 @@ from isthmus.migrate.analyse.syntax import (
     training_loops,
 )
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 _FUSED = {f"torch.optim.{name}" for name in ("Adam", "AdamW", "SGD", "Adagrad")}

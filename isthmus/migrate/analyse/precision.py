@@ -3,9 +3,9 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
 from isthmus.migrate.analyse.syntax import is_constant, keyword, method
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
 
 _DOUBLE = {"torch.float64", "torch.double", "torch.DoubleTensor", "torch.cuda.DoubleTensor"}
 _HALF = {"torch.float16", "torch.half"}

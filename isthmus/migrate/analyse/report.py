@@ -13,34 +13,28 @@ from isthmus.migrate.analyse.engine import Report
 from isthmus.migrate.analyse.html_report import as_page
 from isthmus.migrate.analyse.sarif import as_sarif
 from isthmus.migrate.analyse.table import line, print_report, summary
-from isthmus.migrate.source.findings import Severity
-
-TARGETS = ("chip", "npu", "xpu", "cuda")
-FAIL_ON = ("automatic", "review", "manual", "never")
-_RANK = {Severity.ADVICE: 0, Severity.AUTOMATIC: 1, Severity.REVIEW: 2, Severity.MANUAL: 3}
+from isthmus.migrate.rules.registry import all_rules
+from isthmus.migrate.source.findings import Severity, reach
 
 
 class Request(NamedTuple):
     """Options of the command; see ``isthmus migrate analyse --help``."""
 
-    target: str = ""
     format: str = "table"
     output: Path | None = None
     csv: Path | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     fail_on: str = "manual"
+    all: bool = False
 
     def mistake(self) -> str:
         """Return the first mistake in the options in one line, or ""."""
-        for option, value, choices in (
-            ("--target", self.target or "chip", TARGETS),
-            ("--format", self.format, tuple(FORMATS)),
-            ("--fail-on", self.fail_on, FAIL_ON),
-        ):
-            if value not in choices:
-                return f"{option} {value}: choose from {', '.join(choices)}"
+        if self.format not in FORMATS:
+            return f"--format {self.format}: choose from {', '.join(FORMATS)}"
         for code in (*self.select, *self.ignore):
+            if any(rule.code.startswith(code) for rule in all_rules()):
+                continue
             if not code.startswith("IM"):
                 return f"{code}: not a code; expected one such as IM101, or IM1 for a group"
             if code[:3] not in ("IM", *GROUPS):
@@ -54,13 +48,15 @@ def write(report: Report, request: Request) -> bool:
     Raises:
         OSError: a file cannot be written.
     """
-    wanted = tuple(request.select) or ("IM",)
+    wanted = tuple(request.select) or ("",)
     findings = [
         f for f in report.findings if f.code.startswith(wanted) and not f.code.startswith(request.ignore)
     ]
     report = report._replace(findings=findings)
+    if not request.all:
+        report = report.without_not_applicable()
     if request.csv:
-        write_folder(request.csv, findings)
+        write_folder(request.csv, report.findings)
     if request.output:
         write_file(request.output, FORMATS[request.format](report).encode())
         print(summary(report))
@@ -68,9 +64,7 @@ def write(report: Report, request: Request) -> bool:
         print_report(report)
     else:
         sys.stdout.write(FORMATS[request.format](report))
-    return request.fail_on != "never" and any(
-        _RANK[finding.severity] >= _RANK[Severity(request.fail_on)] for finding in findings
-    )
+    return reach(findings, request.fail_on)
 
 
 def as_lines(report: Report) -> str:
@@ -79,9 +73,11 @@ def as_lines(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """``{"files": .., "lines": .., "findings": [{"code": .., "severity": .., "path": .., ..}]}``."""
-    findings = [{**finding._asdict(), "severity": finding.severity.value} for finding in report.findings]
-    return json.dumps({"files": report.files, "lines": report.lines, "findings": findings}, indent=2) + "\n"
+    """``{"files": .., "lines": .., "not_applicable": .., "findings": [{"code": .., "severity": .., ..}]}``."""
+    hidden = report.hidden + sum(each.severity is Severity.NONE for each in report.findings)
+    counts = {"files": report.files, "lines": report.lines, "not_applicable": hidden}
+    findings = [each.as_dict() for each in report.findings]
+    return json.dumps({**counts, "findings": findings}, indent=2) + "\n"
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

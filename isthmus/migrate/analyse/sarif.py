@@ -20,6 +20,7 @@ _LEVELS = {
     Severity.REVIEW: "warning",
     Severity.AUTOMATIC: "note",
     Severity.ADVICE: "note",
+    Severity.NONE: "none",
 }
 
 
@@ -38,13 +39,17 @@ def as_sarif(report: Report) -> str:
 
 
 def _result(finding: Finding, order: dict[str, int]) -> dict[str, Any]:
+    kind = {"kind": "notApplicable"} if finding.severity is Severity.NONE else {}
+    evidence = {"evidence": finding.evidence} if finding.evidence else {}
+    about = {"severity": finding.severity.value, "end": finding.end, "subject": finding.subject}
     return {
         "ruleId": finding.code,
         "ruleIndex": order[finding.code],
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{finding.subject} {finding.message}: {finding.advice}"},
         "locations": [_location(finding)],
-        "properties": {"severity": finding.severity.value, "subject": finding.subject},
+        "properties": {**about, **evidence},
+        **kind,
     }
 
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.module import Module
+from isthmus.migrate.source.module import Module
 
 Loop = ast.For | ast.While | ast.AsyncFor
 _BOUNDARIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)

@@ -14,10 +14,11 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 _MOST_PLACES = 3
 _SECTIONS = {
-    Severity.MANUAL: ("convert by hand", "red"),
-    Severity.REVIEW: ("review", "yellow"),
-    Severity.AUTOMATIC: ("converted by `isthmus migrate convert`", "green"),
+    Severity.MANUAL: ("left: convert by hand", "red"),
+    Severity.REVIEW: ("left: the source does not show what it means", "yellow"),
+    Severity.AUTOMATIC: ("changed by `isthmus migrate convert`", "green"),
     Severity.ADVICE: ("optional, for speed or precision", "cyan"),
+    Severity.NONE: ("not applicable: right as it is", "dim"),
 }
 
 
@@ -26,7 +27,7 @@ def print_report(report: Report) -> None:
     if sys.stdout.isatty():
         for severity, (words, colour) in _SECTIONS.items():
             if found := [finding for finding in report.findings if finding.severity is severity]:
-                Console().print(_section(f"{severity.value}: {words}", colour, found))
+                Console().print(_section(f"{words} ({severity.value})", colour, found))
     else:
         for finding in report.findings:
             print(line(finding))
@@ -36,9 +37,15 @@ def print_report(report: Report) -> None:
 def summary(report: Report) -> str:
     """Return the counts in one line."""
     counts = Counter(finding.severity for finding in report.findings)
-    parts = [f"{counts[severity]} {severity.value}" for severity in _SECTIONS]
+    manual, review = counts[Severity.MANUAL], counts[Severity.REVIEW]
+    parts = [f"{counts[Severity.AUTOMATIC]} to change", f"{manual + review} left"]
+    if manual + review:
+        parts[-1] += f" ({manual} manual, {review} to review)"
+    if counts[Severity.ADVICE]:
+        parts.append(f"{counts[Severity.ADVICE]} advice")
+    parts.append(f"{counts[Severity.NONE] + report.hidden} not applicable")
     looked = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
-    return f"{count(len(report.findings), 'finding')} ({', '.join(parts)}) in {looked}"
+    return f"{looked}: {', '.join(parts)}"
 
 
 def line(finding: Finding) -> str:

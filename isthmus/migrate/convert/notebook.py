@@ -1,22 +1,15 @@
-"""Convert the code cells of a notebook as one source."""
+"""Put the converted code cells of a notebook back into its JSON, preserving all other bytes."""
 
-import bisect
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from isthmus.migrate.convert.engine import Result
-from isthmus.migrate.convert.rule import Change
-from isthmus.migrate.source.files import problem
-from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.notebooks import code_cells, shown
+from isthmus.migrate.source.parse import CELL
 
-_CELL = "# isthmus: cell {}"
-_MARK = re.compile(r"^# isthmus: cell (\d+)\n", re.MULTILINE)
+_MARK = re.compile(rf"^{re.escape(CELL)}(\d+)\n", re.MULTILINE)
 _SPACE = re.compile(r"[ \t\r\n]*")
-
-Place = TypeVar("Place", Change, Finding)
 
 
 class _Span(NamedTuple):
@@ -26,55 +19,27 @@ class _Span(NamedTuple):
     end: int
 
 
-def convert_notebook(text: str, path: str, convert: Callable[[str, str], Result]) -> Result:
-    """Convert the code cells of a notebook, preserving all other bytes.
+def with_code(text: str, code: str) -> str:
+    """Return a notebook with new code in its cells.
 
     Args:
-        text: text of the notebook, JSON.
-        path: path for the log, where changes have the path ``name.ipynb#cell3`` and lines within the cell.
-        convert: function that converts a source with a path.
-
-    Returns:
-        The result. Not a notebook, or a cell that does not parse, stays unchanged, with a finding.
+        text: text of a valid notebook, JSON.
+        code: converted text of its cells, as parsed by source/parse.
     """
-    try:
-        cells = list(code_cells(json.loads(text)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return _left(path, text, f"is not a notebook ({type(error).__name__})")
-    broken = [_broken(path, cell.number, cell.error) for cell in cells if cell.error is not None]
-    before = {cell.number: cell.text for cell in cells}
-    marked = (f"{_CELL.format(cell.number)}\n{cell.code}\n" for cell in cells if cell.error is None)
-    source = "".join(marked)
-    result = _in_cells(convert(source, path), source)
-    result = result._replace(findings=[*broken, *result.findings])
-    if not result.changes:
-        return result._replace(text=text)
-    after = {number: new for number, new in _cells(result.text) if new != before[number]}
-    return result._replace(text=_with_sources(text, after))
+    before = {cell.number: cell.text for cell in code_cells(json.loads(text))}
+    after = {number: new for number, new in _cells(code) if _changed(before[number], new)}
+    return _with_sources(text, after)
 
 
-def _cells(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each cell of a source."""
-    parts = _MARK.split(source)  # the text before the first cell, then number and text of each
+def _changed(before: str, after: str) -> bool:
+    return re.sub(r"\r\n?", "\n", before) != after
+
+
+def _cells(code: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and text of each cell."""
+    parts = _MARK.split(code)  # the text before the first cell, then number and text of each
     for number, text in zip(parts[1::2], parts[2::2], strict=True):
         yield int(number), shown(text.removesuffix("\n"))
-
-
-def _in_cells(result: Result, source: str) -> Result:
-    """Return the result with locations in the notebook."""
-    marks = [source.count("\n", 0, mark.start()) + 1 for mark in _MARK.finditer(source)]  # their lines
-    numbers = [mark[1] for mark in _MARK.finditer(source)]
-
-    def placed(each: Place) -> Place:
-        which = bisect.bisect_left(marks, each.line) - 1
-        if which < 0:
-            return each
-        path, start = f"{each.path}#cell{numbers[which]}", marks[which]
-        return each._replace(path=path, line=each.line - start, end_line=each.end_line - start)
-
-    return result._replace(
-        changes=[placed(each) for each in result.changes], findings=[placed(each) for each in result.findings]
-    )
 
 
 def _with_sources(text: str, sources: dict[int, str]) -> str:
@@ -131,19 +96,3 @@ def _values(text: str, start: int, end: str) -> list[_Span]:
         else:
             found.append(_Span(place, decoder.raw_decode(text, place)[1]))
             place = found[-1].end
-
-
-def _broken(path: str, number: int, error: SyntaxError) -> Finding:
-    place = f"{path}#cell{number}"
-    return problem(
-        "IM001",
-        place,
-        f"does not parse: {error.msg}",
-        "fix the syntax, then convert again",
-        error.lineno or 0,
-    )
-
-
-def _left(path: str, text: str, why: str) -> Result:
-    finding = problem("IM001", path, why, "convert it by hand, or save it with Jupyter first")
-    return Result(text, [], [finding])

@@ -2,23 +2,29 @@
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.migrate.convert import definitions, registry
-from isthmus.migrate.convert.engine import Result, convert_source
-from isthmus.migrate.convert.notebook import convert_notebook
-from isthmus.migrate.convert.rule import ALONE, Change, Project
+from isthmus.migrate.analyse import detectors
+from isthmus.migrate.convert.engine import Result, convert_module
+from isthmus.migrate.convert.notebook import with_code
 from isthmus.migrate.convert.shell import convert_shell
+from isthmus.migrate.convert.style import NO_STYLE, Style, formatted
+from isthmus.migrate.flow import study
+from isthmus.migrate.rules import registry
+from isthmus.migrate.rules.requirements import examine_requirements
+from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import files as sources
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.files import File, Kind, Source
-from isthmus.migrate.source.findings import Finding
-from isthmus.migrate.source.own_methods import own_cuda_of
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import ALONE, Surroundings
+from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.trace.evidence import Evidence
 
-_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL)
-_ALONE = 200  # number of files that one process converts before others have started
+_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS)
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 class Request(NamedTuple):
@@ -29,12 +35,18 @@ class Request(NamedTuple):
         select: codes, names or code prefixes of the rules to apply; all if empty.
         ignore: codes, names or code prefixes of rules to skip.
         options: options that enable rules.
+        torch: oldest version of PyTorch that the result has to run on; () for any.
+        evidence: the record of a run, which decides what the source does not show.
+        style: how the project writes its source.
     """
 
     target: str = ""
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     options: Collection[str] = ()
+    torch: tuple[int, ...] = ()
+    evidence: Evidence | None = None
+    style: Style = NO_STYLE
 
 
 class Converted(NamedTuple):
@@ -45,78 +57,108 @@ class Converted(NamedTuple):
         name: path relative to the converted folder, with ``/``.
         before: its bytes.
         after: its bytes after the changes.
-        changes: the changes.
-        findings: what was not converted, and why.
+        findings: what was found, with the end of each.
+        torch: oldest version of PyTorch that has what the changed lines use; () for any.
     """
 
     path: Path
     name: str
     before: bytes
     after: bytes
-    changes: Sequence[Change]
     findings: Sequence[Finding]
+    torch: tuple[int, ...] = ()
+
+    @property
+    def changes(self) -> list[Finding]:
+        """The findings that were converted."""
+        return [each for each in self.findings if each.edits]
 
 
-def convert(root: Path, request: Request, processes: int = 0) -> Iterator[Converted]:
-    """Convert the files of a project; yield those with a change or a finding. Nothing is written.
+def convert(
+    roots: Path | Sequence[Path],
+    request: Request,
+    processes: int = 0,
+    progress: study.Progress = lambda *_: None,
+) -> Iterator[Converted]:
+    """Convert the files of a project; yield those with a finding. Nothing is written.
 
     Args:
-        root: a folder or a file.
+        roots: a folder or a file, or several.
         request: options.
-        processes: number of processes for a large tree; 0 for one per core.
+        processes: number of processes for a large tree; 0 to choose one.
+        progress: called with the number of files done and their total; Python files count twice.
 
     Raises:
-        FileNotFoundError: root does not exist.
+        FileNotFoundError: a root does not exist.
         RegistryError: a selected rule does not exist.
     """
     registry.select(request.select, request.ignore)
-    found = list(sources.files(root))
-    files = [each for each in found if isinstance(each, File) and each.kind in _KINDS]
-    for finding in found:
-        if isinstance(finding, Finding):
-            yield Converted(root, finding.path, b"", b"", [], [finding])
-    work = functools.partial(convert_file, request=request, project=around(files))
-    yield from (each for each in _map(work, files, processes) if each.changes or each.findings)
+    folder, files, problems = sources.tree([roots] if isinstance(roots, Path) else roots)
+    for finding in problems:
+        yield Converted(folder / finding.path, finding.path, b"", b"", [finding])
+    present = [each for each in files if each.kind in _KINDS]
+    options = frozenset(request.options)
+    asked = study.Request(
+        request.target, options, package_of(folder), request.evidence, request.torch, request.style.quote
+    )
+    studied, searched = study.passes(progress, present)
+    around = study.study(present, asked, processes, studied)
+    work = functools.partial(_convert_chunk, request=request._replace(evidence=None), package=asked.package)
+    items = [(file, around.get(file.name, ALONE)) for file in present]
+    for part in study.in_processes(work, items, processes, searched):
+        yield from (each for each in part if each.findings)
 
 
-def around(files: Sequence[File]) -> Project:
-    """Collect facts that the sources of a project need about each other."""
-    read = [source for source in map(sources.read, files) if isinstance(source, Source)]
-    return Project(definitions.taken(source.text for source in read), own_cuda_of(read))
+def _convert_chunk(
+    items: Sequence[tuple[File, Surroundings]], request: Request, package: str
+) -> list[Converted]:
+    rules = registry.select(request.select, request.ignore)
+    return [convert_file(file, rules, package, around, request.style) for file, around in items]
 
 
-def convert_file(file: File, request: Request, project: Project = ALONE) -> Converted:
+def convert_file(
+    file: File,
+    rules: Sequence[type[Rule]],
+    package: str = "",
+    around: Surroundings = ALONE,
+    style: Style = NO_STYLE,
+) -> Converted:
     """Convert one file of a project."""
     source = sources.read(file)
     if isinstance(source, Finding):
-        return Converted(file.path, file.name, b"", b"", [], [source])
-    result = _convert(source, request, project)
-    after = result.text.encode(source.encoding) if result.changes else source.data
-    return Converted(file.path, file.name, source.data, after, result.changes, result.findings)
+        return Converted(file.path, file.name, b"", b"", [source])
+    result = _convert(source, rules, package, around)
+    if not result.changes:
+        return Converted(file.path, file.name, source.data, source.data, result.findings)
+    torch = versions.minimum(source.text, result.text)
+    text = result.text
+    if file.kind is Kind.PYTHON:
+        text = formatted(source.text, text, file.path, style)
+    after = text.encode(source.encoding)
+    return Converted(file.path, file.name, source.data, after, result.findings, torch)
 
 
-def _convert(source: Source, request: Request, project: Project) -> Result:
-    rules = registry.select(request.select, request.ignore)
-    convert_python = functools.partial(
-        convert_source, target=request.target, rules=rules, options=request.options, project=project
+def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: Surroundings) -> Result:
+    if source.kind is Kind.SHELL:
+        return convert_shell(source)
+    if source.kind is Kind.REQUIREMENTS:
+        return Result(source.text, list(examine_requirements(source)))
+    module, problems = parse(source, package, around)
+    if module is None:
+        return Result(source.text, problems)
+    found = [each for detector in detectors.MODULE for each in detector(module)]
+    others = [each for each in found if each.severity is not Severity.ADVICE]
+    result = convert_module(module, rules)
+    findings = sorted(
+        [*problems, *result.findings, *others], key=lambda each: (each.line, each.column, each.code)
     )
     if source.kind is Kind.NOTEBOOK:
-        return convert_notebook(source.text, source.name, convert_python)
-    if source.kind is Kind.SHELL:
-        return convert_shell(source.text, source.name)
-    return convert_python(source.text, source.name)
+        return Result(with_code(source.text, result.text) if result.changes else source.text, findings)
+    mark = _BYTE_ORDER_MARK if source.text.startswith(_BYTE_ORDER_MARK) else ""
+    return Result(mark + result.text, findings)
 
 
-def _map(work: Callable[[File], Converted], files: Sequence[File], processes: int) -> Iterator[Converted]:
-    count = processes or len(os.sched_getaffinity(0))
-    if count == 1 or len(files) < _ALONE:
-        yield from map(work, files)
-        return
-    with ProcessPoolExecutor(count) as pool:
-        yield from pool.map(work, files, chunksize=16)
-
-
-def relative_name(converted: Converted, root: Path) -> bytes:
-    """Return the file's path relative to the folder, as bytes of the file system."""
-    path = converted.path.relative_to(root) if root.is_dir() else Path(converted.path.name)
-    return os.fsencode(path.as_posix())
+def relative_name(converted: Converted, roots: Sequence[Path]) -> bytes:
+    """Return the file's path relative to the folder of the roots, as bytes of the file system."""
+    path = converted.path.resolve() if len(roots) > 1 else converted.path
+    return os.fsencode(path.relative_to(sources.folder_of(roots)).as_posix())

@@ -38,6 +38,11 @@ class CudaName(NamedTuple):
     guard: Guard = Guard.NONE
     otherwise: str = "None"
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is converted around by nothing: a person has to port what uses it."""
+        return self.severity is Severity.MANUAL and not self.becomes
+
 
 _AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
 
@@ -110,7 +115,7 @@ _MEMORY = {
 } | {
     f"torch.cuda.{name}": _guarded("IM113", "{module}." + name, otherwise, severity)
     for name, otherwise, severity in (
-        ("memory_summary", '""', _REVIEW),
+        ("memory_summary", "{q}{q}", _REVIEW),
         ("memory_snapshot", "[]", _REVIEW),
         ("memory_stats_as_nested_dict", "{}", _REVIEW),
         ("set_per_process_memory_fraction", "None", _REVIEW),
@@ -127,7 +132,7 @@ _HISTORY = {
 }
 
 _PROPERTIES = {
-    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{type}"),
+    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{q}cpu{q}"),
     "torch.cuda.is_bf16_supported": _guarded("IM115", "{module}.is_bf16_supported", "False"),
     "torch.cuda.get_device_properties": CudaName(
         "IM115",
@@ -138,7 +143,7 @@ _PROPERTIES = {
     **_cuda_only("IM115", "get_device_capability", "(0, 0)"),
     **_cuda_only("IM115", "is_tf32_supported", "False"),
     **_cuda_only("IM115", "get_arch_list", "[]"),
-    **_cuda_only("IM115", "get_gencode_flags", '""'),
+    **_cuda_only("IM115", "get_gencode_flags", "{q}{q}"),
 }
 
 _STREAMS = {
@@ -169,11 +174,7 @@ _RANDOM = {
         ("set_rng_state", "None"),
         ("set_rng_state_all", "None"),
     )
-} | {
-    "torch.cuda.default_generators": CudaName(
-        "IM117", _REVIEW, "becomes {module}.default_generators", "{module}.default_generators"
-    )
-}
+} | {"torch.cuda.default_generators": _guarded("IM117", "{module}.default_generators", "()", _REVIEW)}
 
 # Names of torch.amp, and the modules with CUDA versions of them.
 AMP_NAMES = frozenset({"autocast", "GradScaler", "custom_fwd", "custom_bwd"})
@@ -205,16 +206,17 @@ _NVTX = {
     **_cuda_only("IM121", "profiler.start profiler.stop"),
 }
 
-# Assignments to these are kept for CUDA.
+# Assignments to these stay: PyTorch accepts them on every machine, and only CUDA reads them.
 FLAGS = _own_rule(
     "IM122",
-    "is meaningful on CUDA only: kept there, skipped elsewhere",
+    "stays: PyTorch accepts it on every machine, and only CUDA reads it",
     "torch.backends.cudnn.benchmark torch.backends.cudnn.deterministic torch.backends.cudnn.enabled "
     "torch.backends.cudnn.allow_tf32 torch.backends.cudnn.fastest torch.backends.cudnn.benchmark_limit "
     "torch.backends.cudnn.conv.fp32_precision torch.backends.cudnn.rnn.fp32_precision "
     "torch.backends.cuda.matmul.allow_tf32 torch.backends.cuda.matmul.fp32_precision "
     "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction "
     "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    Severity.NONE,
 )
 
 _ERRORS = _everywhere(
@@ -319,3 +321,32 @@ def canonical(name: str) -> str:
 def look_up(name: str) -> CudaName | None:
     """Return the entry of a qualified name, or None."""
     return NAMES.get(canonical(name))
+
+
+# Packages for NVIDIA's GPUs only.
+_CUDA_PACKAGES = frozenset(
+    "apex cuda cupy cudf cuml flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
+    "xformers bitsandbytes numba".split()
+)
+
+
+CUDA_SOURCE = "torch.version.cuda"  # stands for sources in CUDA C++, which only CUDA runs
+_ASKS_CUDA = frozenset(
+    [
+        CUDA_SOURCE,
+        "torch.version.hip",
+        *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
+    ]
+)
+
+
+def is_for_cuda_only(name: str) -> bool:
+    """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
+    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA:
+        return True
+    while name.startswith("torch."):
+        known = look_up(name)
+        if known is not None:
+            return known.stays
+        name = name.rpartition(".")[0]
+    return False

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,6 +90,52 @@ def walk(root: Path) -> Iterator[Source | Finding]:
     """
     for found in files(root):
         yield read(found) if isinstance(found, File) else found
+
+
+class Tree(NamedTuple):
+    """The files of a project.
+
+    Attributes:
+        folder: the folder that names are relative to.
+        files: its sources, in the order of the roots.
+        problems: findings of links and folders that cannot be read.
+    """
+
+    folder: Path
+    files: list[File]
+    problems: list[Finding]
+
+
+def tree(roots: Sequence[Path]) -> Tree:
+    """Return the files under one or more roots as one project.
+
+    Names are relative to the root, or to the folder that all roots have in common. A file under two roots counts
+    once.
+
+    Args:
+        roots: folders or files.
+
+    Raises:
+        FileNotFoundError: a root does not exist.
+    """
+    folder = folder_of(roots)
+    found: dict[str, File | Finding] = {}
+    for root in roots:
+        for each in files(root):
+            name = each.name if isinstance(each, File) else each.path
+            if len(roots) > 1:
+                inside = _printable(os.path.relpath(root if root.is_dir() else root.parent, folder))
+                name = name if inside == "." else f"{Path(inside).as_posix()}/{name}"
+            renamed = each._replace(name=name) if isinstance(each, File) else each._replace(path=name)
+            found.setdefault(name, renamed)
+    present = [each for each in found.values() if isinstance(each, File)]
+    return Tree(folder, present, [each for each in found.values() if isinstance(each, Finding)])
+
+
+def folder_of(roots: Sequence[Path]) -> Path:
+    """Return the folder that names of files under roots are relative to."""
+    folders = [root if root.is_dir() else root.parent for root in roots]
+    return folders[0] if len(folders) == 1 else Path(os.path.commonpath([each.resolve() for each in folders]))
 
 
 def files(root: Path) -> Iterator[File | Finding]:

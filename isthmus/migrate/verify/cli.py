@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from isthmus._support.exits import fail
-from isthmus.migrate.convert.cli import TARGETS
+from isthmus.migrate.options import TARGETS
 from isthmus.migrate.source.files import Kind, kind_of
 
 _SHOWN = 12  # lines of a side that failed
@@ -19,10 +19,15 @@ _DEVICE = re.compile(rf"cpu|(?:{'|'.join(TARGETS)})(?::\d+)?|\d+")
 
 
 def verify(
-    script: Annotated[Path, typer.Argument(help="Training script written for CUDA.", show_default=False)],
+    script: Annotated[
+        str, typer.Argument(help="Training script written for CUDA; none with -m.", show_default=False)
+    ] = "",
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)
     ] = None,
+    module: Annotated[
+        str, typer.Option("-m", metavar="MODULE", help="Module to run as `python -m` does, not a script.")
+    ] = "",
     steps: Annotated[
         int, typer.Option(min=0, help="Optimizer steps after which a process exits; 0 means no limit.")
     ] = 10,
@@ -59,14 +64,12 @@ def verify(
     from isthmus.migrate.verify import report, session
     from isthmus.migrate.verify.scratch import ScratchError
 
-    if not script.is_file():
-        raise fail(f"{script}: no such file", 2)
-    if kind_of(script.name) not in (Kind.PYTHON, None):
-        raise fail(f"{script}: not a Python script; give a training script (export a notebook first)", 2)
+    given = [*([script] if module and script else []), *(arguments or ())]
+    path = _file_of(module) if module else _script(script)
     if said := _mistake(shim, device, target, ddp) or _not_here(target, device):
         raise fail(said, 2)
     ranks = nproc or (2 if ddp else 1)
-    task = session.Task(script, arguments or (), folder, steps, shim, target, ddp, ranks, seed, timeout)
+    task = session.Task(path, given, folder, steps, shim, target, ddp, ranks, seed, timeout, module)
     with tempfile.TemporaryDirectory(prefix="isthmus-verify-", ignore_cleanup_errors=True) as copies:
         try:
             verdict = session.Session(task, Path(copies).resolve(), _say).verify(device)
@@ -83,6 +86,27 @@ def verify(
         raise fail(verdict.problem)
     if not verdict.same:
         raise fail("the runs differ")
+
+
+def _script(script: str) -> Path:
+    """Return the path of a script, or end with an error."""
+    if not script:
+        raise fail("missing argument: a script, or -m and a module", 2)
+    if not (path := Path(script)).is_file():
+        raise fail(f"{script}: no such file", 2)
+    if kind_of(path.name) not in (Kind.PYTHON, None):
+        raise fail(f"{script}: not a Python script; give a training script (export a notebook first)", 2)
+    return path
+
+
+def _file_of(module: str) -> Path:
+    """Return the file that ``python -m module`` runs in the current folder, or end with an error."""
+    place = Path(*module.split("."))
+    for path in (place.with_suffix(".py"), place / "__main__.py"):
+        if path.is_file():
+            return path
+    package = module.partition(".")[0]
+    raise fail(f"-m {module}: no such module here; change to the folder that contains {package}", 2)
 
 
 def _mistake(shim: bool, device: str, target: str, ddp: bool) -> str:

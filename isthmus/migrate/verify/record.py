@@ -26,6 +26,7 @@ class Request(NamedTuple):
         steps: optimizer steps after which the process exits; 0 means no limit.
         seed: seed of all generators.
         in_order: load samples in the order of their data set, even if the program shuffles them.
+        noise: units in the last place by which the results of rounding operators are off; 0 for none.
         root: folder of the program.
         watched: file -> lines that refer to CUDA; executed ones are recorded.
     """
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     steps: int
     seed: int
     in_order: bool
+    noise: int = 0
     root: str = ""
     watched: Mapping[str, list[int]] = MappingProxyType({})
 
@@ -54,8 +56,7 @@ class Record:
         rank: rank in the job.
         steps: optimizer steps.
         ended: whether it was stopped after the requested steps.
-        losses: values that ``backward`` was called on; norms of non-scalars.
-        low_precision: whether it computed in float16 or bfloat16.
+        losses: values that ``backward`` was called on, without the scale of a GradScaler; norms of non-scalars.
         random: digest of the final state of each generator.
         files: files of the program that it imported or ran.
         executed: file -> executed watched lines.
@@ -63,6 +64,9 @@ class Record:
         step_seconds: median time between two steps.
         host_peak: peak memory of the process in bytes.
         device_peak: peak memory of the device in bytes; None on the CPU.
+        device: answers of its device to the queries of programs, as printed: type, name, capability, index, count,
+            available.
+        stand_ins: what ran otherwise than it would outside a verified run.
         parameters: name -> values of the parameters of every optimizer that stepped.
     """
 
@@ -70,7 +74,6 @@ class Record:
     steps: int = 0
     ended: bool = False
     losses: list[float] = field(default_factory=list)
-    low_precision: bool = False
     random: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     executed: dict[str, list[int]] = field(default_factory=dict)
@@ -78,6 +81,8 @@ class Record:
     step_seconds: float = 0.0
     host_peak: int = 0
     device_peak: int | None = None
+    device: dict[str, str] = field(default_factory=dict)
+    stand_ins: list[str] = field(default_factory=list)
     parameters: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property

@@ -16,13 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from isthmus import options
 from isthmus._support.after_import import when_imported
 from isthmus.migrate.verify.record import VARIABLE, Record, Request
 
 # Seconds. A process group's thread that frees the last reference to a Python tensor needs the interpreter's lock; it
 # aborts the process if the interpreter has already finalized.
 _LET_GO = 0.2
-_LOW_PRECISION = ("torch.float16", "torch.bfloat16")
+_UNSCALED = "_isthmus_unscaled"
+_SYNC = "SyncBatchNorm on the CPU, which PyTorch itself refuses with several ranks"
 
 
 def start() -> None:
@@ -62,41 +64,41 @@ class Recorder:
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        from isthmus._support.patches import Scope
         from isthmus.migrate.verify.draws import share_generator, shuffle_nothing
+        from isthmus.shim import sync_batch_norm
 
         share_generator()
+        if self._request.noise:
+            from isthmus.migrate.verify.noise import Noise
+
+            Noise(self._request.noise, self._request.seed).__enter__()
         if self._request.in_order:
             shuffle_nothing()
         torch.manual_seed(self._request.seed)
         np.random.seed(self._request.seed)
         register_optimizer_step_post_hook(self._stepped)
         torch.autograd.backward = self._recording(torch.autograd.backward)
-        torch.autocast.__enter__ = self._entering(torch.autocast.__enter__)  # type: ignore[method-assign]
+        torch.amp.GradScaler.scale = _scaling(torch.amp.GradScaler.scale)  # type: ignore[method-assign]
+        if not options.switch("shim") and torch.accelerator.current_accelerator(check_available=True) is None:
+            sync_batch_norm.install(Scope("verify"), self._note_sync)
         atexit.register(self._leave)
         self._lines.start()
+
+    def _note_sync(self) -> None:
+        self._record.stand_ins = [_SYNC]
 
     def _recording(self, backward: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(backward)
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> None:
             for tensor in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
-                value = tensor.detach().cpu()
+                loss: Any = getattr(tensor, _UNSCALED, tensor)
+                value = loss.detach().cpu()
                 value = value.abs() if value.is_complex() else value.double()
                 self._record.losses.append(value.item() if value.numel() == 1 else value.norm().item())
-                self._see(tensor)
             backward(tensors, *args, **kwargs)
 
         return recorded
-
-    def _entering(self, enter: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(enter)
-        def entered(context: Any) -> Any:
-            self._record.low_precision |= context._enabled
-            return enter(context)
-
-        return entered
-
-    def _see(self, tensor: Any) -> None:
-        self._record.low_precision |= str(tensor.dtype) in _LOW_PRECISION
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if all(each is not optimizer for each in self._optimizers):
@@ -130,6 +132,7 @@ class Recorder:
         record.executed = dict(self._lines.executed)
         record.files = _files(self._request.root)
         record.rank = _rank()
+        record.device = _answers()
         if record.trained:
             self._add_facts()
         if record.trained or record.files:
@@ -149,9 +152,21 @@ class Recorder:
         for number, optimizer in enumerate(self._optimizers):
             parameters = [each for group in optimizer.param_groups for each in group["params"]]
             for index, parameter in enumerate(parameters):
-                self._see(parameter)
                 found[f"{type(optimizer).__name__} {number}, parameter {index}"] = _array(parameter)
         return found
+
+
+def _scaling(scale: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a scaled loss remember the loss; the scale is another where a GradScaler is disabled."""
+
+    @functools.wraps(scale)
+    def scaled(scaler: Any, outputs: Any) -> Any:
+        result = scale(scaler, outputs)
+        if result is not outputs and hasattr(result, "detach"):
+            setattr(result, _UNSCALED, outputs)
+        return result
+
+    return scaled
 
 
 def _array(parameter: Any) -> Any:
@@ -193,6 +208,33 @@ def _device_facts() -> tuple[int | None, dict[str, int] | None]:
         return peak, None
     operators = counted()["operators"]
     return peak, {name: each["calls"] for name, each in operators.items() if each["route"] == "fallback"}
+
+
+def _answers() -> dict[str, str]:
+    """Return what this device answers to a program: CUDA's answers under the shim, else those of converted code."""
+    import torch
+
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if options.switch("shim"):
+        cuda, kind = torch.cuda, device.type if device else "cpu"
+        capability, count = cuda.get_device_capability(), cuda.device_count()
+        name, index = cuda.get_device_name(), str(cuda.current_device())
+    elif device is None:
+        kind = name = index = "cpu"
+        capability, count = (0, 0), 0
+    else:
+        module, kind = torch.get_device_module(device), device.type
+        name = module.get_device_name() if hasattr(module, "get_device_name") else kind
+        capability = (0, 0)
+        index, count = str(torch.accelerator.current_device_index()), torch.accelerator.device_count()
+    return {
+        "type": kind,
+        "name": name,
+        "capability": str(capability),
+        "index": index,
+        "count": str(count),
+        "available": str(kind != "cpu" or options.switch("shim")),
+    }
 
 
 def _rank() -> int:

@@ -11,6 +11,7 @@ from rich.table import Table
 from isthmus._support.tables import plain_table
 from isthmus._support.text import count
 from isthmus.migrate.verify.run import Run
+from isthmus.migrate.verify.scale import MULTIPLE
 from isthmus.migrate.verify.session import Task, Verdict
 
 _SHOWN = 20  # residual references
@@ -26,6 +27,8 @@ def as_json(task: Task, verdict: Verdict) -> str:
             "steps": task.steps,
             "same": verdict.same,
             "problem": verdict.problem,
+            "within_noise": verdict.noisy,
+            "not_compared": list(verdict.left_out),
             "original_repeats_itself": verdict.repeats,
             "comparisons": [
                 {**each._asdict(), "difference": _finite(each.difference)} for each in verdict.comparisons
@@ -71,11 +74,13 @@ def _fallbacks(run: Run) -> dict[str, int] | None:
 
 
 def print_table(verdict: Verdict, console: Console) -> None:
-    """Print the comparisons, time and memory of each run, and the remaining CUDA references."""
+    """Print the comparisons, time and memory of each run, the remaining CUDA references, and the verdict."""
     if verdict.conversion:
         files, changes, left = verdict.conversion
         counts = f"{count(changes, 'change')} in {count(files, 'executed file')}"
-        nothing = "" if changes else "; give the script as it was before `convert --write`, unless it needs none"
+        nothing = (
+            "" if changes else "; give the script as it was before `convert --write`, unless it needs none"
+        )
         console.print(f"converted: {counts}{nothing}", *_left(left), sep="\n")
     if verdict.comparisons:
         console.print(_comparisons(verdict))
@@ -87,8 +92,27 @@ def print_table(verdict: Verdict, console: Console) -> None:
             console.print(f"  {path}:{line}: {subject}")
         if len(verdict.residuals) > _SHOWN:
             console.print(f"  and {len(verdict.residuals) - _SHOWN} more; --json lists all")
-    if verdict.repeats is False:
-        console.print("inconclusive: two runs of the original differ too, so it is not deterministic")
+    if verdict.left_out:
+        console.print(
+            "not compared:",
+            *(f"  {line}" for line in verdict.left_out),
+            sep="\n",
+            markup=False,
+            soft_wrap=True,
+        )
+    console.print(f"verdict: {_summary(verdict)}", markup=False, soft_wrap=True)
+
+
+def _summary(verdict: Verdict) -> str:
+    if verdict.problem:
+        return f"FAILED: {verdict.problem}"
+    if not verdict.same:
+        differing = ", ".join(each.subject for each in verdict.comparisons if not each.same)
+        inconclusive = "; inconclusive: two runs of the original differ too, so it is not deterministic"
+        return f"DIFFERENT: {differing}{inconclusive if verdict.repeats is False else ''}"
+    if verdict.noisy:
+        return f"same, within {MULTIPLE} times the effect of rounding noise on the original"
+    return "same"
 
 
 def _left(left: Iterable[str]) -> list[str]:
@@ -98,9 +122,9 @@ def _left(left: Iterable[str]) -> list[str]:
 def _comparisons(verdict: Verdict) -> Table:
     rows = []
     for each in verdict.comparisons:
-        judged = "DIFFERENT" if not each.same else "same" if each.compared else "none"
-        figures = [str(each.compared), f"{each.difference:.2g}", f"{each.tolerance:g}"]
-        rows.append([each.subject, *figures, judged, each.detail])
+        found = "within noise" if each.noisy else "same" if each.compared else "none"
+        figures = [str(each.compared), f"{each.difference:.2g}", f"{each.tolerance:.2g}"]
+        rows.append([each.subject, *figures, found if each.same else "DIFFERENT", each.detail])
     return plain_table(["compared", "values", "difference", "tolerance", "verdict", ""], rows)
 
 

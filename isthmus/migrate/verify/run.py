@@ -14,7 +14,7 @@ from typing import NamedTuple
 from isthmus._support import children
 from isthmus._support.files import make_folder
 from isthmus.launch.run import SITE, Job
-from isthmus.migrate.verify import record
+from isthmus.migrate.verify import record, scratch
 from isthmus.migrate.verify.record import Record, Request
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -39,6 +39,7 @@ class Side:
         shim: run unchanged under the shim.
         device: device to run on; "" is the accelerator of this machine, ``cpu`` none.
         ranks: number of processes; 1 runs the script without torchrun.
+        module: name of the module to run with ``-m`` instead of the script, which is its file; "" for none.
     """
 
     name: str
@@ -49,10 +50,11 @@ class Side:
     shim: bool
     device: str = ""
     ranks: int = 1
+    module: str = ""
 
     def command(self, logs: Path) -> list[str]:
         """Return the command line of the first process; the output of ranks goes to a folder of logs."""
-        program = [str(self.script), *self.arguments]
+        program = [*(["-m", self.module] if self.module else [str(self.script)]), *self.arguments]
         if self.ranks > 1:
             torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
             return [sys.executable, *torchrun, "--log-dir", str(logs), "--redirects=3", *program]
@@ -85,6 +87,8 @@ class Run(NamedTuple):
         output: printed lines of each rank.
         errors: last lines of standard error of the failed rank.
         processes: records of the processes, by rank.
+        written: files that it wrote into the program's folder, relative to it.
+        lines_of_errors: number of lines on standard error.
     """
 
     side: Side
@@ -93,6 +97,8 @@ class Run(NamedTuple):
     output: list[list[str]]
     errors: list[str]
     processes: Sequence[Record]
+    written: frozenset[str] = frozenset()
+    lines_of_errors: int = 0
 
     @property
     def records(self) -> Sequence[Record]:
@@ -131,24 +137,31 @@ class Runner:
     """Runs sides one after the other.
 
     Args:
-        scratch: folder for records and logs.
+        folder: folder for records and logs.
         request: the request; folder and watched lines are set for each side.
         timeout: time limit of a side, in seconds.
     """
 
-    scratch: Path
+    folder: Path
     request: Request
     timeout: float
     _number: int = field(default=0, init=False)
 
-    def run(self, side: Side, watched: dict[str, list[int]] | None = None) -> Run:
-        """Run a side until it exits or times out."""
+    def run(self, side: Side, watched: dict[str, list[int]] | None = None, noise: int = 0) -> Run:
+        """Run a side until it exits or times out.
+
+        Args:
+            side: the side.
+            watched: file -> lines that refer to CUDA.
+            noise: units in the last place by which the results of rounding operators are off.
+        """
         self._number += 1
-        folder = self.scratch / f"run-{self._number}"
+        folder = self.folder / f"run-{self._number}"
         records, logs = folder / "records", folder / "logs"
         make_folder(records)
         make_folder(logs)
-        self.request._replace(root=str(side.root), watched=watched or {}).write(records)
+        self.request._replace(root=str(side.root), watched=watched or {}, noise=noise).write(records)
+        prepared = max((path.stat().st_mtime_ns for path in records.iterdir()), default=0)
         began = time.monotonic()
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
@@ -164,7 +177,9 @@ class Runner:
         seconds = time.monotonic() - began
         output, errors = _of_ranks(logs, side.ranks) if side.ranks > 1 else ([_lines(folder / "out")], [])
         errors = [line for line in errors if line.strip()] or _lines(folder / "err")
-        return Run(side, status, seconds, output, errors[-_KEPT:], record.read(records))
+        written = frozenset(scratch.written_since(prepared, side.root))
+        said = sum(bool(line.strip()) and not line.startswith("isthmus:") for line in errors)
+        return Run(side, status, seconds, output, errors[-_KEPT:], record.read(records), written, said)
 
 
 def accelerator() -> str:

@@ -93,6 +93,13 @@ def _files(root: Path) -> Iterator[tuple[Path, Path]]:
         yield from ((path, path.relative_to(root)) for path in paths)
 
 
+def written_since(time: int, root: Path) -> Iterator[str]:
+    """Yield the files of a copy that were written after a time in ns, relative to it."""
+    for path, kept in _files(root):
+        if path.is_file() and not path.is_symlink() and path.stat().st_mtime_ns > time:
+            yield kept.as_posix()
+
+
 def _is_left_out(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in _LEFT_OUT or (folder / "pyvenv.cfg").exists()
 
@@ -121,7 +128,7 @@ def convert(root: Path, target: str, options: Collection[str] = ()) -> dict[str,
 def references(root: Path) -> dict[str, dict[int, str]]:
     """Return file -> line -> names of CUDA used there, found by analysis."""
     from isthmus.migrate.analyse.engine import examine
-    from isthmus.migrate.analyse.parse import parse
+    from isthmus.migrate.source.parse import parse
 
     found: dict[str, dict[int, str]] = defaultdict(dict)
     for source in _python(root):

@@ -5,12 +5,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.migrate.convert import project
-from isthmus.migrate.convert.rules.data_parallel import DataParallel
+from isthmus.migrate.rules.data_parallel import DataParallel
 from isthmus.migrate.verify import scratch
-from isthmus.migrate.verify.compare import Comparison, compare, compare_spread
+from isthmus.migrate.verify.compare import compare, compare_spread
+from isthmus.migrate.verify.left_out import left_out
 from isthmus.migrate.verify.record import Request
 from isthmus.migrate.verify.run import Run, Runner, Side
+from isthmus.migrate.verify.scale import MULTIPLE, Reference
 from isthmus.migrate.verify.scratch import Converted
+from isthmus.migrate.verify.tally import Comparison
+
+_AGAIN = {
+    0: "the original again, to test whether it is deterministic",
+    1: "the original with rounding noise of one unit in the last place",
+    MULTIPLE: f"the original with rounding noise of {MULTIPLE} units in the last place",
+}
 
 
 class Task(NamedTuple):
@@ -27,6 +36,7 @@ class Task(NamedTuple):
         ranks: number of processes of each run.
         seed: seed of all generators.
         timeout: time limit of a run, in seconds.
+        module: name of the module to run with ``-m``; the script is then its file.
     """
 
     script: Path
@@ -39,6 +49,7 @@ class Task(NamedTuple):
     ranks: int = 1
     seed: int = 0
     timeout: float = 600.0
+    module: str = ""
 
 
 class Residual(NamedTuple):
@@ -66,6 +77,7 @@ class Verdict(NamedTuple):
         residuals: CUDA references executed by the other run.
         repeats: whether a second run of the original agreed with the first; None if not needed.
         problem: why the runs cannot be compared, in one line, or "".
+        left_out: what was not compared, one line each.
     """
 
     original: Run
@@ -75,11 +87,17 @@ class Verdict(NamedTuple):
     residuals: list[Residual]
     repeats: bool | None
     problem: str
+    left_out: Sequence[str] = ()
 
     @property
     def same(self) -> bool:
         """Whether all comparisons agree."""
         return not self.problem and all(each.same for each in self.comparisons)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether values differ within rounding noise."""
+        return any(each.noisy for each in self.comparisons)
 
 
 class Session:
@@ -102,7 +120,7 @@ class Session:
         self._compare = compare_spread if task.ddp else compare
         self._runner = Runner(folder, Request(task.steps, task.seed, in_order=task.ddp), task.timeout)
         self._copies = 0
-        self._originals: dict[bool, Run] = {}
+        self._originals: dict[tuple[bool, int | None], Run] = {}
 
     def verify(self, device: str = "") -> Verdict:
         """Compare the results of the original with those on a device.
@@ -126,13 +144,33 @@ class Session:
         residuals = _residuals(second, names, other.root)
         if problem := second.failure() or (_not_spread(used) if task.ddp else ""):
             return Verdict(first, second, [], conversion, residuals, None, problem)
+        comparisons, repeats = self._compared(first, second)
+        compared = any(each.compared for each in comparisons)
+        problem = "" if compared else "no value could be compared; see the list of what was left out"
+        left = left_out(first, second, comparisons, task.ddp)
+        return Verdict(first, second, comparisons, conversion, residuals, repeats, problem, left)
+
+    def _compared(self, first: Run, second: Run) -> tuple[list[Comparison], bool | None]:
+        """Compare two runs; as long as they differ, run the original again for the limits of differences.
+
+        Returns:
+            The comparisons, and whether the original repeats itself; None if it did not run again.
+        """
+        references: list[Reference] = []
+        repeats = None
         comparisons = self._compare(first, second)
-        if all(each.same for each in comparisons):
-            return Verdict(first, second, comparisons, conversion, residuals, None, "")
-        name = "the original again, to test whether it is deterministic"
-        third = self._runner.run(self._side(name, first.side.shim, ranks=first.side.ranks))
-        repeats = not third.failure() and all(each.same for each in compare(first, third, third))
-        return Verdict(first, second, self._compare(first, second, third), conversion, residuals, repeats, "")
+        for ulps in (0, 1, MULTIPLE):
+            if all(each.same for each in comparisons):
+                break
+            run = self._run_once(_AGAIN[ulps], first.side.shim, ulps)
+            failed = bool(run.failure())
+            if not ulps:
+                known = [Reference(run, ulps)]
+                repeats = not failed and all(each.same for each in compare(first, run, known))
+            if not failed:
+                references.append(Reference(run, ulps))
+                comparisons = self._compare(first, second, references)
+        return comparisons, repeats
 
     def _original(self, device: str) -> Run:
         if device == "cpu" and not self._task.shim:
@@ -141,11 +179,13 @@ class Session:
                 return plain
         return self._run_once("the original on the CPU", shim=True)
 
-    def _run_once(self, name: str, shim: bool) -> Run:
-        if shim not in self._originals:
+    def _run_once(self, name: str, shim: bool, ulps: int | None = None) -> Run:
+        """Return a run of the original, with rounding noise or, for None, the one that is compared."""
+        if (shim, ulps) not in self._originals:
             ranks = 1 if self._task.ddp else self._task.ranks
-            self._originals[shim] = self._runner.run(self._side(name, shim, ranks=ranks))
-        return self._originals[shim]
+            side = self._side(name, shim, ranks=ranks)
+            self._originals[shim, ulps] = self._runner.run(side, noise=ulps or 0)
+        return self._originals[shim, ulps]
 
     def _side(self, name: str, shim: bool = True, device: str = "cpu", ranks: int = 1) -> Side:
         """Make a side with its own copy of the program's folder."""
@@ -156,7 +196,8 @@ class Session:
         here = Path.cwd()
         place = here.relative_to(self._root) if here.is_relative_to(self._root) else "."
         script = copy / self._task.script.resolve().relative_to(self._root)
-        return Side(name, script, self._task.arguments, copy, copy / place, shim, device, ranks)
+        task = self._task
+        return Side(name, script, task.arguments, copy, copy / place, shim, device, ranks, task.module)
 
 
 def _residuals(run: Run, names: dict[str, dict[int, str]], root: Path) -> list[Residual]:

@@ -1,6 +1,0 @@
-"""Convert training on one device or by DataParallel to DistributedDataParallel, each script completely or not at all.
-
-The training is recognised (:mod:`isthmus.migrate.convert.ddp.training`) and changed by text edits
-(:mod:`isthmus.migrate.convert.edits`); all other text is preserved. Unsupported code raises
-:class:`isthmus.migrate.convert.program.NotRecognised`, and the script is not changed.
-"""

@@ -1,1 +1,0 @@
-"""The rules that come with Isthmus, one per file."""

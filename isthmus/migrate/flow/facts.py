@@ -1,0 +1,108 @@
+"""What a module contributes to the data flow of its project: picklable facts.
+
+A *slot* holds values: a variable ``"module.function.name"``, the result of a function ``"module.function()"``, the
+instances of a class ``"module.Class@"``, an attribute ``"slot.name"``, or an expression ``"path:line:column:..."``.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from isthmus.migrate.source.verdicts import Place, Use
+
+ANY = ""  # the field of a container for an unknown key
+KEYS = "\0keys"  # the field of a container for its own keys
+TORCH = "torch@"  # tensors and modules that PyTorch makes
+WORD = "@word"  # a slot that holds all other strings
+TEXT = "@text"  # the slot of what is printed, logged or written
+REST = "**"  # an argument that passes a dictionary by keyword
+
+
+class Call(NamedTuple):
+    """A call.
+
+    Attributes:
+        callee: dotted name of the function; of a method of an unknown object, its name.
+        receiver: slot of the object whose method is called; "" for a function.
+        arguments: parameter name, position, or :data:`REST`, and the slot passed for it.
+        result: slot of the result.
+        place: for messages, ``"train.py:12"``.
+    """
+
+    callee: str
+    receiver: str
+    arguments: tuple[tuple[str | int, str], ...]
+    result: str
+    place: str
+
+
+class Signature(NamedTuple):
+    """Parameters of a function.
+
+    Attributes:
+        positional: names of parameters that can be passed by position.
+        named: names of all parameters.
+        rest: name of ``**options``, or "".
+        more: name of ``*arguments``, or "".
+        is_bound: whether the first parameter is the object or class.
+    """
+
+    positional: tuple[str, ...]
+    named: frozenset[str]
+    rest: str
+    more: str
+    is_bound: bool
+
+
+class Class(NamedTuple):
+    """A class.
+
+    Attributes:
+        bases: dotted names.
+        fields: names of annotated class variables, in order, which are parameters of a dataclass.
+    """
+
+    bases: tuple[str, ...]
+    fields: tuple[str, ...]
+
+
+@dataclass
+class Facts:
+    """Facts of a module.
+
+    Attributes:
+        module: its dotted name.
+        path: of the file, relative to the project.
+        uses_torch: whether it imports PyTorch, or a library built on it.
+        others: types of other accelerators that it names, and ``"meta"``.
+        flows: source and destination slot.
+        stores: source, destination and key: ``destination[key] = source``.
+        loads: source, key and destination: ``destination = source[key]``.
+        attributes: slot of an object and name of an attribute that is read or assigned.
+        calls: its calls.
+        sinks: slot, use and words for each place where PyTorch takes a value.
+        sources: slots that hold devices.
+        strings: places of strings that may name a device or backend, and their slots.
+        values: places of operands of comparisons and of receivers, and their slots.
+        functions: by dotted name.
+        classes: by dotted name.
+        imports: names bound at the top level by imports, and their dotted names.
+        references: dotted names that each function uses; those of the module under "".
+    """
+
+    module: str
+    path: str
+    uses_torch: bool = False
+    others: set[str] = field(default_factory=set)
+    flows: list[tuple[str, str]] = field(default_factory=list)
+    stores: list[tuple[str, str, str]] = field(default_factory=list)
+    loads: list[tuple[str, str, str]] = field(default_factory=list)
+    attributes: set[tuple[str, str]] = field(default_factory=set)
+    calls: list[Call] = field(default_factory=list)
+    sinks: list[tuple[str, Use, str]] = field(default_factory=list)
+    sources: set[str] = field(default_factory=set)
+    strings: dict[Place, str] = field(default_factory=dict)
+    values: dict[Place, str] = field(default_factory=dict)
+    functions: dict[str, Signature] = field(default_factory=dict)
+    classes: dict[str, Class] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+    references: dict[str, set[str]] = field(default_factory=dict)

@@ -1,0 +1,126 @@
+"""The graph of the values of a project: slots, and what gets from one to another."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.flow.facts import ANY, KEYS
+
+_DEEPEST = 2  # fields within fields
+Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
+
+
+class _Edge(NamedTuple):
+    kind: str  # "flow", "store" or "load"
+    other: str
+    key: str
+    certain: bool
+
+
+class Graph:
+    """Slots and the flows between them."""
+
+    def __init__(self) -> None:
+        self._out: dict[str, set[_Edge]] = defaultdict(set)
+        self._into: dict[str, set[_Edge]] = defaultdict(set)
+
+    def add(self, kind: str, source: str, destination: str, key: str = "", certain: bool = True) -> bool:
+        """Add an edge; return whether it is new.
+
+        Args:
+            kind: ``"flow"``; ``"store"`` for ``destination[key] = source``; ``"load"`` for
+                ``destination = source[key]``.
+            source: a slot.
+            destination: a slot.
+            key: the element.
+            certain: False if the two may be different objects.
+        """
+        edge = _Edge(kind, destination, key, certain)
+        if edge in self._out[source]:
+            return False
+        self._out[source].add(edge)
+        self._into[destination].add(_Edge(kind, source, key, certain))
+        return True
+
+    def link(self, one: str, other: str, certain: bool = True) -> bool:
+        """Make two slots the same; return whether that is new."""
+        new = self.add("flow", one, other, certain=certain)
+        return self.add("flow", other, one, certain=certain) or new
+
+    def slots(self) -> Iterator[str]:
+        """Yield every slot."""
+        yield from self._out.keys() | self._into.keys()
+
+    def is_end(self, node: Node) -> bool:
+        """Whether values get from a node to no other."""
+        return next(self._onward(node, certain=True), None) is None
+
+    def forward(self, starts: Iterable[str], certain: bool = True) -> dict[Node, str]:
+        """Return where the values of slots get, with the slot they start from.
+
+        Args:
+            starts: slots.
+            certain: whether to follow certain edges only.
+        """
+        return self._reach({(each, ()): each for each in starts}, self._onward, certain)
+
+    def backward(
+        self, ends: dict[str, str], certain: bool = True, path: tuple[str, ...] = ()
+    ) -> dict[Node, str]:
+        """Return from where values get to slots, with a label of the slot that they get to.
+
+        Args:
+            ends: labels by slot.
+            certain: whether to follow certain edges only.
+            path: of the element of the slots.
+        """
+        return self._reach({(each, path): label for each, label in ends.items()}, self._back, certain)
+
+    def _reach(self, starts: dict[Node, str], step: object, certain: bool) -> dict[Node, str]:
+        found = dict(starts)
+        queue = list(starts)
+        while queue:
+            node = queue.pop()
+            for other in step(node, certain):  # type: ignore[operator]
+                if other not in found and len(other[1]) <= _DEEPEST:
+                    found[other] = found[node]
+                    queue.append(other)
+        return found
+
+    def _onward(self, node: Node, certain: bool) -> Iterator[Node]:
+        slot, path = node
+        for kind, other, key, sure in self._out.get(slot, ()):
+            if certain and not sure:
+                continue
+            if kind == "flow":
+                yield other, path
+            elif kind == "store":
+                yield other, (key, *path)
+            elif path and _same(path[0], key):
+                yield other, path[1:]
+
+    def _back(self, node: Node, certain: bool) -> Iterator[Node]:
+        slot, path = node
+        for kind, other, key, sure in self._into.get(slot, ()):
+            if certain and not sure:
+                continue
+            if kind == "flow":
+                yield other, path
+            elif kind == "load":
+                yield other, (key, *path)
+            elif path and _same(path[0], key):
+                yield other, path[1:]
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two keys may be the same; the keys of a container are no element of it.
+
+    ``"=device"`` is the key itself, and no unknown one.
+    """
+    if one.startswith("=") or other.startswith("="):
+        return one.removeprefix("=") == other.removeprefix("=")
+    if KEYS in (one, other):
+        return one == other
+    return one == other or ANY in (one, other)

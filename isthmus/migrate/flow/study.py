@@ -1,0 +1,154 @@
+"""Study a project before its files are searched: what each module has to know about the others."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from isthmus.migrate.flow.cuda_only import cuda_only
+from isthmus.migrate.flow.facts import Facts
+from isthmus.migrate.flow.gather import gather
+from isthmus.migrate.flow.recorded import narrowed
+from isthmus.migrate.flow.solve import Solution
+from isthmus.migrate.source import constants
+from isthmus.migrate.source.files import File, Kind, Source, read
+from isthmus.migrate.source.module import Module, Surroundings
+from isthmus.migrate.source.parse import parse
+from isthmus.migrate.trace.evidence import Evidence
+
+_MANY = 300  # files; for fewer, starting processes costs more than it saves
+_CHUNK = 16  # files
+PYTHON = (Kind.PYTHON, Kind.NOTEBOOK)
+Progress = Callable[[int, int], None]
+Item = TypeVar("Item")
+Part = TypeVar("Part")
+
+
+class Request(NamedTuple):
+    """What is asked of the rules.
+
+    Attributes:
+        target: device type to convert for, or "" for any accelerator.
+        options: options that enable rules, ``"ddp"``.
+        package: dotted name of the folder if it is a package, else "".
+        evidence: the record of a run, compared with the files by :func:`recorded.check`.
+        torch: oldest version of PyTorch that the result has to run on; () for any that has what it needs.
+        quote: quotation mark for new strings; "" for that of each file.
+    """
+
+    target: str = ""
+    options: frozenset[str] = frozenset()
+    package: str = ""
+    evidence: Evidence | None = None
+    torch: tuple[int, ...] = ()
+    quote: str = ""
+
+
+class _Found(NamedTuple):
+    facts: list[Facts]
+    texts: list[tuple[bool, frozenset[str]]]
+
+
+ANY = Request()
+
+
+def study(
+    files: Sequence[File], request: Request = ANY, processes: int = 0, progress: Progress = lambda *_: None
+) -> Mapping[str, Surroundings]:
+    """Return the surroundings of each Python file and notebook, by its name.
+
+    Args:
+        files: of the project.
+        request: what is asked of the rules.
+        processes: number of processes; 0 to choose one.
+        progress: called with the number of files done and their total.
+    """
+    python = [each for each in files if each.kind in PYTHON]
+    work = functools.partial(_gather, package=request.package)
+    found: list[_Found] = []
+    for part in in_processes(work, python, processes, progress):
+        found.append(part)
+    facts = [each for part in found for each in part.facts]
+    taken = constants.together([each for part in found for each in part.texts])
+    around = surroundings(facts, request, taken)
+    if request.evidence is None:
+        return around
+    named = {each.name: each for each in python}
+    return {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
+
+
+def surroundings(
+    found: Iterable[Facts], request: Request, taken: frozenset[str] = frozenset()
+) -> Mapping[str, Surroundings]:
+    """Return the surroundings of modules by their facts."""
+    facts = list(found)
+    solution = Solution(facts)
+    own = frozenset(
+        owner
+        for each in facts
+        for owner, _, last in (name.rpartition(".") for name in each.functions)
+        if last == "cuda" and owner in each.classes
+    )
+    only = cuda_only(facts, solution.symbols)
+    named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
+    imported = frozenset(map(solution.symbols.member, named))
+    shared = Surroundings(
+        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
+    )
+    return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
+
+
+def alone(module: Module, request: Request = ANY) -> Surroundings:
+    """Return the surroundings of a module that is a project of its own."""
+    return surroundings([gather(module)], request)[module.source.name]
+
+
+def passes(progress: Progress, files: Sequence[File]) -> tuple[Progress, Progress]:
+    """Return the progress of :func:`study` and of a second pass over the files, as parts of one."""
+    first = sum(each.kind in PYTHON for each in files)
+    total = first + len(files)
+    return lambda done, _: progress(done, total), lambda done, _: progress(first + done, total)
+
+
+def in_processes(
+    work: Callable[[Sequence[Item]], Part], files: Sequence[Item], processes: int, progress: Progress
+) -> Iterator[Part]:
+    """Apply a function to chunks of files, in several processes if they are many; yield its results in order.
+
+    Args:
+        work: the function, which can be pickled.
+        files: what it is applied to.
+        processes: number of processes; 0 to choose one.
+        progress: called with the number of files done and their total.
+    """
+    if processes == 0:
+        processes = len(os.sched_getaffinity(0)) if len(files) > _MANY else 1
+    chunks = [files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK)]
+    if processes == 1:
+        for index, chunk in enumerate(chunks):
+            yield work(chunk)
+            progress(min((index + 1) * _CHUNK, len(files)), len(files))
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads
+    with ProcessPoolExecutor(processes, context, initializer=gc.disable) as pool:  # trees have no cycles
+        for index, part in enumerate(pool.map(work, chunks)):
+            yield part
+            progress(min((index + 1) * _CHUNK, len(files)), len(files))
+
+
+def _gather(files: Iterable[File], package: str) -> _Found:
+    found = _Found([], [])
+    for file in files:
+        source = read(file)
+        if not isinstance(source, Source):
+            continue
+        found.texts.append(constants.mentioned(source.text))
+        module, _ = parse(source, package)
+        if module is not None:
+            found.facts.append(gather(module))
+    return found

@@ -1,0 +1,180 @@
+"""Automatic mixed precision: ``torch.cuda.amp`` becomes ``torch.amp``, which takes the type of the device."""
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.rules import amp_uses
+from isthmus.migrate.rules.amp_uses import AUTOCAST, FUNCTIONS, PARAMETERS, SCALER, amp_name
+from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, TERNARY, Draft, operand
+from isthmus.migrate.rules.functions import guarded, is_type
+from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.source.calls import argument, text, unpacks
+from isthmus.migrate.source.cuda_names import NAMES
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+
+_SCALERS = ("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler")
+_DEVICE = {
+    **dict.fromkeys(
+        ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast"), "device_type"
+    ),
+    **dict.fromkeys(_SCALERS, "device"),
+}
+_GENERIC_PARAMETERS = {
+    "device_type": ("device_type", "dtype", "enabled", "cache_enabled"),
+    "device": ("device", *amp_uses.SCALER_PARAMETERS),
+}
+_GET_DTYPE, _SET_DTYPE = "torch.get_autocast_gpu_dtype", "torch.set_autocast_gpu_dtype"
+_RENAMED = {_GET_DTYPE: "torch.get_autocast_dtype", _SET_DTYPE: "torch.set_autocast_dtype"}
+_IS_ENABLED = "torch.is_autocast_enabled"
+_ON = "{type} != {q}cpu{q}"
+_ADVICE = {
+    amp_uses.MAY_BE_ON: 'pass `enabled` by name, False if DEVICE.type == "cpu"',
+    amp_uses.NOT_CALLED: "pass a function that calls torch.amp's with DEVICE.type",
+}
+
+
+class Amp(Rule):
+    """Autocast, gradient scaling, and autograd functions under autocast.
+
+    Autocast for CUDA does nothing without CUDA; the converted one does nothing on the CPU.
+    """
+
+    code = "IM118"
+    name = "amp"
+    summary = "mixed precision of the device in use; off on the CPU, as before"
+    before = "with torch.cuda.amp.autocast():"
+    after = 'with torch.amp.autocast(DEVICE.type, enabled=DEVICE.type != "cpu"):'
+    words = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find the names of ``torch.cuda.amp``, and calls of ``torch.amp`` and ``torch.autocast`` for CUDA."""
+        moved = amp_uses.moved_names(module)
+        for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
+            is_whole = is_read(node) and not isinstance(module.parents[node], ast.Attribute)
+            if is_whole and not module.names.is_variable(node) and (name := amp_name(module, node)):
+                yield from self._use(module, node, name, moved)
+
+    def _use(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Iterator[Finding]:
+        """Yield the finding of a use of a name."""
+        call = module.parents[node]
+        is_called = isinstance(call, ast.Call) and call.func is node
+        if name in (AUTOCAST, SCALER, *FUNCTIONS):
+            if why := amp_uses.obstacle(module, node):
+                yield self._not_converted(module, node, name, why)
+            elif isinstance(call, ast.Call) and is_called:
+                yield self._call(module, call, name, moved)
+            else:
+                yield self._reference(module, node, name, moved)
+        elif isinstance(call, ast.Call) and is_called:
+            if name in _DEVICE:
+                yield from self._generic(module, call, name)
+            elif name in _RENAMED or (name == _IS_ENABLED and not call.args):
+                yield self._state(module, call, name)
+
+    def _not_converted(self, module: Module, node: ast.expr, name: str, why: str) -> Finding:
+        end = self.unclear if why in _ADVICE else self.left
+        return end(
+            module, node, name, why, _ADVICE.get(why, "write it with torch.amp and DEVICE.type by hand")
+        )
+
+    def _call(self, module: Module, call: ast.Call, name: str, moved: set[str]) -> Finding:
+        """Return the finding of a call of a name of ``torch.cuda.amp``."""
+        draft = self._renamed(module, call.func, name, moved)
+        if name in FUNCTIONS:
+            draft.argument(call, "device_type={type}")
+        else:
+            by_position = call.args if name == AUTOCAST else []  # torch.amp takes them in another order
+            draft.first_argument(call, "{type}", f"{PARAMETERS[name][0]}=" if by_position else "")
+            for parameter, value in zip(PARAMETERS[name][1:], by_position[1:], strict=False):
+                draft.insert_before(call, _outer_start(module, value), f"{parameter}=")
+            _switch(draft, call, argument(call, PARAMETERS[name], "enabled"))
+        return self.changed(call, name, "belongs to CUDA", f"becomes {_new(name)}(DEVICE.type)", draft)
+
+    def _reference(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Finding:
+        """Return the finding of a decorator, a type, or a value whose calls are known."""
+        draft = self._renamed(module, node, name, moved)
+        parent = module.parents[node]
+        if name in FUNCTIONS and node in getattr(parent, "decorator_list", ()):
+            draft.surround(node, "", "(device_type={type})", ATOM)
+        elif name in FUNCTIONS:
+            draft.surround(node, "functools.partial(", ", device_type={type})", ATOM)
+        elif not is_type(module, node):
+            enabled = "" if module.around.target else f", enabled={_ON}"
+            draft.surround(node, "functools.partial(", f", {{type}}{enabled})", ATOM)
+        if not draft.edits:
+            return self.right(module, node, name, "names the class of torch.amp", "stays: its import moves")
+        return self.changed(node, name, "belongs to CUDA", f"becomes {_new(name)}", draft)
+
+    def _generic(self, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+        """Yield the finding of ``torch.autocast("cuda")`` or ``torch.amp.GradScaler()``, whose default is CUDA."""
+        parameters = _GENERIC_PARAMETERS[_DEVICE[name]]
+        type_ = argument(call, parameters, _DEVICE[name])
+        is_default = type_ is None and name in _SCALERS and not unpacks(call)
+        if not is_default and text(type_) != "cuda":
+            return
+        if type_ is not None:
+            module.claimed.add(type_)
+        if why := amp_uses.call_obstacle(module, call, parameters, reorders=False):
+            yield self._not_converted(module, call, name, why)
+            return
+        draft = Draft(module)
+        if type_ is None:
+            draft.first_argument(call, "{type}")
+        else:
+            draft.replace(type_, "{type}")
+        _switch(draft, call, argument(call, parameters, "enabled"))
+        yield self.changed(call, name, "is for CUDA", "is for DEVICE.type", draft)
+
+    def _state(self, module: Module, call: ast.Call, name: str) -> Finding:
+        """Return the finding of a query of the autocast state; on the CPU it gives CUDA's default."""
+        draft = Draft(module)
+        if name in _RENAMED:
+            draft.replace(call.func, _RENAMED[name])
+        else:
+            draft.require("is_autocast_enabled(device_type)")
+        draft.first_argument(call, "{type}")
+        if name == _SET_DTYPE:
+            guarded(draft, call, NAMES[name])
+        elif not module.around.target and name == _GET_DTYPE:
+            draft.surround(call, "", f" if {_ON} else torch.float16", TERNARY)
+        elif not module.around.target:
+            draft.surround(call, "", f" and {_ON}", AND)
+        advice = f"becomes {_RENAMED.get(name, name)}(DEVICE.type)"
+        return self.changed(call, name, "is for CUDA", advice, draft)
+
+    def _renamed(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Draft:
+        """Return a draft that gives a function its new name; under the old one if the import moves."""
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        draft = Draft(module)
+        return draft if isinstance(root, ast.Name) and root.id in moved else draft.replace(node, _new(name))
+
+
+def _new(name: str) -> str:
+    return name.replace("torch.cuda.amp.", "torch.amp.")
+
+
+def _switch(draft: Draft, call: ast.Call, enabled: ast.expr | None) -> None:
+    """Switch autocast off on the CPU: its condition is the source's, and an accelerator."""
+    if draft.module.around.target:
+        return
+    if not (call.args or call.keywords):  # but the device type that is added
+        draft.insert(call, draft.module.end(call) - 1, f", enabled={_ON}")
+    elif enabled is None:
+        draft.argument(call, f"enabled={_ON}")
+    elif isinstance(enabled, ast.Constant):
+        if enabled.value:
+            draft.replace(enabled, _ON, COMPARISON)
+    else:
+        opening, closing = operand(enabled)
+        draft.surround(enabled, opening, f"{closing} and {_ON}", AND)
+
+
+def _outer_start(module: Module, node: ast.expr) -> int:
+    """Return the offset of the first character of an argument that is not the first, its parentheses included."""
+    start = module.start(node)
+    while module.text[:start].rstrip().endswith("("):
+        start = len(module.text[:start].rstrip()) - 1
+    return start

@@ -1,0 +1,29 @@
+"""Reading, setting and temporarily setting the current device."""
+
+import ast
+
+from isthmus.migrate.rules.functions import FunctionRule
+from isthmus.migrate.source.cuda_names import CudaName, Guard
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+
+# Uses of the current device as a number; elsewhere the CPU's module may return "cpu".
+_NUMBER = (ast.FormattedValue, ast.BinOp, ast.Subscript, ast.Compare)
+
+
+class CurrentDevice(FunctionRule):
+    """The current device."""
+
+    code = "IM111"
+    name = "current-device"
+    summary = "reads and sets the current device of the accelerator in use"
+    before = "torch.cuda.set_device(rank)"
+    after = "torch.get_device_module(DEVICE).set_device(rank)"
+    words = ("current_device", "set_device", "device_of", "can_device_access_peer", "cuda")
+
+    def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
+        """Return the finding of a call; the current device stays a number where it is used as one."""
+        if entry.becomes == "{module}.current_device" and isinstance(module.parents[call], _NUMBER):
+            number = "torch.accelerator.current_device_index"
+            entry = entry._replace(becomes=number, guard=Guard.ACCELERATOR, otherwise="0")
+        return super().call(module, call, entry)

@@ -1,0 +1,142 @@
+"""``"cuda"``, ``"cuda:0"`` and ``f"cuda:{rank}"`` where they name a device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.strings import rename
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
+from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
+
+_REMEDY = "name the device in use, DEVICE.type, if it is a device"
+_TABLE = "add an entry for the device in use, DEVICE.type"
+
+
+class DeviceString(Rule):
+    """Strings that name a device, where the data flow shows that PyTorch takes them as one."""
+
+    code = "IM102"
+    name = "device-string"
+    summary = "the name of a CUDA device becomes that of the device in use"
+    before = 'x = torch.zeros(2, device="cuda")'
+    after = "x = torch.zeros(2, device=DEVICE.type)"
+    words = ('"cuda', "'cuda")
+    order = 80
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find the strings that no other rule has found."""
+        for node in module.of(ast.Constant):
+            if (
+                names_cuda(node)
+                and node not in module.claimed
+                and not isinstance(module.parents[node], ast.Expr)
+            ):
+                yield from self._string(module, node)
+        for each in module.of(ast.List):
+            yield from self._choices(module, each)
+
+    def _string(self, module: Module, node: ast.Constant) -> Iterator[Finding]:
+        parent = module.parents[node]
+        subject = f'"{text(node)}"'
+        verdict = module.around.flow.strings.get(place_of(node), WORD)
+        if isinstance(parent, ast.MatchValue):
+            subject_verdict = self._matched(module, parent)
+            if subject_verdict.use is Use.DEVICE:
+                yield self.left(module, node, subject, "is a pattern that matches no other device", _TABLE)
+            else:
+                yield self.right(module, node, subject, "is a pattern of words, not of devices", "stays")
+            return
+        if verdict.use is Use.KEY:
+            yield self.left(module, node, subject, "is a key among which a device type is looked up", _TABLE)
+        elif verdict.use is Use.DEVICE and verdict.certain:
+            yield self._device(module, node, subject, verdict)
+        elif verdict.use is Use.WORD:
+            yield self.right(module, node, subject, "is a word here, not a device", "stays")
+        elif verdict.use is not Use.BACKEND:
+            yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
+
+    def _device(self, module: Module, node: ast.Constant, subject: str, verdict: Verdict) -> Finding:
+        if is_enum_value(module, node):
+            message = "is a value of an Enum, which other values are compared with"
+            return self.left(module, node, subject, message, _TABLE)
+        draft = Draft(module)
+        if not rename(draft, node):
+            return self.left(module, node, subject, "is written in parts", "write it as one string")
+        advice = "becomes DEVICE.type" if is_cuda(node) else 'becomes f"{DEVICE.type}:..."'
+        return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+
+    def _matched(self, module: Module, pattern: ast.MatchValue) -> Verdict:
+        matches = (each for each in module.enclosing(pattern) if isinstance(each, ast.Match))
+        match = next(matches)
+        return module.around.flow.values.get(place_of(match.subject), WORD)
+
+    def _choices(self, module: Module, node: ast.List) -> Iterator[Finding]:
+        """Add the device in use to ``choices=["cpu", "cuda"]`` of an option that is a device."""
+        parent = module.parents[node]
+        if not (isinstance(parent, ast.keyword) and parent.arg == "choices") or not any(
+            map(is_cuda, node.elts)
+        ):
+            return
+        verdict = module.around.flow.values.get(place_of(node), WORD)
+        types = {f"{module.device}.type", "DEVICE.type"}
+        if verdict.use is not Use.DEVICE or types.intersection(map(ast.unparse, node.elts)):
+            return
+        if not verdict.certain or not module.around.flow.uses_torch:
+            yield self.unclear(module, node, "choices", f"may be of a device: {verdict.why}", _REMEDY)
+            return
+        draft = Draft(module).insert(node, module.end(node.elts[-1]), ", {type}")
+        for each in node.elts:
+            if names_cuda(each) and not is_cuda(each):
+                number = text(each).removeprefix("cuda")
+                draft.insert(node, module.end(node.elts[-1]), ", {type} + {q}{number}{q}", number=number)
+        advice = "DEVICE.type is a choice too"
+        yield self.changed(node, "choices", "are of a device", advice, draft, verdict.why)
+
+
+class DeviceFormat(Rule):
+    """Strings that append a number to ``cuda:``, where the data flow shows that PyTorch takes them as a device."""
+
+    code = "IM103"
+    name = "device-format"
+    summary = "a numbered CUDA device becomes that of the device in use"
+    before = 'device = f"cuda:{rank}"'
+    after = 'device = f"{DEVICE.type}:{rank}"'
+    words = ("cuda:",)
+    order = 80
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """``f"cuda:{rank}"``, and the same by ``+``, ``%`` and ``format``."""
+        for node in (*module.of(ast.JoinedStr), *module.of(ast.BinOp), *module.of(ast.Call)):
+            verdict = module.around.flow.strings.get(place_of(node))
+            if verdict is None or node in module.claimed or isinstance(module.parents[node], ast.Expr):
+                continue
+            yield self._formatted(module, node, verdict)
+
+    def _formatted(self, module: Module, node: ast.expr, verdict: Verdict) -> Finding:
+        subject = '"cuda:..."'
+        if verdict.use is Use.WORD:
+            return self.right(module, node, subject, "is text here, not a device", "stays")
+        if verdict.use is Use.KEY:
+            return self.left(module, node, subject, "is a key among which a device is looked up", _TABLE)
+        if verdict.use is not Use.DEVICE or not verdict.certain:
+            return self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
+        draft = Draft(module)
+        if not is_formatted(node) or not rename(draft, node):
+            message = "names a CUDA device in a format that is not converted"
+            return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
+        advice = 'becomes f"{DEVICE.type}:..."'
+        return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+
+
+def is_enum_value(module: Module, node: ast.expr) -> bool:
+    """Whether a string is a value of an Enum, which other values are compared with."""
+    holder = module.parents[node]
+    if not isinstance(holder, ast.Assign | ast.AnnAssign):
+        return False
+    owner = module.parents[holder]
+    return isinstance(owner, ast.ClassDef) and any(ast.unparse(base).endswith("Enum") for base in owner.bases)

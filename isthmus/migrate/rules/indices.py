@@ -1,0 +1,153 @@
+"""Infer from the source whether an argument of ``cuda`` is an index, a device, or None."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_formatted, names_cuda
+from isthmus.migrate.source.verdicts import WORD, Use, place_of
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
+# Names of integers, of indices of devices (None where none was chosen), and of lists of indices.
+_RANK = re.compile(r"(^|_)rank$")
+_INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
+_INDICES = re.compile(r"(^|_)(gpus|(gpu|device|cuda)_?(ids|idxs|indices))$")
+_DEVICE = re.compile(r"\w*(device|DEVICE)")
+# Functions that return integers.
+_INTEGERS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_index|device_count)$")
+
+
+def is_integer(module: Module, node: ast.expr) -> bool:
+    """Whether a node is an integer and not None."""
+    return _is_integer(module, node, frozenset())
+
+
+def is_index(module: Module, node: ast.expr) -> bool:
+    """Whether a node is an integer, or None for no choice."""
+    return _INDEX.search(last(node)) is not None or is_integer(module, node)
+
+
+def is_current(module: Module, node: ast.expr) -> bool:
+    """Whether a node is the index of the current device: torch.cuda.current_device(), or what was set as current."""
+    if isinstance(node, ast.Call):
+        return module.names.qualified(node.func) == "torch.cuda.current_device"
+    return isinstance(node, ast.Name | ast.Attribute) and module.code(node) in _set_devices(module, node)
+
+
+def _set_devices(module: Module, node: ast.expr) -> set[str]:
+    """Return what earlier statements of the same function make the current device, unless it changes there."""
+    around = next(
+        (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.Module)), None
+    )
+    found: list[str] = []
+    for call in module.of(ast.Call):
+        if module.names.qualified(call.func) != "torch.cuda.set_device" or len(call.args) != 1:
+            continue
+        found.append(module.code(call.args[0]))
+        inside = around is not None and any(each is around for each in module.enclosing(call))
+        if not inside or call.lineno >= node.lineno or not _is_always(module, call, around):
+            return set()
+    return set(found) if len(found) == 1 else set()
+
+
+def _is_always(module: Module, call: ast.Call, around: ast.AST | None) -> bool:
+    """Whether a call is a statement of the function itself, or under a test that its argument is not None."""
+    statement = module.parents[call]
+    return module.parents.get(statement) is around
+
+
+def is_device(module: Module, node: ast.expr) -> bool:
+    """Whether a node is a device or its name, and not None."""
+    if names_cuda(node) or is_formatted(node):
+        return True
+    if isinstance(node, ast.Call):
+        return module.names.qualified(node.func) == "torch.device"
+    found = bindings(module, node)
+    return bool(found) and all(
+        isinstance(each, ast.Assign)
+        and not isinstance(each.value, ast.Name)
+        and is_device(module, each.value)
+        for each in found
+    )
+
+
+def names_device(module: Module, node: ast.expr) -> bool:
+    """Whether a dotted name is one of a device."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    verdict = module.around.flow.values.get(place_of(node), WORD)
+    return _DEVICE.fullmatch(last(node)) is not None or (verdict.use is Use.DEVICE and verdict.certain)
+
+
+def may_default_to_none(module: Module, node: ast.expr) -> bool:
+    """Whether a name is a parameter whose default is None."""
+    return any(isinstance(each, ast.arg) and _has_none(module, each) for each in bindings(module, node))
+
+
+def _is_integer(module: Module, node: ast.expr, above: frozenset[str]) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    if isinstance(node, ast.BinOp):
+        sides = (node.left, node.right)
+        return isinstance(node.op, _OPERATORS) and all(_is_integer(module, each, above) for each in sides)
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
+        return _INDICES.search(last(node.value)) is not None
+    if isinstance(node, ast.Call):
+        return _INTEGERS.search(last(node.func)) is not None
+    found = bindings(module, node)
+    if may_default_to_none(module, node):
+        return False
+    if _RANK.search(last(node)):
+        return True
+    if not isinstance(node, ast.Name) or node.id in above:
+        return False
+    return bool(found) and all(_binds_integer(module, each, above | {node.id}) for each in found)
+
+
+def _binds_integer(module: Module, binding: ast.AST, above: frozenset[str]) -> bool:
+    if isinstance(binding, ast.Assign):
+        return _is_integer(module, binding.value, above)
+    if isinstance(binding, ast.For | ast.comprehension):
+        made = binding.iter
+        return isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "range"
+    return isinstance(binding, ast.arg) and getattr(binding.annotation, "id", "") == "int"
+
+
+def bindings(module: Module, node: ast.expr) -> list[ast.AST]:
+    """Return the bindings of a variable in its scope: assignments, loops, parameters, or the name itself."""
+    if not isinstance(node, ast.Name):
+        return []
+    slot = module.names.slot(node)
+    stored = [
+        each
+        for each in module.of(ast.Name)
+        if each.id == node.id and isinstance(each.ctx, ast.Store) and module.names.slot(each) == slot
+    ]
+    arguments = [
+        each for each in module.of(ast.arg) if each.arg == node.id and module.names.parameter(each) == slot
+    ]
+    return [*(_binding(module, each) for each in stored), *arguments]
+
+
+def _binding(module: Module, name: ast.Name) -> ast.AST:
+    parent = module.parents[name]
+    return parent if isinstance(parent, ast.Assign | ast.For | ast.comprehension) else name
+
+
+def _has_none(module: Module, parameter: ast.arg) -> bool:
+    arguments = module.parents[parameter]
+    assert isinstance(arguments, ast.arguments)
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: dict[ast.arg, ast.expr | None] = dict(
+        zip(positional[::-1], arguments.defaults[::-1], strict=False)
+    )
+    defaults |= dict(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
+    default = defaults.get(parameter)
+    return isinstance(default, ast.Constant) and default.value is None
+
+
+def last(node: ast.AST) -> str:
+    """Return the last part of a dotted name; "" for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

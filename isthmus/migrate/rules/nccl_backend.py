@@ -1,0 +1,85 @@
+"""``"nccl"`` becomes the default backend of the device."""
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.rules import backends
+from isthmus.migrate.rules.backends import DEFAULT
+from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.verdicts import Use
+
+_COLLECTIONS = (ast.Compare, ast.List, ast.Tuple, ast.Set)
+_CHECK = (
+    "if it is a backend of torch.distributed, use torch.distributed.get_default_backend_for_device(device)"
+)
+
+
+class NcclBackend(Rule):
+    """Backend names as arguments, assigned values or defaults."""
+
+    code = "IM201"
+    name = "nccl-backend"
+    summary = "process groups use the backend of the device in use"
+    before = 'torch.distributed.init_process_group("nccl")'
+    after = "torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))"
+    words = ("nccl", "NCCL")
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find choices of backends, pairs of devices and backends, and single names."""
+        chosen: set[ast.AST] = set()
+        for choice in module.of(ast.IfExp):
+            if backends.is_choice(module, choice):
+                chosen.update(ast.walk(choice))
+                yield self._choice(module, choice)
+        for node in (*module.of(ast.Constant), *module.of(ast.Attribute)):
+            if node in chosen:
+                continue
+            if found := backends.pairs(node):
+                yield from self._pairs(module, node, found)
+            elif backends.is_nccl(module, node) and not isinstance(module.parents[node], _COLLECTIONS):
+                yield from self._single(module, node)
+
+    def _choice(self, module: Module, node: ast.IfExp) -> Finding:
+        """Replace ``"nccl" if torch.cuda.is_available() else "gloo"`` by the device's default."""
+        subject, evidence = '"nccl" or "gloo"', "chosen by whether an accelerator is available"
+        known = [backends.verdict(module, each) for each in (node, node.body, node.orelse)]
+        is_word = any(each and each.use is Use.WORD and each.certain for each in known)
+        if is_word and "backend" not in backends.holder(module, node).lower():
+            return self.right(module, node, subject, "is not used as a backend", "stays")
+        draft, advice = backends.with_default(module, node)
+        return self.changed(node, subject, "chooses a backend", advice, draft, evidence)
+
+    def _single(self, module: Module, node: ast.expr) -> Iterator[Finding]:
+        known = backends.verdict(module, node)
+        if known is None and backends.is_word(module, node):
+            return
+        if known is not None and known.certain and known.use is Use.BACKEND:
+            draft, advice = backends.with_default(module, node)
+            yield self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, known.why)
+        elif known is not None and known.certain and known.use in (Use.WORD, Use.KEY):
+            yield self.right(module, node, '"nccl"', "is not used as a backend", "stays")
+        else:
+            may = f"may be CUDA's backend: {known.why}" if known and known.why else "may be CUDA's backend"
+            yield self.unclear(module, node, '"nccl"', may, _CHECK)
+
+    def _pairs(self, module: Module, node: ast.expr, found: list[str]) -> Iterator[Finding]:
+        """Replace CUDA's pair by the device's; on the CPU only the other pairs remain."""
+        subject, known = f'"{",".join(found)}"', backends.verdict(module, node)
+        if backends.is_word(module, node) and not (known and known.use is Use.BACKEND):
+            return
+        if known and known.certain and known.use is Use.WORD:
+            yield self.right(module, node, subject, "is not used as a backend", "stays")
+            return
+        pair = "{{type}}:{" + DEFAULT + "}"
+        template = "f{q}" + ",".join(pair if each == "cuda:nccl" else each for each in found) + "{q}"
+        others = ",".join(each for each in found if each != "cuda:nccl")
+        precedence = ATOM if module.around.target else TERNARY
+        if not module.around.target:
+            template += " if {type} != {q}cpu{q} else {q}" + others + "{q}"
+        draft = Draft(module).replace(node, template, precedence)
+        said, advice = "names CUDA's collectives", "the pair for CUDA becomes the device's, the others stay"
+        evidence = known.why if known else "has the form of a backend for each device"
+        yield self.changed(node, subject, said, advice, draft, evidence)

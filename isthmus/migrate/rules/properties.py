@@ -1,0 +1,58 @@
+"""Properties and capabilities of a device."""
+
+import ast
+
+from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.functions import FunctionRule, guarded, shown
+from isthmus.migrate.source.cuda_names import CudaName, Guard
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+
+_PROPERTIES = "{module}.get_device_properties"
+# Values of fields without an accelerator, and of fields that belong to CUDA elsewhere.
+_ON_CPU = {"name": "{q}cpu{q}", "total_memory": "0"}
+_ELSEWHERE = {"major": "0", "minor": "0"}
+
+
+class Properties(FunctionRule):
+    """Name, properties and capabilities of a device."""
+
+    code = "IM115"
+    name = "properties"
+    summary = "queries name and capabilities of the device in use; CUDA-only properties are queried on CUDA"
+    before = "name = torch.cuda.get_device_name(0)"
+    after = (
+        "name = torch.get_device_module(DEVICE).get_device_name(0) "
+        "if torch.accelerator.is_available() else DEVICE.type"
+    )
+    words = ("get_device", "is_bf16_supported", "is_tf32_supported", "get_arch_list", "get_gencode_flags")
+
+    def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
+        """Return the finding of a call, with the field that is read of its result."""
+        field = module.parents[call]
+        if entry.becomes != _PROPERTIES:
+            return super().call(module, call, entry)
+        if not isinstance(field, ast.Attribute):  # without an accelerator it raises, as before
+            advice = f"becomes {shown(_PROPERTIES)}; its fields differ between accelerators"
+            draft = Draft(module).replace(call.func, _PROPERTIES)
+            return self.changed(call, "torch.cuda.get_device_properties", "belongs to CUDA", advice, draft)
+        return self._field(module, call, field, entry)
+
+    def _field(self, module: Module, call: ast.Call, field: ast.Attribute, entry: CudaName) -> Finding:
+        """Return the finding of ``torch.cuda.get_device_properties(0).total_memory``."""
+        subject = "torch.cuda.get_device_properties"
+        draft = Draft(module)
+        if field.attr in _ON_CPU:
+            draft.replace(call.func, _PROPERTIES)
+            entry = entry._replace(guard=Guard.ACCELERATOR, otherwise=_ON_CPU[field.attr])
+        elif field.attr in _ELSEWHERE:
+            entry = entry._replace(guard=Guard.CUDA, otherwise=_ELSEWHERE[field.attr])
+        else:
+            message = f"is asked for `{field.attr}`, which other accelerators may lack"
+            advice = "query it on CUDA only, and choose a value for other devices"
+            return self.unclear(module, call, subject, message, advice)
+        guarded(draft, field, entry)
+        if not draft.edits:
+            return self.right(module, call, subject, "is called on CUDA only", "stays")
+        advice = "is called on CUDA only" if entry.guard is Guard.CUDA else f"becomes {shown(_PROPERTIES)}"
+        return self.changed(call, subject, "belongs to CUDA", advice, draft)

@@ -1,0 +1,137 @@
+"""The base class of rules. A rule finds an idiom in a module, decides how it ends, and carries the edits."""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.source import versions
+from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.verdicts import place_of
+
+
+class Rule(ABC):
+    """A rule. A subclass sets the class attributes and yields findings in :meth:`find`.
+
+    A rule of another package is named by an entry point of the group ``isthmus.migrate.rules``.
+
+    Attributes:
+        code: stable identifier, ``"IM101"``.
+        name: short name in words, ``"tensor-cuda"``.
+        summary: effect and reason, in one line.
+        before: example of a line that it changes.
+        after: the line after the change.
+        words: a source with none of them is not searched.
+        option: option of `isthmus migrate convert` that enables the rule's changes; "" if always enabled.
+        anywhere: whether it also changes files that do not use PyTorch.
+        is_stage: whether it changes a source as a whole; the other rules then see the result.
+        order: rules with a lower order come first; a later rule sees their findings in ``module.findings``.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    before: ClassVar[str]
+    after: ClassVar[str]
+    words: ClassVar[tuple[str, ...]]
+    option: ClassVar[str] = ""
+    order: ClassVar[int] = 50
+    anywhere: ClassVar[bool] = False
+    is_stage: ClassVar[bool] = False
+
+    @abstractmethod
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Yield the findings of a module, by :meth:`changed`, :meth:`left`, :meth:`unclear` and :meth:`right`."""
+
+    @classmethod
+    def as_dict(cls) -> dict[str, str]:
+        """Return the rule's public attributes for JSON."""
+        return {name: getattr(cls, name) for name in ("code", "name", "option", "summary", "before", "after")}
+
+    def changed(
+        self, node: ast.AST, subject: str, message: str, advice: str, draft: Draft, evidence: str = ""
+    ) -> Finding:
+        """Return a finding that is converted.
+
+        Args:
+            node: where it is.
+            subject: the name it is about, ``"torch.cuda.synchronize"``.
+            message: what was found, a predicate.
+            advice: what it becomes.
+            draft: the edits.
+            evidence: what shows that the change is right, beyond the text of the place itself.
+
+        It is left in a file that does not use PyTorch; in code that TorchScript compiles, if it needs the device; in
+        an f-string whose parts have no certain position; and if the PyTorch of the request lacks what it becomes.
+        """
+        module = draft.module
+        if not (self.anywhere or module.around.flow.uses_torch):
+            shown = f" ({evidence})" if evidence else ""
+            why = f"{message}{shown}, in a file that does not use PyTorch"
+            return self.left(module, node, subject, why, "do it in a file that imports torch")
+        advice = _for_version(module, advice)
+        if draft.lacking:
+            why, remedy = (
+                f"{message}, but {draft.lacking}",
+                "convert for a newer PyTorch, or write it by hand",
+            )
+            return self.left(module, node, subject, why, remedy)
+        if module.around.torch and draft.is_empty:
+            older = versions.shown(module.around.torch)
+            return self.right(module, node, subject, message, f"stays: PyTorch {older} has no other form")
+        if draft.is_misplaced or not module.is_placed(node):
+            return self.left(
+                module, node, subject, f"{message}, inside an f-string", "take it out of the f-string"
+            )
+        if draft.asks_for_device and module.is_scripted(node):
+            why = f"{message}, in code that TorchScript compiles, which cannot use the module's device"
+            return self.left(
+                module, node, subject, why, "pass the device as an argument, or use that of a tensor"
+            )
+        place = (node, subject, message, advice)
+        evidence = _recorded(module, node) or evidence
+        return module.finding(self.code, Severity.AUTOMATIC, *place, draft.edits, evidence)
+
+    def left(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+        """Return a finding that a person has to convert; ``message`` is the reason, ``advice`` the remedy."""
+        return module.finding(self.code, Severity.MANUAL, node, subject, message, advice)
+
+    def unclear(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+        """Return a finding that is not converted, since the source does not show what it means."""
+        return module.finding(self.code, Severity.REVIEW, node, subject, message, advice)
+
+    def right(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+        """Return a finding that stays as it is, and is right on every accelerator."""
+        evidence = _recorded(module, node)
+        return module.finding(self.code, Severity.NONE, node, subject, message, advice, evidence=evidence)
+
+
+def _for_version(module: Module, advice: str) -> str:
+    """Return what a change becomes, in words, for the PyTorch of the request."""
+    text, _ = versions.written(advice, module.around.torch, module.around.target)
+    return text.replace("{module}", "torch.get_device_module(DEVICE)").replace("{type}", "DEVICE.type")
+
+
+def _recorded(module: Module, node: ast.AST) -> str:
+    """Return what the record of a run says about a node, or ""."""
+    return module.around.flow.recorded.get(place_of(node), "") if isinstance(node, ast.expr) else ""
+
+
+def mentions(text: str, rule: Rule | type[Rule]) -> bool:
+    """Whether a text has any of a rule's words."""
+    return any(word in text for word in rule.words)
+
+
+def is_read(node: ast.AST) -> bool:
+    """Whether a name or attribute is read."""
+    return isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def dotted_words(text: str) -> frozenset[str]:
+    """Return the identifiers in a text."""
+    return frozenset(re.findall(r"\w+", text))

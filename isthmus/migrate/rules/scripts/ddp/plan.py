@@ -1,0 +1,181 @@
+"""The complete conversion of one script."""
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.rules.scripts.ddp import advice, devices, epochs, helpers, model
+from isthmus.migrate.rules.scripts.ddp.advice import Advice
+from isthmus.migrate.rules.scripts.ddp.metrics import Metrics
+from isthmus.migrate.rules.scripts.ddp.side_effects import SideEffects
+from isthmus.migrate.rules.scripts.ddp.training import Training, recognise
+from isthmus.migrate.rules.scripts.edits import Change, Edits
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, within
+
+_DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
+_SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
+_FRAMEWORKS = {"accelerate", "deepspeed", "horovod", "lightning", "megatron", "pytorch_lightning"}
+_IMPORT = ast.Import | ast.ImportFrom
+_STOP = "torch.distributed.destroy_process_group()"
+_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", *helpers.BY_NAME}
+
+
+class Plan(NamedTuple):
+    """The conversion of a script.
+
+    Attributes:
+        changes: the changes, in line order.
+        advice: places to check by hand.
+    """
+
+    changes: list[Change]
+    advice: list[Advice]
+
+
+def plan(program: Program, source: str, device: str) -> Plan | None:
+    """Plan the conversion of a script to DistributedDataParallel; None if there is nothing to change.
+
+    Args:
+        program: the script, for one device or DataParallel.
+        source: its source.
+        device: name of the new device constant.
+
+    Raises:
+        NotRecognised: the training is not supported.
+    """
+    training = recognise(program)
+    if training is None:
+        return None
+    _check(program, training)
+    edits = Edits(source)
+    used = {"start_process_group", "model_group", "training_loader"}
+    place = model.wrap(program, edits, training)
+    for call in training.loaders:
+        edits.replace(call.func, "training_loader", "each rank loads its share of every batch")
+    for loop in training.loops:
+        epochs.tell(program, edits, loop)
+        metrics = Metrics(program, edits, loop)
+        metrics.reduce()
+        used |= metrics.used
+    started = _start(program, edits, place)
+    effects = SideEffects(program, edits, started)
+    effects.restrict(training)
+    devices.release(program, edits)
+    _insert_helpers(program, edits, helpers.source(used | effects.used, device))
+    edits.edits.insert(0, edits.edits.pop())  # the call that uses them may be there too
+    return Plan(edits.made(), list(advice.look(program)))
+
+
+def distributed(program: Program) -> ast.AST | None:
+    """Return where a script uses several processes, or a framework that does; None if it does not."""
+    for node in program.nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom) and _FRAMEWORKS.intersection(_imported(node)):
+            return node
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in _DISTRIBUTED or (name == "spawn" and program.qualified(node) in _SPAWN):  # type: ignore[arg-type]
+            return node
+    return None
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Yield the names of the packages that a statement imports from."""
+    names = [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+    names += [each.name for each in statement.names if isinstance(statement, ast.Import)]
+    yield from (name.partition(".")[0] for name in names)
+
+
+def _check(program: Program, training: Training) -> None:
+    for node in program.nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in _NAMES:
+            raise NotRecognised(node.lineno, f"the script defines {node.id} itself")
+    for loop in training.loops:
+        calls = [each for part in loop.region for each in within(part) if isinstance(each, ast.Call)]
+        made = [origin for each in calls for origin in program.origins(each.func)]
+        for call in (*calls, *made):
+            if isinstance(call, ast.Call) and _sums(call):
+                raise NotRecognised(
+                    call.lineno, "the loss is a sum over the batch; gradients would be averaged"
+                )
+
+
+def _sums(call: ast.Call) -> bool:
+    given = {each.arg: each.value for each in call.keywords}
+    reduction, average = given.get("reduction"), given.get("size_average")
+    return (isinstance(reduction, ast.Constant) and reduction.value == "sum") or (
+        isinstance(average, ast.Constant) and average.value is False
+    )
+
+
+def _start(program: Program, edits: Edits, place: model.Wrap) -> int:
+    """Start the process group before the script's code and end it after; return the line of the start."""
+    body = program.tree.body
+    guard = next((each for each in body if isinstance(each, ast.If) and _is_main(each)), None)
+    at_module_level = program.function(place.statement) is None
+    if guard is not None and (
+        not at_module_level or any(place.statement is node for node in ast.walk(guard))
+    ):
+        block = guard.body
+    else:
+        block = [each for each in body[_head(body) :] if not _defines(each)]
+    if not block:
+        raise NotRecognised(1, "nothing runs the training when the file is started as a script")
+    first, last = block[0], block[-1]
+    edits.insert_lines_before(first, "start_process_group()", "torchrun's ranks become a process group")
+    if _exits(last):
+        edits.guard(last, "try:", "the process group ends even if the script fails")
+        edits.insert_lines_after(last, f"finally:\n    {_STOP}", "")
+    else:
+        edits.insert_lines_after(last, _STOP, "the process group ends with the script")
+    return first.lineno
+
+
+def _is_main(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Compare) and any(
+        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(node.test)
+    )
+
+
+def _defines(statement: ast.stmt) -> bool:
+    if isinstance(statement, _IMPORT | Function | ast.ClassDef):
+        return True
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _head(body: list[ast.stmt]) -> int:
+    """Count the leading statements: up to the import of PyTorch, and imports and environment settings after it."""
+    torch = (number for number, each in enumerate(body, 1) if isinstance(each, _IMPORT) and _is_torch(each))
+    count = next(torch, 0)
+    while count < len(body) and _is_head(body[count]):
+        count += 1
+    return count
+
+
+def _is_torch(statement: ast.Import | ast.ImportFrom) -> bool:
+    return "torch" in _imported(statement)
+
+
+def _is_head(statement: ast.stmt) -> bool:
+    if isinstance(statement, Function | ast.ClassDef):
+        return False
+    return _defines(statement) or ast.unparse(statement).startswith("os.environ")
+
+
+def _exits(statement: ast.stmt) -> bool:
+    calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(
+        (each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "")) in ("exit", "quit")
+        for each in calls
+    )
+
+
+def _insert_helpers(program: Program, edits: Edits, text: str) -> None:
+    head = program.tree.body[: _head(program.tree.body)]
+    last = head[-1] if head else None
+    message = "helpers for this rank and its collectives"
+    if last is None:
+        edits.insert_lines_before(program.tree.body[0], f"{text}\n", message)
+        return
+    assert last.end_lineno is not None
+    following = edits.lines[last.end_lineno : last.end_lineno + 2]
+    blank = next((count for count, line in enumerate(following) if line.strip()), len(following))
+    edits.insert_lines_after(last, f"\n{text}" + "\n" * (1 - blank), message)

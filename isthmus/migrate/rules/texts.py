@@ -1,0 +1,76 @@
+"""Longer texts that mention CUDA and may have to be right for the device: patterns, and code in strings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.verdicts import Use, place_of
+
+_WORD = re.compile(r"(?<![a-zA-Z0-9])cuda(?![a-zA-Z0-9])")
+_CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
+_NAME = re.compile(r"[\w.]+")  # a dotted name, which other rules know
+_PATTERNS = frozenset(
+    f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split()
+)
+_CUTS = frozenset("replace removeprefix split rsplit partition rpartition strip lstrip index find".split())
+_METHODS = frozenset("match search fullmatch sub findall finditer".split())
+
+
+class Texts(Rule):
+    """Regular expressions that name CUDA, and strings that are run as code."""
+
+    code = "IM133"
+    name = "texts"
+    summary = "patterns and code in strings that name CUDA are reported"
+    before = 'eval("x.cuda()")'
+    after = 'eval("x.cuda()")'
+    words = ("cuda",)
+    order = 85
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find the strings."""
+        found = {(each.line, each.column) for each in module.findings}
+        for node in module.of(ast.Constant):
+            if not isinstance(node.value, str) or not _WORD.search(node.value) or node in module.claimed:
+                continue
+            if (node.lineno, node.col_offset + 1) in found or (
+                _NAME.fullmatch(node.value) and node.value != "cuda"
+            ):
+                continue
+            if node.value in ("cuda", "cuda:") and self._is_cut(module, node):
+                message, remedy = "is cut off the name of a device", "use the device's index instead"
+                yield self.unclear(module, node, _short(node.value), message, remedy)
+            elif self._is_pattern(module, node):
+                message, remedy = "is matched by a regular expression", "match the device in use too"
+                yield self.unclear(module, node, _short(node.value), message, remedy)
+            elif _CODE.search(node.value) and not isinstance(module.parents[node], ast.Expr):
+                message, remedy = "is code in a string", "convert it by hand if it is run"
+                yield self.unclear(module, node, _short(node.value), message, remedy)
+
+    def _is_cut(self, module: Module, node: ast.Constant) -> bool:
+        """``str(device).replace("cuda:", "")``."""
+        call = module.parents[node]
+        if not (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _CUTS
+        ):
+            return False
+        verdict = module.around.flow.values.get(place_of(call.func.value))
+        return verdict is None or verdict.use is not Use.WORD
+
+    def _is_pattern(self, module: Module, node: ast.Constant) -> bool:
+        call = module.parents[node]
+        if not isinstance(call, ast.Call) or node not in call.args[:1]:
+            return False
+        if module.names.qualified(call.func) in _PATTERNS:
+            return True
+        return isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return f'"{line}"' if len(line) <= 40 else f'"{line[:37]}..."'

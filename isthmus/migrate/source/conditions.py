@@ -1,0 +1,200 @@
+"""Conditions under which a place of a module runs, and which of them are about CUDA."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source.module import Module
+
+AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_SWITCH = re.compile(
+    r"((is|on|use|has|with|have|using|enable)_?)?(cuda|gpu)(_available|_enabled|s)?", re.IGNORECASE
+)
+_NO_SWITCH = re.compile(r"(no|without|disable)_?(cuda|gpu)", re.IGNORECASE)
+
+
+class Condition(NamedTuple):
+    """A condition of a place.
+
+    Attributes:
+        test: the tested expression.
+        holds: whether it is true there; False if it is false there.
+    """
+
+    test: ast.expr
+    holds: bool
+
+
+def conditions(module: Module, node: ast.AST) -> Iterator[Condition]:
+    """Yield the conditions, within its function, under which a node runs, innermost first."""
+    below: ast.AST = node
+    for above in module.enclosing(node):
+        if isinstance(above, _FUNCTIONS):
+            if not isinstance(above, ast.ClassDef):
+                yield from _left_before(above, below)
+                return
+        elif isinstance(above, ast.If | ast.IfExp | ast.While) and below is not above.test:
+            body = above.body if isinstance(above.body, list) else [above.body]
+            yield from _split(Condition(above.test, below in body))
+        elif isinstance(above, ast.BoolOp):
+            for each in above.values[: above.values.index(below) if below in above.values else 0]:
+                yield from _split(Condition(each, isinstance(above.op, ast.And)))
+        elif isinstance(above, ast.ListComp | ast.SetComp | ast.GeneratorExp) and below is above.elt:
+            for each in above.generators[-1].ifs:
+                yield from _split(Condition(each, True))
+        yield from _left_before(above, below)
+        below = above
+
+
+def _left_before(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
+    """Yield conditions of earlier statements of a block that otherwise leave it: ``if not x: return``."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(above, name, None)
+        if not isinstance(block, list) or below not in block:
+            continue
+        for earlier in block[: block.index(below)]:
+            if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier.body[-1]):
+                yield from _split(Condition(earlier.test, False))
+            elif isinstance(earlier, ast.Assert):
+                yield from _split(Condition(earlier.test, True))
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
+        return True
+    return (
+        isinstance(statement, ast.Expr)
+        and re.match(r"(sys\.|os\._?)?exit\(", ast.unparse(statement)) is not None
+    )
+
+
+def _split(condition: Condition) -> Iterator[Condition]:
+    """Yield the parts of a condition that hold on their own."""
+    test, holds = condition
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _split(Condition(test.operand, not holds))
+    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
+        for each in test.values:
+            yield from _split(Condition(each, holds))
+    else:
+        yield condition
+
+
+def implies_accelerator(module: Module, condition: Condition) -> bool:
+    """Whether a condition of the source, or what it is converted to, implies an accelerator."""
+    test, holds = condition
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _compares_type(module, test, holds)
+    if isinstance(test, ast.Call):
+        return holds and module.names.qualified(test.func) in AVAILABLE
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return bool((_SWITCH if holds else _NO_SWITCH).fullmatch(name))
+
+
+def implies_cuda(module: Module, condition: Condition) -> bool:
+    """Whether a condition implies CUDA after the conversion too: a comparison with the device constant's type."""
+    test, holds = condition
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    ours = ast.unparse(test.left) == f"{module.device}.type"
+    return ours and isinstance(test.ops[0], ast.Eq) and holds and _is_text(test.comparators[0], "cuda")
+
+
+def _compares_type(module: Module, test: ast.Compare, holds: bool) -> bool:
+    equal = isinstance(test.ops[0], ast.Eq) == holds
+    if not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return False
+    sides = (test.left, test.comparators[0])
+    if any(_is_text(side, "cuda") for side in sides):
+        return equal
+    return any(_is_text(side, "cpu") for side in sides) and not equal
+
+
+def _is_text(node: ast.expr, text: str) -> bool:
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.partition(":")[0] == text
+    )
+
+
+def keeps_cuda(module: Module, test: ast.expr) -> bool:
+    """Whether a test for CUDA stands in front of code that stays for CUDA, so that it must stay a test for CUDA."""
+    return any(_uses_cuda_only(module, each) for each in guarded(module, test))
+
+
+def arms(module: Module, test: ast.expr) -> list[ast.expr]:
+    """Return the tests of the ``elif`` arms after the ``if`` of a test."""
+    found: list[ast.expr] = []
+    for above in module.enclosing(test):
+        if isinstance(above, ast.If | ast.IfExp):
+            following = above.orelse
+            while arm := _only_if(following):
+                found.append(arm.test)
+                following = arm.orelse
+            break
+        if isinstance(above, ast.stmt):
+            break
+    return found
+
+
+def _only_if(part: ast.expr | list[ast.stmt]) -> ast.If | ast.IfExp | None:
+    only = part[0] if isinstance(part, list) and len(part) == 1 else part
+    return only if isinstance(only, ast.If | ast.IfExp) else None
+
+
+def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
+    """Yield what runs only on CUDA: the rest of a test's condition, and the branch."""
+    holds = not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn))
+    below = test
+    for above in module.enclosing(test):
+        if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
+            holds = not holds
+        elif isinstance(above, ast.BoolOp):
+            if isinstance(above.op, ast.And) == holds:
+                yield from (each for each in above.values if each is not below)
+            else:
+                return
+        elif isinstance(above, ast.If | ast.IfExp | ast.While) and below is above.test:
+            part = above.body if holds else above.orelse
+            yield from part if isinstance(part, list) else [part]
+            if isinstance(above, ast.If) and not holds and not above.orelse and _leaves(above.body[-1]):
+                yield from _following(module, above)
+            return
+        elif isinstance(above, ast.FunctionDef | ast.ClassDef) and below in above.decorator_list:
+            yield from above.body if holds else ()  # @unittest.skipUnless(torch.cuda.is_available(), "...")
+            return
+        elif isinstance(above, ast.Call) and _skips(above):
+            holds = holds == (ast.unparse(above.func).rpartition(".")[2] == "skipUnless")
+        elif not isinstance(above, ast.Compare):
+            return
+        below = above
+
+
+def _skips(call: ast.Call) -> bool:
+    """Whether a call is a decorator that skips a test on a condition."""
+    return ast.unparse(call.func).rpartition(".")[2] in ("skipIf", "skipUnless", "skipif")
+
+
+def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the statements after one in its block."""
+    parent = module.parents[statement]
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            yield from block[block.index(statement) + 1 :]
+
+
+def _uses_cuda_only(module: Module, node: ast.AST) -> bool:
+    return any(is_cuda_only(module, each) for each in ast.walk(node))
+
+
+def is_cuda_only(module: Module, node: ast.AST) -> bool:
+    """Whether a name or attribute is of CUDA's runtime, of a package for NVIDIA's GPUs, or of code that uses one."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    name = module.names.qualified(node) or ""
+    return cuda_names.is_for_cuda_only(name) or name in module.around.cuda_only

@@ -1,0 +1,49 @@
+"""A script with a switch for CUDA and one for MPS obeys both after the conversion, on a Mac and elsewhere."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+
+from isthmus.migrate.convert.engine import convert_source
+
+SCRIPT = """import torch
+
+
+def choose(args):
+    use_cuda = not args.no_cuda and torch.cuda.is_available()
+    use_mps = not args.no_mps and torch.backends.mps.is_available()
+    if use_cuda:
+        return torch.device("cuda")
+    return torch.device("mps" if use_mps else "cpu")
+"""
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "no_cuda", "no_mps", "chosen"),
+    [
+        ("mps", False, False, "mps"),
+        ("mps", False, True, "cpu"),
+        ("mps", True, False, "mps"),
+        ("xpu", False, True, "xpu"),
+        ("xpu", True, False, "cpu"),
+        (None, False, False, "cpu"),
+    ],
+)
+def test_each_switch_is_obeyed(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str | None, no_cuda: bool, no_mps: bool, chosen: str
+) -> None:
+    found = torch.device(accelerator) if accelerator else None
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: found)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: accelerator == "mps")
+    names: dict[str, types.FunctionType] = {}
+    exec(convert_source(SCRIPT, "train.py").text, names)
+    assert names["choose"](types.SimpleNamespace(no_cuda=no_cuda, no_mps=no_mps)).type == chosen
+
+
+def test_a_second_conversion_changes_nothing() -> None:
+    once = convert_source(SCRIPT, "train.py").text
+    assert convert_source(once, "train.py").text == once
