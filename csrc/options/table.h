@@ -25,6 +25,7 @@ constexpr Switch kMegatron{"ISTHMUS_MEGATRON", false};
 constexpr Switch kQuiet{"ISTHMUS_QUIET", false};
 constexpr Switch kShim{"ISTHMUS_SHIM", false};
 constexpr Switch kAnnounced{"ISTHMUS_ANNOUNCED", false};
+constexpr Text kCounts{"ISTHMUS_COUNTS", ""};
 constexpr Text kVerify{"ISTHMUS_VERIFY", ""};
 constexpr Integer kHostDevices{"ISTHMUS_HOST_DEVICES", 0, 0, 64};
 constexpr Size kHostMemory{"ISTHMUS_HOST_MEMORY", 8589934592u, 2097152u, 70368744177664u};
