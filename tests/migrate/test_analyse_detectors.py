@@ -32,7 +32,7 @@ LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
         ("from torch import cuda", {}),
         ("print(torch.backends.cudnn.enabled)", {}),
         ('DEVICE = "cuda"; print(DEVICE == "cuda")', {"IM102": '"cuda"', "IM119": '`DEVICE == "cuda"`'}),
-        ('Kind = Literal["cpu", "cuda"]', {"IM102": '"cuda"'}),
+        ('Kind = Literal["cpu", "cuda"]', {}),
         ('old = [word for word in argv if not word.startswith("--local_rank")]', {}),
         ('x.type("torch.cuda.LongTensor")', {"IM120": "torch.cuda.LongTensor"}),
         ("torch.backends.cudnn.version()", {}),

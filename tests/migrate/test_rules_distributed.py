@@ -32,7 +32,7 @@ def converted(source: str) -> str:
         ('run(backend="nccl")', "review"),
         ('words = "nccl".upper()', "review"),
         ('backend = "nccl" if torch.cuda.is_available() else "gloo"\nprint(backend)', "automatic"),
-        ('name = "nccl" if torch.cuda.is_available() else "gloo"\nprint(name)', "automatic"),
+        ('name = "nccl" if torch.cuda.is_available() else "gloo"\nprint(name)', "none"),
     ],
 )
 def test_a_name_is_a_backend_only_where_the_source_shows_it(source: str, end: str) -> None:

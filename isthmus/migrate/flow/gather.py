@@ -427,8 +427,9 @@ class _Gatherer:
 
     def _refer(self) -> None:
         """Record the dotted names that each function uses."""
-        for node in (*self.module.of(ast.Attribute), *self.module.of(ast.Name)):
-            if isinstance(self.module.parents[node], ast.Attribute):
+        nodes: list[ast.Attribute | ast.Name] = [*self.module.of(ast.Attribute), *self.module.of(ast.Name)]
+        for node in nodes:
+            if isinstance(self.module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
             name = self.names.qualified(node)
             if name:

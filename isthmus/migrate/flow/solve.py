@@ -15,7 +15,7 @@ from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
 # Attributes that are the same thing in every class of a project.
 _DEVICE = re.compile(
-    r"(\w+_)?(device|dev|device_type|device_name|map_location|dist_backend)(_type|_name|_str)?"
+    r"(\w+_)?(device|dev|accelerator|device_type|device_name|map_location|dist_backend)(_type|_name|_str)?"
 )
 WORD_HERE = Verdict(Use.WORD, True, "")
 UNKNOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
@@ -80,7 +80,8 @@ class Solution:
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
-        if any(node in self._words for node in reached if node[1] != (KEYS,)):
+        is_named = any(_DEVICE.fullmatch(name.rpartition(".")[2].lower()) for name, path in reached if not path)
+        if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
             if path == (KEYS,):
@@ -90,7 +91,7 @@ class Solution:
                 return Verdict(
                     Use.UNKNOWN, False, f"in what is passed to {self._by_sink(name, Use.UNKNOWN, 0)}"
                 )
-            elif self._graph.is_end((name, path)) or name.startswith("?."):
+            elif self._graph.is_end((name, path)) or name.startswith("?.") or is_named:
                 last = name.rpartition(".")[2]
                 if last.isidentifier() and not path:
                     return Verdict(Use.UNKNOWN, False, f"given to `{last}`, whose use is not shown")

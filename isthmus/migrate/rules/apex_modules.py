@@ -78,7 +78,9 @@ class ApexModules(Rule):
             if name not in COUNTERPARTS or not is_read(node):
                 continue
             parent = module.parents[node]
-            if isinstance(parent, ast.Call) and parent.func is node:
+            if module.names.is_rebound(node):
+                yield self.right(module, node, name, _SAID, "stays: the file has a class of its own without apex")
+            elif isinstance(parent, ast.Call) and parent.func is node:
                 yield self._call(module, parent, name)
             else:
                 yield self._read(module, node, name)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules import backends
 from isthmus.migrate.rules.backends import ASKED, BECOMES, DEFAULT
-from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.draft import NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -24,8 +24,8 @@ class NcclComparison(Rule):
     code = "IM202"
     name = "nccl-comparison"
     summary = "tests for NCCL become tests for the backend of the device in use"
-    before = 'if torch.distributed.get_backend() == "nccl":'
-    after = "if torch.distributed.get_backend() == torch.distributed.get_default_backend_for_device(DEVICE):"
+    before = 'if dist.get_backend() == "nccl":'
+    after = 'if dist.get_backend() == torch.distributed.get_default_backend_for_device(DEVICE) != "gloo":'
     words = ("nccl", "NCCL")
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -66,9 +66,9 @@ class NcclComparison(Rule):
             return self.right(module, node, '"nccl"', _STAYS, "stays")
         if all(backends.is_current(module, each) for each in others):
             draft = Draft(module).replace(node, DEFAULT)
-            return self.changed(
-                node, '"nccl"', said, advice, draft, f"compared with {module.code(others[0])}"
-            )
+            _without_gloo(draft, test)
+            evidence = f"compared with {module.code(others[0])}"
+            return self.changed(node, '"nccl"', said, advice, draft, evidence)
         return self.unclear(module, node, '"nccl"', "may be compared with a backend", _CHECK)
 
     def _listed(self, module: Module, node: ast.expr, holder: ast.expr) -> Finding:
@@ -88,6 +88,18 @@ class NcclComparison(Rule):
         if verdict is not None and verdict.certain and verdict.use is Use.WORD:
             return self.right(module, node, '"nccl"', "is not used as a backend", "stays")
         return self.unclear(module, node, '"nccl"', "may be one of several backends", _CHECK)
+
+
+def _without_gloo(draft: Draft, test: ast.Compare) -> None:
+    """Let a comparison be false for Gloo, the CPU's default, as it was for NCCL."""
+    module = draft.module
+    if module.around.target or len(test.ops) != 1:
+        return
+    if isinstance(test.ops[0], ast.Eq):
+        draft.insert(test, module.end(test), " != {q}gloo{q}")
+    elif isinstance(test.ops[0], ast.NotEq):
+        place = module.text.index("!=", module.end(test.left))
+        draft.swap(test, place, place + 2, "==").surround(test, "not (", " != {q}gloo{q})", NOT)
 
 
 def _backend(module: Module, node: ast.expr) -> Verdict | None:

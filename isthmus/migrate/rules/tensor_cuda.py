@@ -169,6 +169,8 @@ def _place(draft: Draft, device: ast.expr) -> None:
 def may_be_none(module: Module, node: ast.expr) -> bool:
     """Whether an index or device may be None without a test around the call."""
     text = module.code(node)
+    if isinstance(node, ast.Attribute) and node.attr == "device" and not isinstance(node.value, ast.Name):
+        return False
     for test, holds in conditions(module, node):
         said = ast.unparse(test)
         if (said == f"{text} is not None" and holds) or (said == f"{text} is None" and not holds):

@@ -106,7 +106,7 @@ class CudaVariables(VariableRule):
         """Find the variables, and visible devices that are set after the device constant has queried them."""
         late = {each for each in filter(is_setting, ast.walk(module.tree)) if _is_late(module, each)}
         for each in late:
-            yield self.unclear(module, each, VARIABLE, _LATE, _EARLIER)
+            yield self.left(module, each, VARIABLE, _LATE, _EARLIER)
         yield from self.named(module, {inner for each in late for inner in ast.walk(each)})
 
 

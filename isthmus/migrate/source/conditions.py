@@ -108,7 +108,7 @@ def _compares_type(module: Module, test: ast.Compare, holds: bool) -> bool:
     if not isinstance(test.ops[0], ast.Eq | ast.NotEq):
         return False
     sides = (test.left, test.comparators[0])
-    if any(_is_text(side, "cuda") for side in sides):
+    if any(_is_text(side, "cuda") or _is_text(side, "nccl") for side in sides):
         return equal
     return any(_is_text(side, "cpu") for side in sides) and not equal
 
@@ -194,7 +194,7 @@ def _uses_cuda_only(module: Module, node: ast.AST) -> bool:
 
 def is_cuda_only(module: Module, node: ast.AST) -> bool:
     """Whether a name or attribute is of CUDA's runtime, of a package for NVIDIA's GPUs, or of code that uses one."""
-    if not isinstance(node, ast.Name | ast.Attribute):
+    if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return False
     name = module.names.qualified(node) or ""
     return cuda_names.is_for_cuda_only(name) or name in module.around.cuda_only

@@ -20,7 +20,7 @@ class Scope:
         is_class: whether it is a class, whose names are not visible in its methods.
     """
 
-    __slots__ = ("bound", "is_class", "parent", "path")
+    __slots__ = ("bound", "is_class", "parent", "path", "rebound")
 
     def __init__(self, parent: Scope | None, path: str, is_class: bool = False) -> None:
         self.parent = parent
@@ -29,11 +29,15 @@ class Scope:
         self.bound: dict[
             str, str | ast.expr | None
         ] = {}  # dotted name, expression, or None for another object
+        self.rebound: set[str] = set()  # names with another meaning too
 
     def bind(self, name: str, meaning: str | ast.expr | None = None) -> None:
         """Bind a name unless its meaning is already known (``try: import apex``, then ``apex = None``)."""
-        if self.bound.get(name) is None:
+        known = self.bound.get(name)
+        if known is None:
             self.bound[name] = meaning
+        elif meaning is not None and meaning != known:
+            self.rebound.add(name)
 
     def find(self, name: str) -> Scope | None:
         """Return the scope that binds a name visible here; None for builtins and names from ``import *``."""
@@ -95,6 +99,13 @@ class Names:
             return f"{star[:-1]}{node.id}" if isinstance(star, str) else ""
         meaning = scope.bound[node.id]
         return meaning if isinstance(meaning, str) else f"{scope.path}{node.id}"
+
+    def is_rebound(self, node: ast.AST) -> bool:
+        """Whether the root of a dotted name has another meaning too: ``except ImportError: from own import Norm``."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        scope = self._scope_of.get(node, self.top).find(node.id) if isinstance(node, ast.Name) else None
+        return scope is not None and node.id in scope.rebound  # type: ignore[attr-defined]
 
     def parameter(self, node: ast.arg) -> str:
         """Return the dotted name of a parameter."""
