@@ -40,7 +40,7 @@ def test_each_switch_is_obeyed(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: accelerator == "mps")
     names: dict[str, types.FunctionType] = {}
-    exec(convert_source(SCRIPT, "train.py").text, names)  # noqa: S102
+    exec(convert_source(SCRIPT, "train.py").text, names)
     assert names["choose"](types.SimpleNamespace(no_cuda=no_cuda, no_mps=no_mps)).type == chosen
 
 

@@ -11,10 +11,7 @@ from isthmus.migrate.source.strings import text
 
 _GROUP = "torch.distributed.init_process_group"
 _WRAPPERS = frozenset(
-    {
-        "torch.nn.parallel.DistributedDataParallel",
-        "torch.nn.parallel.distributed.DistributedDataParallel",
-    }
+    {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 )
 
 
@@ -37,7 +34,9 @@ class GlooBackend(Rule):
         for call in module.of(ast.Call):
             backend = _backend(call) if module.names.qualified(call.func) == _GROUP else None
             if backend is not None and text(backend) == "gloo":
-                message = "is the backend of a model with device_ids, and takes tensors of CUDA and the CPU only"
+                message = (
+                    "is the backend of a model with device_ids, and takes tensors of CUDA and the CPU only"
+                )
                 advice = "use torch.distributed.get_default_backend_for_device(device) for other accelerators"
                 yield self.unclear(module, backend, '"gloo"', message, advice)
 
