@@ -13,6 +13,7 @@
 #   make opinfo       run all of PyTorch's operator samples on the chip, into docs/results/
 #   make megatron MEGATRON=path        Megatron-LM's pretrain_gpt.py in every parallelism (minutes)
 #   make megatron-tests MEGATRON=path  Megatron-LM's unit tests on 1, 2 and 4 ranks, into docs/results/ (hours)
+#   make migrate-gold MIRRORS=path   files that people moved to torch.accelerator, converted, into docs/results/
 #   make migrate-corpus MIRRORS=path   public CUDA scripts through isthmus migrate, into docs/results/ (half an hour)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
@@ -21,7 +22,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus internevo mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-gold internevo mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -168,6 +169,10 @@ megatron-tests: setup
 migrate-corpus: setup
 	@test -d build/migrate-corpus || $(PIP) --no-deps --target build/migrate-corpus torchvision==0.28.0 six
 	@$(BIN)/python -m tools.migrate_corpus $(MIRRORS)
+
+# MIRRORS/pytorch+examples/repo or MIRRORS/pytorch/examples is a clone with its history.
+migrate-gold: setup
+	@$(BIN)/python -m tools.migrate_gold $(MIRRORS)
 
 mutate: setup
 	@$(BIN)/python -m tools.mutation --output benchmarks/results/mutation.json

@@ -148,3 +148,21 @@ def test_gloo_is_reported_for_a_model_on_an_accelerator(source: str, found: int)
     imports = "from torch.nn.parallel import DistributedDataParallel as DDP\n"
     for group in ('dist.init_process_group("gloo")', 'dist.init_process_group(backend="gloo")'):
         assert len(ends(f"{imports}{group}\n{source}", "IM208")) == found
+
+
+def test_an_element_of_device_ids_is_not_none() -> None:
+    source = """from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Hybrid(torch.nn.Module):
+    def __init__(self, device{default}):
+        self.fc = DDP(torch.nn.Linear(2, 2).cuda(device), device_ids=[device])
+        self.device = device
+
+    def forward(self, x):
+        return self.fc(x.cuda(self.device))
+"""
+    text = converted(source.format(default=""))
+    assert "Linear(2, 2).to(device)" in text
+    assert "x.to(self.device)" in text
+    assert converted(source.format(default="=None")).count("is None else") == 2

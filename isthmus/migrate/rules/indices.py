@@ -81,6 +81,28 @@ def names_device(module: Module, node: ast.expr) -> bool:
     return _DEVICE.fullmatch(last(node)) is not None or (verdict.use is Use.DEVICE and verdict.certain)
 
 
+def is_device_id(module: Module, node: ast.expr) -> bool:
+    """Whether a name is an element of ``device_ids=[...]`` in its scope, or an attribute set from such names."""
+    if isinstance(node, ast.Attribute):
+        code = module.code(node)
+        values = [
+            each.value
+            for each in module.of(ast.Assign)
+            if any(module.code(target) == code for target in each.targets)
+        ]
+        named = [each for each in values if isinstance(each, ast.Name)]
+        return bool(values) and named == values and all(is_device_id(module, each) for each in named)
+    if not isinstance(node, ast.Name) or may_default_to_none(module, node):
+        return False
+    slot = module.names.slot(node)
+    return any(
+        isinstance(each, ast.Name) and each.id == node.id and module.names.slot(each) == slot
+        for keyword in module.of(ast.keyword)
+        if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List)
+        for each in keyword.value.elts
+    )
+
+
 def may_default_to_none(module: Module, node: ast.expr) -> bool:
     """Whether a name is a parameter whose default is None."""
     return any(isinstance(each, ast.arg) and _has_none(module, each) for each in bindings(module, node))

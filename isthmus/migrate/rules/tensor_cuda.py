@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
-from isthmus.migrate.rules.indices import is_current, is_device, is_index, is_integer, names_device
+from isthmus.migrate.rules.indices import (
+    is_current,
+    is_device,
+    is_device_id,
+    is_index,
+    is_integer,
+    names_device,
+)
 from isthmus.migrate.rules.map_location import moves_storage
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.conditions import conditions
@@ -176,4 +183,4 @@ def may_be_none(module: Module, node: ast.expr) -> bool:
         if (said == f"{text} is not None" and holds) or (said == f"{text} is None" and not holds):
             return False
     asks = re.search(rf"{re.escape(text)}\s+is\s+(not\s+)?None", module.text) is not None
-    return asks or not is_integer(module, node)
+    return asks or not (is_integer(module, node) or is_device_id(module, node))
