@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from isthmus import _C
-from isthmus.chip import sparse
+from isthmus.chip import sparse_tensors as sparse
 from isthmus.chip.memory.allocators import hook_optimizers
 
 

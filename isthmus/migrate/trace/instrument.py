@@ -144,6 +144,19 @@ class _Instrumenter(ast.NodeTransformer):
         node.right = self._template(node.right) if isinstance(node.op, ast.Add) else self.visit(node.right)
         return _call("__isthmus_trace_made__", node, ast.Constant(place), node)
 
+    def _rewritten_format(self, node: ast.Call) -> ast.expr:
+        """``"cuda:%d" % rank`` and ``"cuda:{}".format(rank)``, of which the shim made calls."""
+        first = node.args[0]
+        template = first.value if isinstance(first, ast.Attribute) else first
+        place = self._add(node, "format", strong=_is_device_text(template))
+        if isinstance(first, ast.Attribute):
+            first.value = self._template(template)
+        else:
+            node.args[0] = self._template(template)
+        node.args[1:] = [self.visit(each) for each in node.args[1:]]
+        node.keywords = [self.visit(each) for each in node.keywords]
+        return _call("__isthmus_trace_made__", node, ast.Constant(place), node)
+
     def _template(self, node: ast.expr) -> ast.expr:
         """Trace text that does not name a device by itself, but may be a part of such text."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value:
@@ -177,6 +190,8 @@ class _Instrumenter(ast.NodeTransformer):
 
     # ---- calls and attributes -------------------------------------------------------------------------------
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Name) and node.func.id in ("__isthmus_percent__", "__isthmus_format__"):
+            return self._rewritten_format(node)
         if isinstance(node.func, ast.Name):
             return self._call_of_name(node, node.func.id)
         if not isinstance(node.func, ast.Attribute):
@@ -226,11 +241,9 @@ class _Instrumenter(ast.NodeTransformer):
         plain_arguments = not node.keywords and not any(isinstance(each, ast.Starred) for each in node.args)
         if name == "type" and len(node.args) == 1 and plain_arguments:
             node.args = [_call("__isthmus_trace_plain__", node, *node.args)]
-        elif name in ("exec", "eval") and node.args and plain_arguments:
-            function = ast.copy_location(ast.Name(name, ast.Load()), node)
-            node.args[0] = _call("__isthmus_trace_code__", node, function, node.args[0])
-        elif name == "compile":
-            node.args.insert(0, node.func)
+        elif name in ("__isthmus_exec__", "__isthmus_eval__") and len(node.args) > 1 and plain_arguments:
+            node.args[1] = _call("__isthmus_trace_code__", node, node.args[0], node.args[1])
+        elif name == "__isthmus_compile__":
             node.func = ast.copy_location(ast.Name("__isthmus_trace_compile__", ast.Load()), node)
         elif name in _BY_NAME and len(node.args) >= 2 and plain_arguments:
             place = self._add(node, "call", name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from isthmus._support.files import make_folder
 from isthmus.migrate.source import files as sources
 from isthmus.migrate.source.files import Kind, Source
-from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.findings import LEFT, Finding, Severity
 
 if TYPE_CHECKING:
     from isthmus.migrate.convert import project
@@ -44,7 +44,12 @@ class Converted(NamedTuple):
     def of(cls, results: Collection[project.Converted]) -> Converted:
         """Sum up the conversions of sources."""
         changes = [len(result.changes) for result in results if result.changes]
-        left = [f"{each.path}:{each.line}: {each.message}" for result in results for each in result.findings]
+        left = [
+            f"{each.path}:{each.line}: {each.message}"
+            for result in results
+            for each in result.findings
+            if each.severity in LEFT
+        ]
         return cls(len(changes), sum(changes), left)
 
 
