@@ -167,11 +167,25 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
         elif isinstance(above, ast.FunctionDef | ast.ClassDef) and below in above.decorator_list:
             yield from above.body if holds else ()  # @unittest.skipUnless(torch.cuda.is_available(), "...")
             return
+        elif isinstance(above, ast.Return) and holds:
+            yield from _asked(module, above)
+            return
         elif isinstance(above, ast.Call) and _skips(above):
             holds = holds == (ast.unparse(above.func).rpartition(".")[2] == "skipUnless")
         elif not isinstance(above, ast.Compare):
             return
         below = above
+
+
+def _asked(module: Module, returned: ast.Return) -> Iterator[ast.AST]:
+    """Yield what runs only where a function that returns a test is true, in the same module."""
+    function = next((each for each in module.enclosing(returned) if isinstance(each, _FUNCTIONS)), None)
+    if not isinstance(function, ast.FunctionDef):
+        return
+    name = module.names.defined(function)
+    for call in module.of(ast.Call):
+        if module.names.qualified(call.func) == name and not any(each is function for each in module.enclosing(call)):
+            yield from guarded(module, call)
 
 
 def _skips(call: ast.Call) -> bool:
