@@ -5,7 +5,7 @@ import re
 
 from isthmus.migrate.rules.draft import COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
-from isthmus.migrate.source.conditions import arms, guarded, keeps_cuda
+from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -31,6 +31,9 @@ class Availability(FunctionRule):
         """Return the finding of a call; a test that guards code for CUDA stays."""
         if module.names.qualified(call.func) != _AVAILABLE:
             return super().call(module, call, entry)
+        if asks_cuda(module, call):
+            message = "is asked with a question that only CUDA answers, and stays a test for CUDA"
+            return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
         others = [ast.unparse(each) for each in arms(module, call)]
