@@ -54,7 +54,12 @@ class Availability(FunctionRule):
 
     def _without_mps(self, module: Module, call: ast.Call) -> Finding:
         """Return the change of a test beside another one for MPS, which on a Mac is the accelerator too."""
-        draft = Draft(module).replace(call, "{type} not in ({q}cpu{q}, {q}mps{q})", COMPARISON)
+        negated = module.parents[call]
+        draft = Draft(module)
+        if isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
+            draft.replace(negated, "{type} in ({q}cpu{q}, {q}mps{q})", COMPARISON)
+        else:
+            draft.replace(call, "{type} not in ({q}cpu{q}, {q}mps{q})", COMPARISON)
         advice = "becomes DEVICE.type not in ('cpu', 'mps'): the file has another switch for MPS"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
