@@ -63,3 +63,21 @@ def test_shell(line: str, expected: list[tuple[str, str, int]]):
 
 def test_packages_of_every_library_with_another_name():
     assert all(third_party.library(module) for module in third_party.DISTRIBUTIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "is_older"),
+    [
+        ("torch==2.1.0", True),
+        ("torch>=2.1,<2.3", True),
+        ("  - pytorch=1.11.0", True),
+        ("torch~=2.5.0", True),
+        ("torch>=2.1", False),
+        ("torch==2.13.0", False),
+        ("torch", False),
+        ("torchvision==0.15", False),
+    ],
+)
+def test_a_requirement_of_an_older_pytorch(line: str, is_older: bool):
+    codes = [code for code, _, _ in found(examine_requirements, f"{line}\n")]
+    assert ("IM313" in codes) is is_older

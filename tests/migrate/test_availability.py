@@ -47,3 +47,27 @@ def test_each_switch_is_obeyed(
 def test_a_second_conversion_changes_nothing() -> None:
     once = convert_source(SCRIPT, "train.py").text
     assert convert_source(once, "train.py").text == once
+
+
+PREDICATE = """import torch, triton
+
+
+@triton.jit
+def kernel(x): ...
+
+
+def supported(x):
+    return x.is_cuda and x.ndim == 2
+
+
+def f(x):
+    if supported(x):
+        kernel[(1,)](x)
+    return x
+"""
+
+
+def test_a_function_that_answers_for_a_kernel_stays_a_test_for_cuda() -> None:
+    assert "return x.is_cuda and x.ndim == 2" in convert_source(PREDICATE, "a.py").text
+    portable = PREDICATE.replace("kernel[(1,)](x)", "x = x + 1")
+    assert 'return x.device.type != "cpu" and x.ndim == 2' in convert_source(portable, "a.py").text

@@ -116,7 +116,7 @@ PAIRS = (
         "imagenet/main.py",
         "3ddcc89e483e97d154bfeb4229c9556fe8f50bd7",
         "42068585f7da9a2f8656f793d21c30ee6806c6b9",
-        "2bf6660eedf2",
+        "b486519d39d6",
         Verdict.BETTER,
         'the person\'s file has `device.type == "cuda"` around DistributedDataParallel and the number of devices, so '
         "that other accelerators train in one process only; on CUDA, --gpu now runs DataParallel on all GPUs",

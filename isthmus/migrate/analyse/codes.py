@@ -12,6 +12,7 @@ CODES = {
     "IM302": "a library for which Isthmus has a stand-in",
     "IM303": "a library that needs attention on another accelerator",
     "IM312": "a requirement of PyTorch's CUDA build",
+    "IM313": "a requirement that excludes every PyTorch with torch.accelerator",
     "IM401": "a CUDA kernel",
     "IM402": "a launch of a CUDA kernel",
     "IM403": "headers of the CUDA toolkit",

@@ -5,7 +5,7 @@ import re
 
 from isthmus.migrate.rules.draft import COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
-from isthmus.migrate.source.conditions import arms, guarded, keeps_cuda
+from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -31,6 +31,9 @@ class Availability(FunctionRule):
         """Return the finding of a call; a test that guards code for CUDA stays."""
         if module.names.qualified(call.func) != _AVAILABLE:
             return super().call(module, call, entry)
+        if asks_cuda(module, call):
+            message = "is asked with a question that only CUDA answers, and stays a test for CUDA"
+            return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
         others = [ast.unparse(each) for each in arms(module, call)]
@@ -51,7 +54,12 @@ class Availability(FunctionRule):
 
     def _without_mps(self, module: Module, call: ast.Call) -> Finding:
         """Return the change of a test beside another one for MPS, which on a Mac is the accelerator too."""
-        draft = Draft(module).replace(call, "{type} not in ({q}cpu{q}, {q}mps{q})", COMPARISON)
+        negated = module.parents[call]
+        draft = Draft(module)
+        if isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
+            draft.replace(negated, "{type} in ({q}cpu{q}, {q}mps{q})", COMPARISON)
+        else:
+            draft.replace(call, "{type} not in ({q}cpu{q}, {q}mps{q})", COMPARISON)
         advice = "becomes DEVICE.type not in ('cpu', 'mps'): the file has another switch for MPS"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 

@@ -4,6 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
@@ -12,6 +14,8 @@ from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.third_party import distribution
 
 _PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
+_TORCH = re.compile(r"(?:torch|pytorch)\s*(?P<versions>[=~<>!][=~<>!\d.,*\s]*)")
+_LATER = ("2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.13.0", "3.0.0")  # with torch.accelerator.current_accelerator
 _PART_OF_CUDA = re.compile(
     r"nvidia-[\w-]+-cu\d+|cudatoolkit\S*|cudnn|nccl|pytorch-cuda|cuda-toolkit|cuda-nvcc"
 )
@@ -43,7 +47,9 @@ class Requirements(Rule):
         match = _PACKAGE.match(text(node))
         if match is None:
             return
-        if _PART_OF_CUDA.fullmatch(match["name"]):
+        if older := _older_torch(text(node)):
+            yield module.finding("IM313", Severity.REVIEW, node, older, _LACKS, _REMEDY)
+        elif _PART_OF_CUDA.fullmatch(match["name"]):
             yield self.unclear(module, node, match["name"], "is part of CUDA", "remove it")
         elif found := distribution(match["name"]):
             known = found[1]
@@ -66,12 +72,31 @@ def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
     for quoted in re.findall(r"[\"']([^\"']+)[\"']", line) or [line]:
         match = _PACKAGE.match(quoted)
         name = match["name"] if match else ""
-        if _PART_OF_CUDA.fullmatch(name):
+        if older := _older_torch(quoted):
+            yield _found(source, number, "IM313", Severity.REVIEW, older, _LACKS, _REMEDY)
+        elif _PART_OF_CUDA.fullmatch(name):
             yield _found(source, number, "IM311", Severity.REVIEW, name, "is part of CUDA", "remove it")
         elif found := distribution(name):
             _, known = found
             said = "is required"
             yield _found(source, number, known.code, known.severity, name, said, known.advice)
+
+
+_LACKS = "excludes every PyTorch with torch.accelerator, which the converted sources use"
+_REMEDY = "require torch>=2.7, or convert for the older one by --torch"
+
+
+def _older_torch(line: str) -> str:
+    """Return the requirement of a PyTorch without ``torch.accelerator`` in a line; "" if there is none."""
+    found = _TORCH.fullmatch(line.strip().lstrip("- "))
+    if found is None:
+        return ""
+    conda = re.fullmatch(r"=\s*(\d[\d.]*)", found["versions"].strip())
+    try:
+        versions = SpecifierSet(f"=={conda[1]}.*" if conda else found["versions"])
+    except InvalidSpecifier:
+        return ""
+    return "" if any(map(versions.contains, _LATER)) else found[0].strip()
 
 
 def _found(

@@ -95,8 +95,13 @@ def implies_accelerator(module: Module, condition: Condition) -> bool:
 
 
 def implies_cuda(module: Module, condition: Condition) -> bool:
-    """Whether a condition implies CUDA after the conversion too: a comparison with the device constant's type."""
+    """Whether a condition implies CUDA after the conversion too.
+
+    That is a comparison with the device constant's type, or a test for CUDA that stays for what only CUDA answers.
+    """
     test, holds = condition
+    if isinstance(test, ast.Call) and module.names.qualified(test.func) == "torch.cuda.is_available":
+        return holds and asks_cuda(module, test)
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
     ours = ast.unparse(test.left) == f"{module.device}.type"
@@ -119,6 +124,17 @@ def _is_text(node: ast.expr, text: str) -> bool:
         and isinstance(node.value, str)
         and node.value.partition(":")[0] == text
     )
+
+
+def asks_cuda(module: Module, test: ast.expr) -> bool:
+    """Whether a test is joined by ``and`` with a question that only CUDA answers: its compute capability."""
+    above = module.parents[test]
+    if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
+        return False
+    others = (each for value in above.values if value is not test for each in ast.walk(value))
+    names = (module.names.qualified(each) for each in others if isinstance(each, ast.Attribute | ast.Name))
+    known = (cuda_names.look_up(name) for name in names if name)
+    return any(each is not None and each.guard is cuda_names.Guard.CUDA for each in known)
 
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:
@@ -167,11 +183,25 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
         elif isinstance(above, ast.FunctionDef | ast.ClassDef) and below in above.decorator_list:
             yield from above.body if holds else ()  # @unittest.skipUnless(torch.cuda.is_available(), "...")
             return
+        elif isinstance(above, ast.Return) and holds:
+            yield from _asked(module, above)
+            return
         elif isinstance(above, ast.Call) and _skips(above):
             holds = holds == (ast.unparse(above.func).rpartition(".")[2] == "skipUnless")
         elif not isinstance(above, ast.Compare):
             return
         below = above
+
+
+def _asked(module: Module, returned: ast.Return) -> Iterator[ast.AST]:
+    """Yield what runs only where a function that returns a test is true, in the same module."""
+    function = next((each for each in module.enclosing(returned) if isinstance(each, _FUNCTIONS)), None)
+    if not isinstance(function, ast.FunctionDef):
+        return
+    name = module.names.defined(function)
+    for call in module.of(ast.Call):
+        if module.names.qualified(call.func) == name and not any(each is function for each in module.enclosing(call)):
+            yield from guarded(module, call)
 
 
 def _skips(call: ast.Call) -> bool:
