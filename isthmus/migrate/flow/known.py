@@ -10,10 +10,10 @@ from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, Call
 from isthmus.migrate.source.verdicts import place_of
 
 if TYPE_CHECKING:
-    from isthmus.migrate.flow.gather import _Gatherer
+    from isthmus.migrate.flow.expressions import Expressions
 
-Handler = Callable[["_Gatherer", ast.Call, str], str]
-MethodHandler = Callable[["_Gatherer", ast.Call, str, str], str]
+Handler = Callable[["Expressions", ast.Call, str], str]
+MethodHandler = Callable[["Expressions", ast.Call, str, str], str]
 ARGUMENTS = "argparse"  # the class of what an argument parser returns
 
 
@@ -22,30 +22,30 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 # ---- functions ----------------------------------------------------------------------------------------------
-def _nothing(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _nothing(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Take words, or return none."""
     _say(gatherer, call)
     return ""
 
 
-def _say(gatherer: _Gatherer, call: ast.Call) -> None:
+def _say(gatherer: Expressions, call: ast.Call) -> None:
     for each in (*call.args, *(keyword.value for keyword in call.keywords)):
         gatherer.flow(gatherer.slot(each), TEXT)
 
 
-def _first(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _first(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Return the first argument, or something with the same elements."""
     return gatherer.slot(call.args[0]) if call.args else ""
 
 
-def _last(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _last(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Return the default of a look-up outside the program: ``os.environ.get("DEVICE", "cuda")``."""
     default = _keyword(call, "default") or (call.args[1] if len(call.args) > 1 else None)
     gatherer.flow(gatherer.slot(default), result)
     return result
 
 
-def _element(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _element(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Return an element of the first argument, or one of several arguments."""
     if len(call.args) > 1:
         for each in call.args:
@@ -55,7 +55,7 @@ def _element(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
     return result
 
 
-def _dict(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _dict(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``dict(other, device="cuda")``."""
     for each in call.args:
         gatherer.flow(gatherer.slot(each), result)
@@ -67,14 +67,14 @@ def _dict(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
     return result
 
 
-def _counter(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _counter(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``collections.Counter(values)``: the values are its keys."""
     for each in call.args:
         gatherer.store(gatherer.load(gatherer.slot(each), ANY, call), result, KEYS)
     return result
 
 
-def _getattr(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _getattr(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``getattr(args, "device", "cuda")``."""
     name = call.args[1].value if len(call.args) > 1 and isinstance(call.args[1], ast.Constant) else None
     if len(call.args) > 2:
@@ -86,7 +86,7 @@ def _getattr(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
     return result
 
 
-def _partial(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _partial(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``functools.partial(f, device="cuda")`` passes its arguments to the function."""
     if call.args:
         name = gatherer.names.qualified(call.args[0]) or ""
@@ -95,7 +95,7 @@ def _partial(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
     return ""
 
 
-def _default(gatherer: _Gatherer, call: ast.Call, result: str) -> str:
+def _default(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``field(default="cuda")``, ``typer.Option("cuda")``."""
     factory = _keyword(call, "default_factory")
     if isinstance(factory, ast.Lambda):
@@ -138,18 +138,18 @@ KNOWN: dict[str, Handler] = {
 
 
 # ---- methods ------------------------------------------------------------------------------------------------
-def _same(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _same(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Return a string made from the object."""
     return receiver
 
 
-def _parts(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _parts(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Return parts of the string."""
     gatherer.store(receiver, result, ANY)
     return result
 
 
-def _get(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _get(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``d.get("device", "cuda")``, ``d.pop(...)``, ``d.setdefault(...)``."""
     if not call.args:
         return ""
@@ -164,7 +164,7 @@ def _get(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str
     return result
 
 
-def _items(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _items(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``d.items()``: pairs of key and value."""
     pair = f"{result}#"
     gatherer.store(gatherer.load(receiver, ANY, call), pair, "1")
@@ -173,31 +173,31 @@ def _items(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> s
     return result
 
 
-def _keys(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _keys(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     gatherer.store(gatherer.load(receiver, KEYS, call), result, ANY)
     return result
 
 
-def _update(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _update(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``d.update(other, device="cuda")``."""
     _dict(gatherer, call, receiver)
     return result
 
 
-def _append(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _append(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     for each in call.args:
         gatherer.store(gatherer.slot(each), receiver, ANY)
     return result
 
 
-def _join(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _join(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``":".join(("cuda", index))`` begins with its first element."""
     for each in call.args:
         gatherer.flow(gatherer.load(gatherer.slot(each), "0", call), result)
     return result
 
 
-def _format(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _format(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``"cuda:{}".format(rank)`` is one string."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     if isinstance(owner, ast.Constant) and str(owner.value).startswith("cuda:"):
@@ -207,7 +207,7 @@ def _format(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> 
     return receiver
 
 
-def _argument(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.add_argument("--device", default="cuda")``: an attribute of what the parser returns."""
     names = [
         each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
@@ -226,14 +226,14 @@ def _argument(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -
     return result
 
 
-def _defaults(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _defaults(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.set_defaults(device="cuda")``."""
     for each in call.keywords:
         gatherer.flow(gatherer.slot(each.value), f"{ARGUMENTS}.{each.arg}")
     return result
 
 
-def _parsed(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _parsed(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Return the parsed arguments; words of a command line may be devices."""
     for each in call.args:
         words = gatherer.load(gatherer.slot(each), ANY, call)
@@ -244,20 +244,20 @@ def _parsed(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> 
     return result
 
 
-def _word(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _word(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Take words only."""
     _say(gatherer, call)
     return result
 
 
-def _equal(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _equal(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``self.assertEqual(x.device.type, "cuda")`` compares its arguments."""
     for each in call.args[:2]:
         gatherer.flow(gatherer.slot(each), result)
     return result
 
 
-def _added(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _added(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.add("--device", default="cuda")`` of configargparse, or the ``add`` of a set."""
     first = call.args[0] if call.args else None
     if isinstance(first, ast.Constant) and str(first.value).startswith("-"):
@@ -265,7 +265,7 @@ def _added(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> s
     return _append(gatherer, call, receiver, result)
 
 
-def _begins(gatherer: _Gatherer, call: ast.Call, receiver: str, result: str) -> str:
+def _begins(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Compare the object with the arguments."""
     gatherer.flow(receiver, result)
     return result

@@ -80,7 +80,9 @@ class Solution:
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
-        is_named = any(_DEVICE.fullmatch(name.rpartition(".")[2].lower()) for name, path in reached if not path)
+        is_named = any(
+            _DEVICE.fullmatch(name.rpartition(".")[2].lower()) for name, path in reached if not path
+        )
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
