@@ -25,13 +25,6 @@ def is_called(module: Module, node: ast.expr) -> bool:
     return isinstance(parent, ast.Call) and parent.func is node
 
 
-def passes_unknown(call: ast.Call) -> bool:
-    """Whether a call passes ``*arguments`` or ``**options``."""
-    return any(isinstance(each, ast.Starred) for each in call.args) or any(
-        not each.arg for each in call.keywords
-    )
-
-
 def is_constant(node: ast.expr | None, *values: object) -> bool:
     """Whether a node is one of these constants."""
     return isinstance(node, ast.Constant) and any(node.value is each or node.value == each for each in values)

@@ -79,7 +79,9 @@ class ApexModules(Rule):
                 continue
             parent = module.parents[node]
             if module.names.is_rebound(node):
-                yield self.right(module, node, name, _SAID, "stays: the file has a class of its own without apex")
+                yield self.right(
+                    module, node, name, _SAID, "stays: the file has a class of its own without apex"
+                )
             elif isinstance(parent, ast.Call) and parent.func is node:
                 yield self._call(module, parent, name)
             else:

@@ -13,7 +13,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
 # Names of integers, of indices of devices (None where none was chosen), and of lists of indices.
 _RANK = re.compile(r"(^|_)rank$")
 _INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
-_INDICES = re.compile(r"(^|_)(gpus|(gpu|device|cuda)_?(ids|idxs|indices))$")
+INDICES = re.compile(r"(^|_)(gpus|(gpu|device|cuda)_?(ids|idxs|indices))$")
 _DEVICE = re.compile(r"\w*(device|DEVICE)")
 # Functions that return integers.
 _INTEGERS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_index|device_count)$")
@@ -115,7 +115,7 @@ def _is_integer(module: Module, node: ast.expr, above: frozenset[str]) -> bool:
         sides = (node.left, node.right)
         return isinstance(node.op, _OPERATORS) and all(_is_integer(module, each, above) for each in sides)
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
-        return _INDICES.search(last(node.value)) is not None
+        return INDICES.search(last(node.value)) is not None
     if isinstance(node, ast.Call):
         return _INTEGERS.search(last(node.func)) is not None
     found = bindings(module, node)

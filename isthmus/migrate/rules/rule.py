@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
@@ -130,8 +129,3 @@ def mentions(text: str, rule: Rule | type[Rule]) -> bool:
 def is_read(node: ast.AST) -> bool:
     """Whether a name or attribute is read."""
     return isinstance(getattr(node, "ctx", None), ast.Load)
-
-
-def dotted_words(text: str) -> frozenset[str]:
-    """Return the identifiers in a text."""
-    return frozenset(re.findall(r"\w+", text))

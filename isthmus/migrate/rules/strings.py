@@ -81,12 +81,6 @@ def _operation(draft: Draft, node: ast.BinOp) -> bool:
     return True
 
 
-def _of_str(node: ast.expr | None) -> ast.expr | None:
-    """Return the argument of ``str(x)``; None for anything else."""
-    is_str = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"
-    return node.args[0] if is_str and isinstance(node, ast.Call) and len(node.args) == 1 else None
-
-
 def _format(draft: Draft, node: ast.expr) -> bool:
     """``"cuda:{}".format(rank)``."""
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)

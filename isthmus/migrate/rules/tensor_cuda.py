@@ -25,7 +25,6 @@ from isthmus.migrate.source.verdicts import place_of
 _PARAMETERS = ("device", "non_blocking")
 _REMEDY = "write `.to(device)` by hand"
 _OWN = re.compile(r"\.cuda\s*=[^=]|[\"']--?cuda|\bcuda\s*:\s*bool")  # an attribute with this name
-_TAKERS = (ast.Call, ast.keyword, ast.Assign)
 _CLASS = re.compile(r"torch\.(\w+\.)*[A-Z]\w*")
 
 

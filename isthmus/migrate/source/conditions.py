@@ -200,7 +200,9 @@ def _asked(module: Module, returned: ast.Return) -> Iterator[ast.AST]:
         return
     name = module.names.defined(function)
     for call in module.of(ast.Call):
-        if module.names.qualified(call.func) == name and not any(each is function for each in module.enclosing(call)):
+        if module.names.qualified(call.func) == name and not any(
+            each is function for each in module.enclosing(call)
+        ):
             yield from guarded(module, call)
 
 

@@ -8,7 +8,6 @@ from isthmus.migrate.source.names import Names
 _DECORATORS = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.jit.script_if_tracing"})
 _EXPORT = "torch.jit.export"  # of a method, whose class is compiled elsewhere
 _EXCLUDED = frozenset({"torch.jit.ignore", "torch.jit.unused"})
-_BASES = frozenset({"torch.jit.ScriptModule"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef

@@ -2,9 +2,9 @@
 
 import ast
 
+from isthmus.migrate.rules.indices import INDICES
 from isthmus.migrate.rules.scripts.edits import Edits
 from isthmus.migrate.rules.scripts.program import NotRecognised, Program
-from isthmus.migrate.source import words
 from isthmus.migrate.source.strings import is_formatted, names_cuda, text
 
 _MESSAGE = "each rank has its own device"
@@ -61,5 +61,5 @@ def _is_index(node: ast.expr) -> bool:
     if isinstance(node, ast.Subscript):
         holder = node.value
         name = holder.attr if isinstance(holder, ast.Attribute) else getattr(holder, "id", "")
-        return words.INDICES.search(name) is not None
+        return INDICES.search(name) is not None
     return isinstance(node, ast.Constant) and type(node.value) is int
