@@ -167,6 +167,8 @@ class Expressions:
         if isinstance(node.slice, ast.Slice):
             return base
         self.store(self.slot(node.slice), base, KEYS)
+        if not isinstance(node.ctx, ast.Load):
+            return ""
         return self.load(base, key_of(node.slice), node)
 
     def _dict(self, node: ast.Dict) -> str:

@@ -1,0 +1,103 @@
+"""Idioms of public projects that a conversion once got wrong, each by a small source of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.source.findings import Severity
+
+
+def _convert(source: str) -> Result:
+    return convert_source(f"import torch\n{source}", "a.py")
+
+
+def _ends(source: str, code: str) -> list[Severity]:
+    return [each.severity for each in _convert(source).findings if each.code == code]
+
+
+@pytest.mark.parametrize(
+    ("source", "converted"),
+    [
+        ('x = torch.empty(*shape, device="cuda")\n', "torch.empty(*shape, device=DEVICE.type)"),
+        ("y = torch.cuda.ByteTensor(n)\n", "torch.ByteTensor(n).to(DEVICE)"),
+        (
+            "import torch.distributed as dist\nif dist.get_backend() == 'nccl':\n    f()\n",
+            "get_default_backend_for_device(DEVICE) != 'gloo':",
+        ),
+        (
+            'class T:\n    def test(self):\n        self.assertEqual(x.device.type, "cuda")\n',
+            "self.assertEqual(x.device.type, DEVICE.type)",
+        ),
+        (
+            "def f(x):\n  torch.cuda.empty_cache()\n",
+            "  if torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
+        ),
+    ],
+)
+def test_what_is_converted(source: str, converted: str) -> None:
+    assert converted in _convert(source).text
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "end"),
+    [
+        ("if torch.cuda.is_available():\n    g = torch.cuda.CUDAGraph()\n", "IM110", Severity.NONE),
+        (
+            "if torch.cuda.is_available():\n    a()\nelif torch.xpu.is_available():\n    b()\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            "ok = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)\n",
+            "IM110",
+            Severity.NONE,
+        ),
+        (
+            '@torch.library.custom_op("m::f", mutates_args=(), device_types="cuda")\ndef f(x): ...\n',
+            "IM102",
+            Severity.REVIEW,
+        ),
+        (
+            "given = {}\nfor key, value in rows:\n    given[key] = value\nother.Report(**given)\n"
+            'rows = [("label", "cuda")]\n',
+            "IM102",
+            Severity.REVIEW,
+        ),
+        ("torch.manual_seed(seed)\ntorch.cuda.manual_seed_all(seed)\n", "IM117", Severity.NONE),
+        ('name = str(x.device).replace("cuda:", "")\n', "IM133", Severity.REVIEW),
+        (
+            "from torch.utils.cpp_extension import load\n\n\n"
+            "def plugin():\n    return load('k', sources=['k.cu'])\n\n\n"
+            "def op(x):\n    if x.device.type == 'cuda' and plugin():\n        return plugin()(x)\n    return x\n",
+            "IM119",
+            Severity.NONE,
+        ),
+        (
+            "import triton\n\n\nclass R(torch.autograd.Function):\n    @staticmethod\n"
+            "    def forward(ctx, x):\n        return triton.cdiv(x, 2)\n\n\n"
+            "def f(x):\n    return R.apply(x) if x.is_cuda else x\n",
+            "IM119",
+            Severity.NONE,
+        ),
+        (
+            "import unittest\n\n\n@unittest.skipUnless(torch.cuda.is_available(), 'CUDA graphs')\n"
+            "def test():\n    torch.cuda.CUDAGraph()\n",
+            "IM110",
+            Severity.NONE,
+        ),
+        (
+            "try:\n    from apex.normalization import FusedRMSNorm as Norm\nexcept ImportError:\n"
+            "    from own import Norm\nlayer = Norm(8)\n",
+            "IM232",
+            Severity.NONE,
+        ),
+        (
+            'def load(x, device="cuda"):\n    return x\n\n\nload(1, device="invalid")\n',
+            "IM102",
+            Severity.REVIEW,
+        ),
+    ],
+)
+def test_what_stays(source: str, code: str, end: Severity) -> None:
+    assert _ends(source, code) == [end]
