@@ -30,6 +30,10 @@ def _ends(source: str, code: str) -> list[Severity]:
             "self.assertEqual(x.device.type, DEVICE.type)",
         ),
         (
+            "if torch.cuda.is_available():\n    a()\nelif torch.xpu.is_available():\n    b()\n",
+            'if DEVICE.type not in ("cpu", "xpu"):',
+        ),
+        (
             "def f(x):\n  torch.cuda.empty_cache()\n",
             "  if torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
         ),
@@ -43,11 +47,6 @@ def test_what_is_converted(source: str, converted: str) -> None:
     ("source", "code", "end"),
     [
         ("if torch.cuda.is_available():\n    g = torch.cuda.CUDAGraph()\n", "IM110", Severity.NONE),
-        (
-            "if torch.cuda.is_available():\n    a()\nelif torch.xpu.is_available():\n    b()\n",
-            "IM110",
-            Severity.REVIEW,
-        ),
         (
             "ok = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)\n",
             "IM110",

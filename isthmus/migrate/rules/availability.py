@@ -12,8 +12,7 @@ from isthmus.migrate.source.module import Module
 
 _AVAILABLE = "torch.cuda.is_available"
 _MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
-_MPS_ARM = re.compile(r"\bmps\b")
-_OTHER_ARM = re.compile(r"\btorch\.(xpu|npu|hpu|mlu|musa|mtia)\b|is_(xpu|npu|hpu)_available")
+_ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 
 
@@ -36,13 +35,11 @@ class Availability(FunctionRule):
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
-        others = [ast.unparse(each) for each in arms(module, call)]
-        if any(map(_OTHER_ARM.search, others)):
-            message = "is one of several tests for accelerators, each with an arm of its own"
-            return self.unclear(module, call, _AVAILABLE, message, "add an arm for any accelerator")
-        is_apart = any(map(_MPS_ARM.search, others)) or (_is_switch(module, call) and _asks_mps(module))
-        if is_apart and not module.around.target:
-            return self._without_mps(module, call)
+        apart = {name for each in arms(module, call) for name in _ARM.findall(ast.unparse(each))}
+        if _is_switch(module, call) and _asks_mps(module):
+            apart.add("mps")
+        if apart and not module.around.target:
+            return self._without(module, call, sorted(apart))
         return super().call(module, call, entry)
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
@@ -52,15 +49,16 @@ class Availability(FunctionRule):
         message = "guards code for CUDA, and stays a test for CUDA"
         return self.right(module, call, _AVAILABLE, message, "stays")
 
-    def _without_mps(self, module: Module, call: ast.Call) -> Finding:
-        """Return the change of a test beside another one for MPS, which on a Mac is the accelerator too."""
+    def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
+        """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
+        types = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *apart))
         negated = module.parents[call]
         draft = Draft(module)
         if isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
-            draft.replace(negated, "{type} in ({q}cpu{q}, {q}mps{q})", COMPARISON)
+            draft.replace(negated, f"{{type}} in ({types})", COMPARISON)
         else:
-            draft.replace(call, "{type} not in ({q}cpu{q}, {q}mps{q})", COMPARISON)
-        advice = "becomes DEVICE.type not in ('cpu', 'mps'): the file has another switch for MPS"
+            draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
+        advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
 
