@@ -63,6 +63,8 @@ def test_what_is_converted(source: str, converted: str) -> None:
             "IM102",
             Severity.REVIEW,
         ),
+        ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
+        ('n = torch.cuda.get_device_properties("cuda").multi_processor_count\n', "IM115", Severity.REVIEW),
         ("torch.manual_seed(seed)\ntorch.cuda.manual_seed_all(seed)\n", "IM117", Severity.NONE),
         ('name = str(x.device).replace("cuda:", "")\n', "IM133", Severity.REVIEW),
         (

@@ -50,6 +50,7 @@ class Properties(FunctionRule):
         else:
             message = f"is asked for `{field.attr}`, which other accelerators may lack"
             advice = "query it on CUDA only, and choose a value for other devices"
+            module.claimed.update(ast.walk(call))
             return self.unclear(module, call, subject, message, advice)
         guarded(draft, field, entry)
         if not draft.edits:

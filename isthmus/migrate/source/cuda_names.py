@@ -257,6 +257,12 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
+        "multiplies 8-bit floating point numbers, which few accelerators do: use bfloat16, or test for it",
+        "torch._scaled_mm",
+        _MANUAL,
+    ),
+    **_own_rule(
+        "IM191",
         "is None on another accelerator; use torch.accelerator.is_available() or the device type",
         "torch.version.cuda",
         _REVIEW,

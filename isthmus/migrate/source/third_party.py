@@ -86,6 +86,7 @@ LIBRARIES: dict[str, Library] = {
         "flash_attn_3", "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
     ),
     **_only("use torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attention", "xformers"),
+    **_only("its hub holds kernels for CUDA; use isthmus.ops or torch.nn.functional", "kernels.get_kernel"),
     **_only("use torch.optim.AdamW or isthmus.ops.AdamW, and bfloat16 in place of 8 bits", "bitsandbytes"),
     **_only("use torch.distributed.fsdp, or Megatron by isthmus.megatron", "bmtrain", "model_center"),
     **_only("use isthmus.ops.AdamW or torch.optim.AdamW", "colossalai.nn.optimizer"),
