@@ -232,6 +232,7 @@ def verify(folder, *arguments):
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 def test_rounding_is_no_difference(tmp_path, precision):
     done, found, differing = verify(tmp_path, "none", precision)
