@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from isthmus.migrate.analyse.calls import Facts, Reference
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.modules import Modules
 
 _HOPS = 8  # limit of re-exports followed
 _DEEPEST = 40  # limit of variable assignments followed
@@ -32,7 +33,7 @@ class Symbols:
             self._imports[facts.module] = facts.imports
         self._lineages: dict[str, list[str]] = {}
         self._depth = 0
-        self._modules = _by_suffix(self._imports)
+        self._modules = Modules(self._imports)
         for facts in found:
             for (scope, variable), values in facts.held.items():
                 self._held[self._owner(scope, variable)] |= values
@@ -97,7 +98,7 @@ class Symbols:
     def _resolve(self, name: str) -> str:
         """Return the dotted name of the definition, following re-exports; "" outside the project."""
         for _ in range(_HOPS):
-            module, rest = self._split(name)
+            module, rest = self._modules.split(name)
             if not rest or module is None:
                 return ""
             imported = self._imports[module].get(rest[0], "")
@@ -106,15 +107,6 @@ class Symbols:
                 return own
             name = ".".join([imported, *rest[1:]])
         return ""
-
-    def _split(self, name: str) -> tuple[str | None, list[str]]:
-        """Split a dotted name into the project's module and the rest."""
-        parts = name.split(".")
-        for count in range(len(parts), 0, -1):
-            module = self._modules.get(".".join(parts[:count]))
-            if module is not None:
-                return module, parts[count:]
-        return None, parts
 
     def _module_of(self, name: str) -> str:
         while name and name not in self._imports:
@@ -173,17 +165,3 @@ class Symbols:
         while scope and scope not in self._classes:
             scope = scope.rpartition(".")[0]
         return scope
-
-
-def _by_suffix(modules: Iterable[str]) -> dict[str, str]:
-    """Return modules by dotted name and by every unique suffix of it, for packages in folders like ``src``."""
-    ends: dict[str, set[str]] = defaultdict(set)
-    for module in modules:
-        parts = module.split(".")
-        for start in range(len(parts)):
-            ends[".".join(parts[start:])].add(module)
-    return {
-        end: end if end in found else min(found)
-        for end, found in ends.items()
-        if end in found or len(found) == 1
-    }

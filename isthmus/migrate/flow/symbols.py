@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from isthmus.migrate.flow.facts import Facts, Signature
+from isthmus.migrate.source.modules import Modules
 
 _HOPS = 8  # limit of re-exports followed
 
@@ -31,7 +32,7 @@ class Symbols:
             owner, _, last = name.rpartition(".")
             if owner in self._classes:
                 self._methods[last].append(name)
-        self._modules = _by_suffix(self._imports)
+        self._modules = Modules(self._imports)
 
     def slot(self, slot: str) -> str:
         """Return a slot under the name of its definition: ``config.DEVICE`` for ``from .config import DEVICE``."""
@@ -64,12 +65,9 @@ class Symbols:
 
     def _split(self, name: str) -> tuple[str | None, list[str]]:
         """Split a dotted name into the project's module and the rest."""
-        parts = name.split(".")
-        for count in range(len(parts), 0, -1):
-            module = self._modules.get(".".join(parts[:count]))
-            if module is not None:
-                return module, parts[count:]
-        return ("", parts) if "" in self._imports and len(self._imports) == 1 else (None, parts)
+        module, rest = self._modules.split(name)
+        is_alone = "" in self._imports and len(self._imports) == 1
+        return ("" if module is None and is_alone else module), rest
 
     def member(self, name: str) -> str:
         """Return the member of a module of the project that a dotted name begins with; "" outside the project."""
@@ -130,18 +128,3 @@ class Symbols:
         lineage = [each for each in self.lineage(self.resolve(owner)) if each in self._classes]
         bases = (self.resolve(base) for each in lineage for base in self._classes[each][0])
         return [base for base in bases if base not in self._classes]
-
-
-def _by_suffix(modules: Iterable[str]) -> dict[str, str]:
-    """Return modules by dotted name and by every unique suffix of it, for packages in folders like ``src``."""
-    known = set(modules)
-    ends: dict[str, set[str]] = defaultdict(set)
-    for module in known:
-        parts = module.split(".")
-        for start in range(len(parts)):
-            ends[".".join(parts[start:])].add(module)
-    return {
-        end: end if end in known else min(found)
-        for end, found in ends.items()
-        if end in known or len(found) == 1
-    }

@@ -19,6 +19,7 @@ from isthmus.migrate.source.verdicts import Use, Verdict, place_of
 
 _REMEDY = "rewrite the test for the device in use"
 _STAYS = "guards code for CUDA, and stays a test for CUDA"
+_BECOMES = "becomes a test for the accelerator in use"
 _NOT_SHOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
 _OWN_IS_CUDA = re.compile(r"\.is_cuda\s*=[^=]|def is_cuda\b|^\s+is_cuda\s*[:=]", re.MULTILINE)
 _PACKED = re.compile(r"PackedSequence|\bpack_(padded_)?sequence\b")
@@ -58,22 +59,31 @@ class DeviceComparison(Rule):
         verdict = _verdict(module, node)
         module.claimed.update(strings)
         subject = f"`{_short(module, node)}`"
-        if verdict.use is Use.WORD:
-            yield self.right(module, node, subject, "compares words, not a device", "stays")
-        elif verdict.use is not Use.DEVICE or not verdict.certain:
-            yield self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
-        elif keeps_cuda(module, node):
-            yield self.right(module, node, subject, _STAYS, "stays")
+        if stays := self._staying(module, node, verdict, "compares words, not a device"):
+            yield stays
+        elif (draft := self._converted(module, node)) is None:
+            yield self.left(module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY)
         else:
-            draft = self._converted(module, node)
-            if draft is None:
-                yield self.left(
-                    module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY
-                )
-            else:
-                module.claimed.update(_operands(node))
-                advice = "becomes a test for the accelerator in use"
-                yield self.changed(node, subject, "tests for CUDA", advice, draft, verdict.why)
+            module.claimed.update(_operands(node))
+            yield self.changed(node, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
+
+    def _staying(self, module: Module, node: ast.expr, verdict: Verdict, word: str) -> Finding | None:
+        """Return the finding of a test that stays; None if it is to be converted.
+
+        Args:
+            module: the module.
+            node: the test.
+            verdict: what is tested.
+            word: what the test does if it is no device that is tested.
+        """
+        subject = f"`{_short(module, node)}`"
+        if verdict.use is Use.WORD:
+            return self.right(module, node, subject, word, "stays")
+        if verdict.use is not Use.DEVICE or not verdict.certain:
+            return self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
+        if keeps_cuda(module, node):
+            return self.right(module, node, subject, _STAYS, "stays")
+        return None
 
     def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
@@ -100,22 +110,14 @@ class DeviceComparison(Rule):
         verdict = module.around.flow.values.get(place_of(owner), _NOT_SHOWN)
         module.claimed.add(call.args[0])
         subject = f"`{_short(module, call)}`"
-        if verdict.use is Use.WORD:
-            yield self.right(module, call, subject, "asks about a word, not a device", "stays")
-        elif verdict.use is not Use.DEVICE or not verdict.certain:
-            yield self.unclear(module, call, subject, f"may test a device: {verdict.why}", _REMEDY)
-        elif keeps_cuda(module, call):
-            yield self.right(module, call, subject, _STAYS, "stays")
-        else:
-            draft = Draft(module)
-            if text(call.args[0]) == "cuda":
-                draft.replace(call.args[0], "{type}")
-            else:
-                draft.replace(call.args[0], "{type} + {q}:{q}")
-            if not module.around.target:
-                draft.surround(call, "", " and {type} != {q}cpu{q}", AND)
-            advice = "becomes a test for the accelerator in use"
-            yield self.changed(call, subject, "tests for CUDA", advice, draft, verdict.why)
+        if stays := self._staying(module, call, verdict, "asks about a word, not a device"):
+            yield stays
+            return
+        draft = Draft(module)
+        draft.replace(call.args[0], "{type}" if text(call.args[0]) == "cuda" else "{type} + {q}:{q}")
+        if not module.around.target:
+            draft.surround(call, "", " and {type} != {q}cpu{q}", AND)
+        yield self.changed(call, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
 
     # ---- is_cuda --------------------------------------------------------------------------------------------
     def _is_cuda(self, module: Module, node: ast.Attribute) -> Finding:
@@ -125,9 +127,7 @@ class DeviceComparison(Rule):
             return self.unclear(module, node, subject, "may be an attribute of a class of this file", _REMEDY)
         if keeps_cuda(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
-        draft = is_cuda_draft(module, node)
-        advice = "becomes a test for the accelerator in use"
-        return self.changed(node, subject, "tests for CUDA", advice, draft)
+        return self.changed(node, subject, "tests for CUDA", _BECOMES, _is_cuda_draft(module, node))
 
 
 def _asks_start(call: ast.Call) -> bool:
@@ -135,7 +135,7 @@ def _asks_start(call: ast.Call) -> bool:
     return starts and text(call.args[0]) in ("cuda", "cuda:")
 
 
-def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
+def _is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     """Return the edits that make ``x.is_cuda`` a test for the device in use."""
     draft = Draft(module)
     is_packed = _PACKED.search(module.text) and "pack" in module.code(node.value)
@@ -148,7 +148,7 @@ def is_cuda_draft(module: Module, node: ast.Attribute) -> Draft:
     if module.around.target:
         return draft.surround(node, "", " == {type}", COMPARISON)
     if module.around.flow.others:
-        return draft.surround(node, "", " == {type}" + test_of(module, node), COMPARISON)
+        return draft.surround(node, "", " == {type}" + _not_others(module), COMPARISON)
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         draft.swap(parent, module.start(parent), module.start(node), "")
         return draft.surround(node, "", " == {q}cpu{q}", COMPARISON)
@@ -180,12 +180,12 @@ def _short(module: Module, node: ast.expr) -> str:
     return code if len(code) <= 60 else f"{code[:57]}..."
 
 
-def is_type(module: Module, node: ast.expr) -> bool:
+def _is_device_type(module: Module, node: ast.expr) -> bool:
     """Whether an expression is the type of a device, ``x.device.type``, and no other kind of device is at hand."""
     return isinstance(node, ast.Attribute) and node.attr == "type" and not module.around.flow.others
 
 
-def test_of(module: Module, node: ast.expr) -> str:
+def _not_others(module: Module) -> str:
     """Return the template of the end of ``node == DEVICE.type``: the device in use is not the CPU, nor another's."""
     if module.around.target:
         return ""
@@ -207,9 +207,9 @@ def _equal(module: Module, node: ast.Compare) -> Draft:
     if not all(map(is_cuda, strings)):
         return draft  # the CPU has no number
     other = next(each for each in parts if not names_cuda(each))
-    if len(parts) == 2 and is_type(module, other) and not module.around.target:
+    if len(parts) == 2 and _is_device_type(module, other) and not module.around.target:
         return _simple(module, node, strings[0], "!=", "==")
-    return draft.insert(node, module.end(node), test_of(module, node))
+    return draft.insert(node, module.end(node), _not_others(module))
 
 
 def _simple(module: Module, node: ast.Compare, string: ast.expr, operator: str, old: str) -> Draft:
@@ -232,15 +232,13 @@ def _unequal(module: Module, node: ast.Compare) -> Draft | None:
     if not is_cuda(string):
         rename(draft, string)
         return draft
-    if is_type(module, other) and not module.around.target:
+    if _is_device_type(module, other) and not module.around.target:
         return _simple(module, node, string, "==", "!=")
     if string is node.left:
         return None
     draft.replace(string, "{type}")
     if not module.around.target:
-        place = module.text.index("!=", module.end(node.left))
-        draft.swap(node, place, place + 2, "==")
-        draft.surround(node, "not (", test_of(module, node) + ")", NOT)
+        draft.negated(node, _not_others(module))
     return draft
 
 
@@ -285,6 +283,4 @@ def _devices(module: Module, node: ast.Compare) -> Draft:
     end = " != torch.device({q}cpu{q})"
     if isinstance(node.ops[0], ast.Eq):
         return draft.insert(node, module.end(node), end)
-    place = module.text.index("!=", module.end(node.left))
-    draft.swap(node, place, place + 2, "==")
-    return draft.surround(node, "not (", end + ")", NOT)
+    return draft.negated(node, end)

@@ -105,6 +105,17 @@ class Draft:
                 self.edits.append(Edit(offset, offset, text, span, needs))
         return self
 
+    def negated(self, test: ast.Compare, end: str) -> Draft:
+        """Write ``a != b`` as ``not (a == b)``.
+
+        Args:
+            test: the comparison, with the one operator ``!=``.
+            end: template of what follows ``b``, inside the parentheses.
+        """
+        place = self.module.text.index("!=", self.module.end(test.left))
+        self.swap(test, place, place + len("!="), "==")
+        return self.surround(test, "not (", f"{end})", NOT)
+
     def argument(self, call: ast.Call, template: str, **parts: str) -> Draft:
         """Add a last argument to a call."""
         if not self.module.is_placed(call):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules import backends
 from isthmus.migrate.rules.backends import ASKED, BECOMES, DEFAULT
-from isthmus.migrate.rules.draft import NOT, Draft
+from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -98,8 +98,7 @@ def _without_gloo(draft: Draft, test: ast.Compare) -> None:
     if isinstance(test.ops[0], ast.Eq):
         draft.insert(test, module.end(test), " != {q}gloo{q}")
     elif isinstance(test.ops[0], ast.NotEq):
-        place = module.text.index("!=", module.end(test.left))
-        draft.swap(test, place, place + 2, "==").surround(test, "not (", " != {q}gloo{q})", NOT)
+        draft.negated(test, " != {q}gloo{q}")
 
 
 def _backend(module: Module, node: ast.expr) -> Verdict | None:
