@@ -102,3 +102,40 @@ def test_what_is_converted(source: str, converted: str) -> None:
 )
 def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
+
+
+_CHOICES = [
+    'import lm_eval\nlm_eval.run(device="cuda" if torch.cuda.is_available() else "cpu")\n',
+    'import lm_eval\nif torch.cuda.is_available():\n    name = "cuda"\nelse:\n    name = "cpu"\nlm_eval.run(name)\n',
+    "import lm_eval\nuse_cuda = torch.cuda.is_available()\n"
+    'name = "cuda" if use_cuda else "cpu"\nlm_eval.run(name)\n',
+    "import lm_eval\n\n\ndef run(x):\n    "
+    'kind = "cuda" if x.device.type == "cuda" else "cpu"\n    lm_eval.run(kind)\n',
+    'import lm_eval\nlm_eval.run("cuda" if x.is_cuda else "cpu")\n',
+]
+
+
+@pytest.mark.parametrize("source", _CHOICES)
+def test_a_test_for_cuda_stays_with_the_string_that_it_decides_for(source: str) -> None:
+    result = _convert(source)
+    assert result.text == f"import torch\n{source}"
+    tests = [each for each in result.findings if each.code in ("IM110", "IM119")]
+    assert [each.severity for each in tests] == [Severity.REVIEW]
+    assert 'decides for "cuda" in line' in tests[0].message
+
+
+def test_a_test_for_cuda_stays_with_the_word_that_it_decides_for() -> None:
+    source = 'print("built for", "cuda" if torch.cuda.is_available() else "cpu")\n'
+    assert _ends(source, "IM110") == [Severity.NONE]
+    said = 'if torch.cuda.is_available():\n    print("cuda")\n    x = torch.zeros(2).cuda()\n'
+    assert _ends(said, "IM110") == [Severity.AUTOMATIC]
+
+
+def test_what_is_printed_is_not_compared() -> None:
+    source = 'import lm_eval\nkind = "cuda"\nlm_eval.run(kind)\nprint(kind, torch.zeros(2).device)\n'
+    assert _ends(source, "IM102") == [Severity.REVIEW]
+
+
+def test_a_string_and_the_comparisons_of_its_variable_change_together() -> None:
+    source = 'kind = "cuda"\nif x.device.type == kind:\n    f()\nif kind == "cuda":\n    g()\n'
+    assert set(_ends(source, "IM102") + _ends(source, "IM119")) == {Severity.AUTOMATIC}

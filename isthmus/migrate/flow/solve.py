@@ -45,13 +45,14 @@ class Solution:
         sources = [self._slot(each) for facts in self.facts for each in facts.sources]
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
         self._words = graph.forward([WORD])
-        named = [slot for slot in self._strings() if self._by_sink(slot, Use.DEVICE, 0)]
-        self._named = graph.forward(named)
+        self._verdicts = {slot: self._string(slot) for slot in self._strings()}
+        shown = {slot for slot, (use, certain, _) in self._verdicts.items() if use is Use.DEVICE and certain}
+        self._named = {node for node in graph.forward(shown) if node[0] != TEXT}
 
     # ---- answers --------------------------------------------------------------------------------------------
     def of(self, facts: Facts) -> Flow:
         """Return the verdicts on the places of a module."""
-        strings = {place: self._string(self._slot(slot)) for place, slot in facts.strings.items()}
+        strings = {place: self._verdicts[self._slot(slot)] for place, slot in facts.strings.items()}
         values = {place: self._value(self._slot(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: found for place, found in classes.items() if found}
@@ -109,7 +110,7 @@ class Solution:
     def _met(self, slot: str) -> Verdict | None:
         """Return what a string is that is compared with a device, or looked up by one."""
         for node in self._graph.forward([slot]):
-            if node not in self._given[0]:
+            if node not in self._given[0] or node[0] == TEXT:  # a device is printed too
                 continue
             if node[1] == (KEYS,):
                 return Verdict(Use.KEY, True, "a device type is looked up among keys like it")

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
@@ -35,6 +36,8 @@ class Availability(FunctionRule):
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
+        if stays := decided(self, module, call, _AVAILABLE):
+            return stays
         apart = {name for each in arms(module, call) for name in _ARM.findall(ast.unparse(each))}
         if _is_switch(module, call) and _asks_mps(module):
             apart.add("mps")

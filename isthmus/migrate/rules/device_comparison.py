@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.device_choice import compares_device, makes_device
 from isthmus.migrate.rules.draft import AND, COMPARISON, NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
@@ -83,7 +84,7 @@ class DeviceComparison(Rule):
             return self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
         if keeps_cuda(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
-        return None
+        return decided(self, module, node, subject)
 
     def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
@@ -127,6 +128,8 @@ class DeviceComparison(Rule):
             return self.unclear(module, node, subject, "may be an attribute of a class of this file", _REMEDY)
         if keeps_cuda(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
+        if stays := decided(self, module, node, subject):
+            return stays
         return self.changed(node, subject, "tests for CUDA", _BECOMES, _is_cuda_draft(module, node))
 
 
