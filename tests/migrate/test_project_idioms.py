@@ -139,3 +139,56 @@ def test_what_is_printed_is_not_compared() -> None:
 def test_a_string_and_the_comparisons_of_its_variable_change_together() -> None:
     source = 'kind = "cuda"\nif x.device.type == kind:\n    f()\nif kind == "cuda":\n    g()\n'
     assert set(_ends(source, "IM102") + _ends(source, "IM119")) == {Severity.AUTOMATIC}
+
+
+@pytest.mark.parametrize(
+    ("source", "becomes"),
+    [
+        (
+            "def f(opt):\n    if opt.cuda:\n        torch.cuda.empty_cache()\n",
+            "if torch.accelerator.is_available():",
+        ),
+        (
+            "def f(use_cuda):\n    n = torch.cuda.memory_allocated() if use_cuda else 1\n",
+            "is_available() else 0",
+        ),
+        (
+            "cuda = torch.cuda.is_available()\nif cuda:\n    torch.cuda.empty_cache()\n",
+            "if cuda:\n    torch.acc",
+        ),
+        (
+            "def f(args):\n    args.cuda = not args.no_cuda and torch.cuda.is_available()\n"
+            "    if args.cuda:\n        torch.cuda.empty_cache()\n",
+            "    if args.cuda:\n        torch.acc",
+        ),
+        (
+            "has = torch.cuda.is_available()\non = False\nif has:\n    on = True\n"
+            "if on:\n    torch.cuda.empty_cache()\n",
+            "if on:\n    torch.acc",
+        ),
+    ],
+)
+def test_a_condition_guards_by_what_its_variable_holds_not_by_its_name(source: str, becomes: str) -> None:
+    assert becomes in _convert(source).text
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "end"),
+    [
+        ("library.f(torch.cuda.current_stream().cuda_stream)\n", "IM116", Severity.MANUAL),
+        ("event = torch.cuda.Event()\nlibrary.f(event.cuda_event)\n", "IM116", Severity.MANUAL),
+        (
+            "def f(x):\n    if x.is_cuda:\n        library.f(torch.cuda.current_stream().cuda_stream)\n",
+            "IM119",
+            Severity.NONE,
+        ),
+        (
+            "known = torch.cuda.get_device_properties(0)\nprint(known.multi_processor_count)\n",
+            "IM115",
+            Severity.REVIEW,
+        ),
+        ("known = torch.cuda.get_device_properties(0)\nprint(known.name)\n", "IM115", Severity.AUTOMATIC),
+    ],
+)
+def test_a_call_whose_result_gives_what_only_cuda_has_stays(source: str, code: str, end: Severity) -> None:
+    assert _ends(source, code) == [end]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
-from isthmus.migrate.source.cuda_names import CUDA_SOURCE
+from isthmus.migrate.source.cuda_names import CUDA_SOURCE, HANDLES
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -202,7 +202,8 @@ class _Gatherer(Expressions):
         for node in nodes:
             if isinstance(self.module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
-            name = self.names.qualified(node)
+            is_handle = isinstance(node, ast.Attribute) and node.attr in HANDLES
+            name = CUDA_SOURCE if is_handle else self.names.qualified(node)
             if name:
                 self._reference(node, name)
         for constant in self.module.of(ast.Constant):

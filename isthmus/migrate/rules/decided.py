@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.assigned import reads
 from isthmus.migrate.source.conditions import guarded
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -48,11 +49,8 @@ def _branches(module: Module, test: ast.expr) -> Iterator[ast.AST]:
     """Yield what runs only where a test, or a variable that holds it, is true."""
     yield from guarded(module, test)
     for above in module.enclosing(test):
-        if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
-            slot = module.names.slot(above.targets[0])
-            for name in module.of(ast.Name):
-                if name.id == above.targets[0].id and is_read(name) and module.names.slot(name) == slot:
-                    yield from guarded(module, name)
+        for name in reads(module, above.targets[0]) if isinstance(above, ast.Assign) else ():
+            yield from guarded(module, name)
         if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
             return
 
