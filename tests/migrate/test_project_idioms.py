@@ -192,3 +192,35 @@ def test_a_condition_guards_by_what_its_variable_holds_not_by_its_name(source: s
 )
 def test_a_call_whose_result_gives_what_only_cuda_has_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
+
+
+_USES = "def count():\n    torch.cuda.init()\n    return torch.cuda.device_count()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "remedy"),
+    [
+        (
+            'def test(monkeypatch):\n    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)\n',
+            "patch torch.accelerator.device_count",
+        ),
+        (
+            'def test(monkeypatch):\n    monkeypatch.setattr("torch.cuda.init", print)\n',
+            "patch torch.get_device_module in place of torch.cuda",
+        ),
+        (
+            'from unittest import mock\n\n\n@mock.patch("own.torch.cuda.device_count", return_value=2)\n'
+            "def test(count): ...\n",
+            "patch torch.accelerator.device_count",
+        ),
+    ],
+)
+def test_a_patch_of_a_name_that_is_converted_is_listed_with_what_to_patch(source: str, remedy: str) -> None:
+    found = [each for each in _convert(_USES + source).findings if each.code in ("IM136", "IM199")]
+    assert [(each.severity, each.advice) for each in found] == [(Severity.REVIEW, remedy)]
+
+
+def test_a_patch_of_a_name_that_no_file_uses_stays() -> None:
+    source = 'def test(mocker):\n    mocker.patch("torch.cuda.device_count")\n'
+    assert _ends(source, "IM136") == [Severity.NONE]
+    assert not _ends(source, "IM199")

@@ -16,6 +16,7 @@ from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
+from isthmus.migrate.source.cuda_names import canonical
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
@@ -98,9 +99,23 @@ def surroundings(
     named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
     imported = frozenset(map(solution.symbols.member, named))
     shared = Surroundings(
-        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
+        request.target,
+        request.options,
+        taken,
+        own,
+        only,
+        _cuda_names(facts),
+        imported,
+        torch=request.torch,
+        quote=request.quote,
     )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
+
+
+def _cuda_names(found: Iterable[Facts]) -> frozenset[str]:
+    """Return the names of ``torch.cuda`` that modules use."""
+    used = (name for each in found for names in each.references.values() for name in names)
+    return frozenset(canonical(name) for name in used if name.startswith("torch.cuda."))
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

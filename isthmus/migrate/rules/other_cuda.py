@@ -31,10 +31,13 @@ class OtherCuda(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find such names, strings that are names, and ``hasattr(torch, "cuda")``."""
         for node, name in whole_names(module):
-            if _is_of_cuda(name) and not _is_alias(module, node) and not _has_rule(name):
+            if node in module.claimed or not _is_of_cuda(name):
+                continue
+            if not _is_alias(module, node) and not _has_rule(name):
                 yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
         for constant in module.of(ast.Constant):
-            if _is_of_cuda(text(constant)) and _is_name(module, constant):
+            is_found = constant in module.claimed
+            if not is_found and _is_of_cuda(text(constant)) and _is_name(module, constant):
                 yield self._string(module, constant)
         for call in module.of(ast.Call):
             yield from self._by_name(module, call)
