@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.convert.project import Request, convert
 from isthmus.migrate.source.findings import Severity
 
 
@@ -224,3 +227,32 @@ def test_a_patch_of_a_name_that_no_file_uses_stays() -> None:
     source = 'def test(mocker):\n    mocker.patch("torch.cuda.device_count")\n'
     assert _ends(source, "IM136") == [Severity.NONE]
     assert not _ends(source, "IM199")
+
+
+def test_a_string_under_a_key_that_names_a_device_is_listed() -> None:
+    source = 'def fill(given):\n    for key, value in {"device": "cuda", "n": "one"}.items():\n'
+    found = _convert(f"{source}        given.setdefault(key, value)\n").findings
+    assert [(each.code, each.severity, each.message) for each in found] == [
+        ("IM102", Severity.REVIEW, 'may be a device: kept under "device", whose use is not shown')
+    ]
+
+
+def test_a_library_for_cuda_and_the_cpu_keeps_its_device() -> None:
+    found = _convert('import ctranslate2\nctranslate2.Translator("m", device="cuda")\n').findings
+    assert [each.advice for each in found] == ["stays: ctranslate2 takes CUDA and the CPU only"]
+
+
+def test_an_option_reaches_the_functions_of_other_files_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "opts.py").write_text(
+        'import torch\n\n\ndef add(parser):\n    parser.add("--gpu_backend", default="nccl")\n'
+    )
+    (tmp_path / "run.py").write_text(
+        "import torch\n\n\ndef start(opt):\n    torch.distributed.init_process_group(backend=opt.gpu_backend)\n"
+    )
+    (converted,) = convert(tmp_path, Request())
+    assert b"default=torch.distributed.get_default_backend_for_device(DEVICE)" in converted.after
+    (tmp_path / "model.py").write_text(
+        "class Model:\n    def __init__(self):\n        self.gpu_backend = 'fast'\n"
+    )
+    (left,) = convert(tmp_path, Request())
+    assert [each.severity for each in left.findings] == [Severity.REVIEW]

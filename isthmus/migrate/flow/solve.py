@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.facts import ANY, KEYS, REST, TEXT, WORD, Call, Facts
 from isthmus.migrate.flow.graph import Graph
+from isthmus.migrate.flow.known import ARGUMENTS
 from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
@@ -81,9 +82,8 @@ class Solution:
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
-        is_named = any(
-            _DEVICE.fullmatch(name.rpartition(".")[2].lower()) for name, path in reached if not path
-        )
+        labels = (label for name, path in reached for label in path or (name.rpartition(".")[2],))
+        is_named = any(_DEVICE.fullmatch(label.lower()) for label in labels)
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
@@ -98,6 +98,8 @@ class Solution:
                 last = name.rpartition(".")[2]
                 if last.isidentifier() and not path:
                     return Verdict(Use.UNKNOWN, False, f"given to `{last}`, whose use is not shown")
+                if key := next((each for each in path if _DEVICE.fullmatch(each.lower())), ""):
+                    return Verdict(Use.UNKNOWN, False, f'kept under "{key}", whose use is not shown')
                 if path or name.endswith("()"):
                     return Verdict(Use.UNKNOWN, False, "in a collection or result, whose use is not shown")
         return WORD_HERE
@@ -157,6 +159,9 @@ class Solution:
                 graph.add("store", self._slot(source), self._slot(destination), key)
             for source, key, destination in facts.loads:
                 graph.add("load", self._slot(source), self._slot(destination), key)
+        self._options = frozenset(self._own_options())
+        for name in self._options:
+            graph.link(f"{ARGUMENTS}.{name}", f"?.{name}")
         for _ in range(_ROUNDS):
             self._find_instances()
             changed = [self._bind(call) for facts in self.facts for call in facts.calls]
@@ -170,6 +175,15 @@ class Solution:
         for facts in self.facts:
             for call in facts.calls:
                 self._sink(call)
+
+    def _own_options(self) -> Iterator[str]:
+        """Yield the command-line options for devices and backends whose names no class has as an attribute."""
+        reached = (slot.rpartition(".") for slot, path in self._graph.forward(self._strings()) if not path)
+        names = {name for owner, _, name in reached if owner == ARGUMENTS}
+        split = (slot.rpartition(".") for slot in self._graph.slots())
+        yield from names - {
+            name for owner, _, name in split if name in names and self.symbols.is_class(owner)
+        }
 
     def _find_instances(self) -> None:
         self._instances.clear()
@@ -187,7 +201,7 @@ class Solution:
         for owner in owners:
             for each in self.symbols.lineage(owner):
                 changed |= self._graph.link(slot, f"{each}.{name}")
-        certain = _DEVICE.fullmatch(name) is not None
+        certain = _DEVICE.fullmatch(name) is not None or name in self._options
         for each in (slot,) if not owners else (f"{owner}.{name}" for owner in owners):
             if each != f"?.{name}":
                 changed |= self._graph.link(each, f"?.{name}", certain)

@@ -11,6 +11,7 @@ from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
+from isthmus.migrate.source.third_party import CUDA_AND_CPU
 from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
@@ -58,7 +59,7 @@ class DeviceString(Rule):
         elif verdict.use is Use.WORD:
             yield self.right(module, node, subject, "is a word here, not a device", "stays")
         elif verdict.use is not Use.BACKEND:
-            yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
+            yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _remedy(verdict))
 
     def _device(self, module: Module, node: ast.Constant, subject: str, verdict: Verdict) -> Finding:
         if is_enum_value(module, node):
@@ -131,6 +132,12 @@ class DeviceFormat(Rule):
             return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
         advice = 'becomes f"{DEVICE.type}:..."'
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+
+
+def _remedy(verdict: Verdict) -> str:
+    """Return what to do about a string that may be a device."""
+    library = verdict.why.removeprefix("passed to ").partition(".")[0]
+    return f"stays: {library} takes CUDA and the CPU only" if library in CUDA_AND_CPU else _REMEDY
 
 
 def is_enum_value(module: Module, node: ast.expr) -> bool:

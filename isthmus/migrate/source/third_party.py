@@ -135,6 +135,9 @@ LIBRARIES: dict[str, Library] = {
     **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
 }  # fmt: skip
 
+# Libraries whose devices are CUDA's and the CPU.
+CUDA_AND_CPU = frozenset({"ctranslate2", "faster_whisper"})
+
 # Distribution names that differ from the module's; "-" and "_" are equal.
 DISTRIBUTIONS = {
     "autoawq": "awq",
