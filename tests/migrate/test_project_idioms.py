@@ -256,3 +256,53 @@ def test_an_option_reaches_the_functions_of_other_files_by_its_name(tmp_path: Pa
     )
     (left,) = convert(tmp_path, Request())
     assert [each.severity for each in left.findings] == [Severity.REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("source", "becomes"),
+    [
+        (
+            "def f(size=8):\n    return torch.cuda.ByteTensor(size)\n",
+            "torch.empty(size, dtype=torch.uint8, device=DEVICE)",
+        ),
+        ("def f(m, x):\n    weight = m.weight\n    x.cuda(weight.device)\n", "x.to(weight.device)"),
+    ],
+)
+def test_a_size_and_the_device_of_a_parameter_need_no_test(source: str, becomes: str) -> None:
+    assert becomes in _convert(source).text
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("plugin(sources=['a.cpp', 'a.cu'])\n", "is passed a.cu, to build for CUDA"),
+        ("plugin('a', extra_cuda_cflags=[])\n", "is passed CUDA sources, to build for CUDA"),
+        (
+            "import torch.utils.cpp_extension\n\n\ndef plugin(sources):\n"
+            "    torch.utils.cpp_extension.load(name='a', sources=sources)\n",
+            "builds sources that it is given",
+        ),
+        (
+            "import torch.utils.cpp_extension\ntorch.utils.cpp_extension.load(name='a', sources=['a.cpp'])\n",
+            "builds C++ sources",
+        ),
+    ],
+)
+def test_sources_of_extensions_are_followed_to_the_call_that_names_them(
+    tmp_path: Path, source: str, said: str
+) -> None:
+    (tmp_path / "build.py").write_text(f"import torch\n{source}")
+    (found,) = next(convert(tmp_path, Request())).findings
+    assert (found.code, found.message) == ("IM411", said)
+
+
+def test_a_function_that_asks_nvidia_smi_keeps_its_test_for_cuda() -> None:
+    source = (
+        "import subprocess\n\n\ndef links():\n    subprocess.run(['nvidia-smi', 'topo', '-m'])\n\n\n"
+        "if torch.cuda.is_available():\n    links()\n"
+    )
+    assert _ends(source, "IM110") == [Severity.NONE]
+
+
+def test_a_folder_of_the_cuda_toolkit_is_no_device() -> None:
+    assert _ends('import re\nre.match(".*cuda/lib.*", path)\n', "IM133") == [Severity.NONE]

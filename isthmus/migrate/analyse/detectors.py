@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from isthmus.migrate.analyse import (
     call_graph,
     dynamic_shapes,
+    extensions,
     kernels,
     libraries,
     operator_calls,
@@ -22,6 +23,7 @@ from isthmus.migrate.source.module import Detector, ProjectDetector
 MODULE: tuple[Detector, ...] = (
     libraries.detect,
     kernels.detect,
+    extensions.detect,
     dynamic_shapes.detect,
     performance.detect,
     precision.detect,

@@ -1,4 +1,4 @@
-"""Kernels and extensions in Python code: Triton, CuPy, Numba, cpp_extension, torch.library."""
+"""Kernels in Python code: Triton, CuPy, Numba, torch.library."""
 
 import ast
 from collections.abc import Iterator
@@ -16,8 +16,6 @@ _RAW = {
     ),
     "pycuda.compiler.SourceModule": "PyCUDA",
 }
-_EXTENSION = "torch.utils.cpp_extension."
-BUILDS = frozenset(_EXTENSION + name for name in ("load", "load_inline", "CUDAExtension", "CppExtension"))
 _LIBRARY = ("torch.library.", "torch._custom_ops.")
 _REGISTER = frozenset(("impl", "register_kernel"))  # of a torch.library.Library, of an operator
 _FOR_CUDA = frozenset(("cuda", "autogradcuda"))
@@ -25,12 +23,12 @@ _PORTABLE = frozenset(("cpu", "privateuse1", "compositeimplicitautograd", "compo
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Kernels in Python (IM408, IM409), operators for CUDA (IM410) and extensions that are built (IM411)."""
+    """Kernels in Python (IM408, IM409), and operators for CUDA (IM410)."""
     for function, code in kernels(module):
         severity, instead = todo(code, function.name)
         said = "is a Triton kernel" if code == "IM408" else "is a CUDA kernel in Python"
         yield module.finding(code, severity, _head(function), function.name, said, instead)
-    if module.mentions("cupy", "pycuda", "cpp_extension", "library", "_custom_op"):
+    if module.mentions("cupy", "pycuda", "library", "_custom_op"):
         for call in module.of(ast.Call):
             yield from _called(module, call)
 
@@ -59,20 +57,10 @@ def _called(module: Module, call: ast.Call) -> Iterator[Finding]:
     if name in _RAW:
         said = f"compiles a CUDA kernel with {_RAW[name]}"
         yield module.finding("IM409", Severity.MANUAL, call, name, said, advice(_assigned(module, call)))
-    elif name in BUILDS:
-        yield _build(module, call, name)
     elif name == "torch.library.custom_op":
         yield from _registered(module, call, Severity.MANUAL)
     elif name.startswith(_LIBRARY) or (isinstance(call.func, ast.Attribute) and call.func.attr in _REGISTER):
         yield from _registered(module, call, Severity.REVIEW)  # another call may register for all
-
-
-def _build(module: Module, call: ast.Call, name: str) -> Finding:
-    if builds_cuda(call, name):
-        instead = "build it for CUDA only, and implement each of its operators for the target"
-        return module.finding("IM411", Severity.MANUAL, call, name, "builds CUDA sources", instead)
-    instead = "build it for the target too; it works there if it uses ATen's operators and no data pointers"
-    return module.finding("IM411", Severity.REVIEW, call, name, "builds C++ sources", instead)
 
 
 def _registered(module: Module, call: ast.Call, severity: Severity) -> Iterator[Finding]:
@@ -86,14 +74,6 @@ def _registered(module: Module, call: ast.Call, severity: Severity) -> Iterator[
     instead = f"register it for the target's device type too, or for all: {advice(operator)}"
     said = "is implemented here for CUDA only"
     yield module.finding("IM410", severity, call, operator, said, instead)
-
-
-def builds_cuda(call: ast.Call, name: str) -> bool:
-    """Whether one of :data:`BUILDS` compiles CUDA sources."""
-    if name.endswith(".CUDAExtension") or "cuda_sources" in keywords(call):
-        return True
-    texts = (each.value for each in ast.walk(call) if isinstance(each, ast.Constant))
-    return any(isinstance(text, str) and text.endswith((".cu", ".cuh")) for text in texts)
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:

@@ -33,11 +33,17 @@ VARIABLES = (
     Variable(
         "IM129",
         re.compile(
-            r"\b(?:CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH|MODULE_LOADING"
-            r"|CACHE_PATH|CACHE_DISABLE)|TORCH_CUDA_ARCH_LIST|NVIDIA_VISIBLE_DEVICES)\b"
+            r"\b(?:CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
+            r"|CACHE_PATH|CACHE_DISABLE)|NVIDIA_VISIBLE_DEVICES)\b"
         ),
         "is read by CUDA",
         "accelerators have different variables; let the launcher choose devices",
+    ),
+    Variable(
+        "IM129",
+        re.compile(r"\b(?:CUDA_(?:HOME|PATH)|TORCH_CUDA_ARCH_LIST)\b"),
+        "is read where sources in CUDA C++ are built",
+        "keep it with the build for CUDA; other builds do not read it",
     ),
     Variable(
         "IM129",

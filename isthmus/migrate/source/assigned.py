@@ -12,11 +12,30 @@ def assigned(module: Module, variable: ast.Name | ast.Attribute) -> list[ast.exp
         name = ast.unparse(variable)
         targets = (each for each in values if isinstance(each, ast.Attribute))
         return [values[each] for each in targets if ast.unparse(each) == name]
-    slot = module.names.slot(variable)
-    names = (each for each in module.of(ast.Name) if each.id == variable.id)
-    stored = [each for each in names if isinstance(each.ctx, ast.Store) and module.names.slot(each) == slot]
-    is_parameter = any(module.names.parameter(each) == slot for each in module.of(ast.arg))
-    return [] if is_parameter or not values.keys() >= {*stored} else [values[each] for each in stored]
+    found = bindings(module, variable)
+    stored = [each.value for each in found if isinstance(each, ast.Assign)]
+    return stored if len(stored) == len(found) else []
+
+
+def bindings(module: Module, node: ast.expr) -> list[ast.AST]:
+    """Return the bindings of a variable in its scope: assignments, loops, parameters, or the name itself."""
+    if not isinstance(node, ast.Name):
+        return []
+    slot = module.names.slot(node)
+    stored = [
+        each
+        for each in module.of(ast.Name)
+        if each.id == node.id and isinstance(each.ctx, ast.Store) and module.names.slot(each) == slot
+    ]
+    arguments = [
+        each for each in module.of(ast.arg) if each.arg == node.id and module.names.parameter(each) == slot
+    ]
+    return [*(_binding(module, each) for each in stored), *arguments]
+
+
+def _binding(module: Module, name: ast.Name) -> ast.AST:
+    parent = module.parents[name]
+    return parent if isinstance(parent, ast.Assign | ast.For | ast.comprehension) else name
 
 
 def reads(module: Module, variable: ast.expr) -> list[ast.Name]:
