@@ -306,3 +306,11 @@ def test_a_function_that_asks_nvidia_smi_keeps_its_test_for_cuda() -> None:
 
 def test_a_folder_of_the_cuda_toolkit_is_no_device() -> None:
     assert _ends('import re\nre.match(".*cuda/lib.*", path)\n', "IM133") == [Severity.NONE]
+
+
+def test_a_test_for_cuda_before_calls_of_both_kinds_is_listed() -> None:
+    source = (
+        "import subprocess\n\n\ndef links():\n    subprocess.run(['nvidia-smi', 'topo', '-m'])\n\n\n"
+        "def f(fabric):\n    if torch.cuda.is_available():\n        links()\n        fabric.launch()\n"
+    )
+    assert _ends(source, "IM110") == [Severity.REVIEW]

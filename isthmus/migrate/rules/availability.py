@@ -6,7 +6,9 @@ import re
 from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
-from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
+from isthmus.migrate.rules.indices import last
+from isthmus.migrate.source import words
+from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, is_cuda_only, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -46,7 +48,8 @@ class Availability(FunctionRule):
         return super().call(module, call, entry)
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
-        if any(_MOVES.search(module.code(each)) for each in guarded(module, call)):
+        parts = list(guarded(module, call))
+        if any(_MOVES.search(module.code(each)) or _is_apart(module, each) for each in parts):
             message = "guards code that only CUDA has, and code for any accelerator"
             return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"
@@ -63,6 +66,17 @@ class Availability(FunctionRule):
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
         advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
+
+
+def _is_apart(module: Module, part: ast.AST) -> bool:
+    """Whether a part of a branch is a call of its own, of a method or function that is not CUDA's."""
+    if not isinstance(part, ast.Expr) or not isinstance(part.value, ast.Call):
+        return False
+    name = module.names.qualified(part.value.func) or ""
+    is_said = name == "print" or last(part.value.func) in words.METHODS
+    return not (
+        is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in ast.walk(part))
+    )
 
 
 def _is_switch(module: Module, call: ast.Call) -> bool:
