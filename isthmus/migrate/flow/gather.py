@@ -206,7 +206,8 @@ class _Gatherer(Expressions):
             if name:
                 self._reference(node, name)
         for constant in self.module.of(ast.Constant):
-            if isinstance(constant.value, str) and constant.value.endswith((".cu", ".cuh")):
+            text = constant.value if isinstance(constant.value, str) else ""
+            if text.endswith((".cu", ".cuh")) or text.startswith("aten::cudnn_"):
                 self._reference(constant, CUDA_SOURCE)
         for keyword in self.module.of(ast.keyword):
             if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from isthmus.migrate.flow.cuda_only import cuda_only
+from isthmus.migrate.flow.cuda_only import users
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
+from isthmus.migrate.source.cuda_names import CUDA_SOURCE, is_for_cuda_only, is_heart
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
@@ -94,13 +95,30 @@ def surroundings(
         for owner, _, last in (name.rpartition(".") for name in each.functions)
         if last == "cuda" and owner in each.classes
     )
-    only = cuda_only(facts, solution.symbols)
-    named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
-    imported = frozenset(map(solution.symbols.member, named))
+    only = users(facts, solution.symbols, is_for_cuda_only)
+    code = users(facts, solution.symbols, _runs_cuda)
+    imported = frozenset(
+        member
+        for each in facts
+        for name in {*each.imports.values()}.union(*each.references.values())
+        if (member := solution.symbols.member(name)).rpartition(".")[0] != each.module
+    )
     shared = Surroundings(
-        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
+        request.target,
+        request.options,
+        taken,
+        own,
+        only,
+        code,
+        imported,
+        torch=request.torch,
+        quote=request.quote,
     )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
+
+
+def _runs_cuda(name: str) -> bool:
+    return is_heart(name) or name == CUDA_SOURCE or name.startswith("triton.")
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

@@ -336,13 +336,20 @@ _CUDA_PACKAGES = frozenset(
 )
 
 
-CUDA_SOURCE = "torch.version.cuda"  # stands for sources in CUDA C++, which only CUDA runs
+CUDA_SOURCE = "CUDA C++"  # stands for sources and operators that only CUDA runs
 _ASKS_CUDA = frozenset(
     [
         CUDA_SOURCE,
+        "torch.version.cuda",
         "torch.version.hip",
         *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
     ]
+)
+
+
+# Words for the CUDA build of a package, which a test for CUDA chooses.
+CUDA_BUILDS = frozenset(
+    ["CUDAExecutionProvider", "TensorrtExecutionProvider", "faiss-gpu", "onnxruntime-gpu", "tensorflow-gpu"]
 )
 
 
@@ -356,3 +363,27 @@ def is_for_cuda_only(name: str) -> bool:
             return known.stays
         name = name.rpartition(".")[0]
     return False
+
+
+# Packages whose buffers, engines and kernels a program is written around; others have a counterpart elsewhere.
+_HEARTS = ("cupy", "cupyx", "numba.cuda", "polygraphy", "pycuda", "pynvrtc", "tensorrt", "torch2trt")
+_HEART_NAMES = frozenset(
+    f"torch.{name}"
+    for name in (
+        "_scaled_mm", "cuda._compile_kernel", "cuda.ExternalStream", "cuda.GreenContext", "cuda.MemPool",
+        "cuda.use_mem_pool",
+    )
+)  # fmt: skip
+
+
+def is_heart(name: str) -> bool:
+    """Whether code that uses a dotted name is for CUDA as a whole: graphs, kernels, engines and their memory."""
+    return (
+        is_graph(name) or name in _HEART_NAMES or any(f"{name}.".startswith(f"{each}.") for each in _HEARTS)
+    )
+
+
+def is_graph(name: str) -> bool:
+    """Whether a dotted name is of CUDA graphs."""
+    known = look_up(name)
+    return known is not None and known.code == "IM405"
