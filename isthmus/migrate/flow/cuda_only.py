@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable
 
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
+from isthmus.migrate.source.cuda_names import runs_cuda
+
+_RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that run if an object of it is made
 
 
 def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool]) -> frozenset[str]:
@@ -36,3 +39,35 @@ def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool
                 queue.append(user)
     owners = {name.rpartition(".")[0] for name in reached if name.endswith((".forward", ".__init__"))}
     return frozenset(reached | {each for owner in owners for each in (owner, f"{owner}.apply")})
+
+
+def always(found: Iterable[Facts], symbols: Symbols) -> dict[str, tuple[str, ...]]:
+    """Return for each module that runs code for CUDA only in any case the calls that lead to it, by dotted name."""
+    runs: dict[str, set[str]] = defaultdict(set)
+    modules = list(found)
+    for facts in modules:
+        for function, names in facts.runs.items():
+            runs[function or f"{facts.module} "] |= {
+                each for name in names for each in _called(name, symbols)
+            }
+    callers: dict[str, set[str]] = defaultdict(set)
+    for function, names in runs.items():
+        for name in names:
+            callers[name].add(function)
+    chains: dict[str, tuple[str, ...]] = {name: (name,) for name in sorted(callers) if runs_cuda(name)}
+    queue = list(chains)
+    for name in queue:
+        for caller in sorted(callers.get(name, ())):
+            if caller not in chains:
+                chains[caller] = (caller, *chains[name])
+                queue.append(caller)
+    return {each.module: chains[start][1:] for each in modules if (start := f"{each.module} ") in chains}
+
+
+def _called(name: str, symbols: Symbols) -> Iterable[str]:
+    """Return the functions that a call of a dotted name runs."""
+    resolved = symbols.resolve(name)
+    owner = resolved if symbols.is_class(resolved) else resolved.removesuffix(".apply")
+    if symbols.is_class(owner):
+        return filter(None, (symbols.method(owner, each) for each in _RUN))
+    return [resolved]

@@ -10,6 +10,7 @@ from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
 from isthmus.migrate.source.cuda_names import CUDA_SOURCE
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import runs_with
 from isthmus.migrate.source.verdicts import place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -46,6 +47,7 @@ class _Gatherer(Expressions):
             for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
+        self._run()
         self._describe()
 
     def _bindings(self) -> None:
@@ -212,6 +214,23 @@ class _Gatherer(Expressions):
         for keyword in self.module.of(ast.keyword):
             if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):
                 self._reference(keyword, CUDA_SOURCE)
+
+    def _run(self) -> None:
+        """Record what each function calls in any case."""
+        functions = self.module.of(ast.FunctionDef)
+        decorators = {each for function in functions for each in function.decorator_list}
+        for call in (each for each in self.module.of(ast.Call) if each not in decorators):
+            function = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+            owner = self._class_of_self(function.value) if isinstance(function, ast.Attribute) else ""
+            name = f"{owner}.{function.attr}" if owner else self.names.qualified(function)  # type: ignore[attr-defined]
+            block = runs_with(self.module, call)
+            around = self._around(call) if block else ""
+            if name and (not block or (block[0] in functions and self.names.defined(block[0]) == around)):
+                self.facts.runs.setdefault(around, set()).add(name)
+        for kernel in functions:
+            given = (each.func if isinstance(each, ast.Call) else each for each in kernel.decorator_list)
+            names = {self.names.qualified(each) or "" for each in given}
+            self.facts.runs.setdefault(self.names.defined(kernel), set()).update(names)
 
     def _reference(self, node: ast.AST, name: str) -> None:
         self.facts.references.setdefault(self._around(node), set()).add(name)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from isthmus.migrate.flow.cuda_only import users
+from isthmus.migrate.flow.cuda_only import always, users
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
-from isthmus.migrate.source.cuda_names import CUDA_SOURCE, is_for_cuda_only, is_heart
+from isthmus.migrate.source.cuda_names import is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
@@ -96,7 +96,7 @@ def surroundings(
         if last == "cuda" and owner in each.classes
     )
     only = users(facts, solution.symbols, is_for_cuda_only)
-    code = users(facts, solution.symbols, _runs_cuda)
+    code = users(facts, solution.symbols, runs_cuda)
     imported = frozenset(
         member
         for each in facts
@@ -114,11 +114,11 @@ def surroundings(
         torch=request.torch,
         quote=request.quote,
     )
-    return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
-
-
-def _runs_cuda(name: str) -> bool:
-    return is_heart(name) or name == CUDA_SOURCE or name.startswith("triton.")
+    chains = always(facts, solution.symbols)
+    return {
+        each.path: shared._replace(flow=solution.of(each), always=chains.get(each.module, ()))
+        for each in facts
+    }
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

@@ -368,11 +368,10 @@ def is_for_cuda_only(name: str) -> bool:
 # Packages whose buffers, engines and kernels a program is written around; others have a counterpart elsewhere.
 _HEARTS = ("cupy", "cupyx", "numba.cuda", "polygraphy", "pycuda", "pynvrtc", "tensorrt", "torch2trt")
 _HEART_NAMES = frozenset(
-    f"torch.{name}"
-    for name in (
-        "_scaled_mm", "cuda._compile_kernel", "cuda.ExternalStream", "cuda.GreenContext", "cuda.MemPool",
-        "cuda.use_mem_pool",
-    )
+    [
+        "kernels.get_kernel", "torch._scaled_mm", "torch.cuda._compile_kernel", "torch.cuda.ExternalStream",
+        "torch.cuda.GreenContext", "torch.cuda.MemPool", "torch.cuda.use_mem_pool",
+    ]
 )  # fmt: skip
 
 
@@ -387,3 +386,8 @@ def is_graph(name: str) -> bool:
     """Whether a dotted name is of CUDA graphs."""
     known = look_up(name)
     return known is not None and known.code == "IM405"
+
+
+def runs_cuda(name: str) -> bool:
+    """Whether a function that uses a dotted name runs, or is, code for NVIDIA's GPUs."""
+    return is_heart(name) or name == CUDA_SOURCE or name.startswith("triton.")

@@ -35,6 +35,7 @@ class Surroundings(NamedTuple):
         own_cuda: classes of the project with a method ``cuda``, by dotted name.
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         cuda_code: those of them that run kernels, graphs or engines for CUDA.
+        always: names from a function that the module calls in any case to one that runs code for CUDA only.
         imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
@@ -51,6 +52,7 @@ class Surroundings(NamedTuple):
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()
     quote: str = ""
+    always: tuple[str, ...] = ()
 
 
 ALONE = Surroundings()
