@@ -170,7 +170,8 @@ def test_the_verdict_names_files_that_run_such_code_in_any_case(tmp_path: Path):
         'import model\n\n\ndef main():\n    model.Net()\n\n\nif __name__ == "__main__":\n    main()\n'
     )
     (tmp_path / "other.py").write_text(
-        "import torch\nimport kernels\n\n\ndef f(x, fast):\n    return kernels.launch(x) if fast else x\n\n\nf(1, 0)\n"
+        "import torch\nimport kernels\n\n\n"
+        "def f(x, fast):\n    return kernels.launch(x) if fast else x\n\n\nf(1, False)\n"
     )
     findings = [finding for each in convert(tmp_path, Request()) for finding in each.findings]
     assert verdict(findings) == "not convertible without porting code for CUDA: train.py (IM135)"

@@ -20,7 +20,7 @@ class CudaHeart(Rule):
     summary = (
         "a file that runs code for CUDA only in any case is listed: it is not convertible without porting it"
     )
-    before = "kernel[grid](x)  # of Triton, at the top level"
+    before = "kernel = torch.cuda._compile_kernel(source, name)"
     after = before
     words = ("",)
 

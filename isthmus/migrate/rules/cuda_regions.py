@@ -19,7 +19,7 @@ class CudaRegions(Rule):
     code = "IM134"
     name = "cuda-regions"
     summary = "a function or branch that runs a CUDA graph, a kernel or an engine stays as a whole"
-    before = "stream = torch.cuda.Stream()  # in a function that captures a CUDA graph"
+    before = "def capture():\n    stream = torch.cuda.Stream()\n    graph = torch.cuda.CUDAGraph()"
     after = before
     words = ("",)
     order = 99
