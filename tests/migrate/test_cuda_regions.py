@@ -109,6 +109,17 @@ def test_what_stays_as_a_whole(source: str, name: str):
         # A variable that holds the test, and a word for the build of a package for CUDA.
         "def providers():\n    cuda = torch.cuda.is_available()\n"
         '    return ["CUDAExecutionProvider"] if cuda else []\n',
+        # A binding to the processors beside a GPU, and the kernels of another language.
+        "def bind(index, device_type):\n    if device_type != 'cuda':\n        return\n"
+        "    from torch.numa.binding import NumaOptions\n    NumaOptions()\n",
+        "import helion\n\n\n@helion.kernel()\ndef kernel(x):\n    return x\n\n\n"
+        "def _fits(x, y):\n    return x.is_cuda and y.is_cuda and x.ndim == 4\n\n\n"
+        "def rope(x, y):\n    return kernel(x) if _fits(x, y) else x\n",
+        # An activity that is appended, and a test that sets the device itself.
+        "def activities():\n    found = []\n    if torch.cuda.is_available():\n"
+        "        found.append(torch.profiler.ProfilerActivity.CUDA)\n",
+        "def test(monkeypatch):\n    monkeypatch.setattr('config.device_type', 'cuda')\n"
+        '    assert device() == torch.device("cuda:0")\n',
         # Fake tensors.
         "from torch._subclasses import FakeTensorMode\n\n\ndef f():\n    with FakeTensorMode():\n"
         '        return torch.empty(2, device="cuda")\n',

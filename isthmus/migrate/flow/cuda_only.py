@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
-from isthmus.migrate.source.cuda_names import runs_cuda
+from isthmus.migrate.source.cuda_only import runs_cuda
 
 _RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that run if an object of it is made
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
-from isthmus.migrate.source.cuda_names import CUDA_SOURCE
+from isthmus.migrate.source.blocks import runs_with
+from isthmus.migrate.source.cuda_only import CUDA_SOURCE
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.source.regions import runs_with
 from isthmus.migrate.source.verdicts import place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -218,7 +218,9 @@ class _Gatherer(Expressions):
     def _run(self) -> None:
         """Record what each function calls in any case."""
         functions = self.module.of(ast.FunctionDef)
-        decorators = {each for function in functions for each in function.decorator_list}
+        decorators = {
+            each for function in functions for part in function.decorator_list for each in ast.walk(part)
+        }
         for call in (each for each in self.module.of(ast.Call) if each not in decorators):
             function = call.func.value if isinstance(call.func, ast.Subscript) else call.func
             owner = self._class_of_self(function.value) if isinstance(function, ast.Attribute) else ""

@@ -16,7 +16,7 @@ from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
-from isthmus.migrate.source.cuda_names import is_for_cuda_only, runs_cuda
+from isthmus.migrate.source.cuda_only import is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse

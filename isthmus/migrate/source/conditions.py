@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source import cuda_names, cuda_only
 from isthmus.migrate.source.module import Module
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
@@ -260,8 +260,10 @@ def _uses_cuda_only(module: Module, node: ast.AST) -> bool:
 def is_cuda_only(module: Module, node: ast.AST) -> bool:
     """Whether a node names something of CUDA's runtime, a package for NVIDIA's GPUs, or code that uses one."""
     if isinstance(node, ast.Constant):
-        return node.value in cuda_names.CUDA_BUILDS
+        return node.value in cuda_only.CUDA_BUILDS
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return False
     name = module.names.qualified(node) or ""
-    return cuda_names.is_for_cuda_only(name) or name in module.around.cuda_only
+    if name.endswith("ProfilerActivity.CUDA"):
+        return isinstance(module.parents[node], ast.Call)  # activities.append(...); in a list it is converted
+    return cuda_only.is_for_cuda_only(name) or name in module.around.cuda_only

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda
-from isthmus.migrate.source.cuda_names import is_graph, is_heart
+from isthmus.migrate.source.cuda_only import is_graph, is_heart
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.registrations import is_for_cuda
 from isthmus.migrate.source.strings import names_cuda
@@ -22,6 +23,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FOR_CUDA = re.compile(r"cuda|tensorrt|trt|triton", re.IGNORECASE)  # in the name of a class
 _FAKE = re.compile(r"(\w+_)?fake_(tensor_)?mode")
+_PATCH = re.compile(r"(monkeypatch|mocker|mock)\.(setattr|patch(\.object)?)|patch(\.object)?")
 _LAUNCH = {"grid", "block"}  # arguments of a kernel of CuPy, PyCUDA or NVRTC
 
 
@@ -32,7 +34,7 @@ class Region:
     Attributes:
         head: the function, class or first statement of it.
         why: what it is, for messages.
-        is_listed: whether a person has to port it; not what runs behind a test for CUDA, nor fake tensors.
+        is_listed: whether a person has to port it; not what a test for CUDA guards, nor what uses no device.
     """
 
     head: ast.AST
@@ -61,59 +63,13 @@ def regions(module: Module) -> Mapping[ast.AST, Region]:
     _behind_tests(module, found)
     _called_by(module, found)
     _fakes(module, found)
+    _patched(module, found)
     return found
 
 
 def _add(found: dict[ast.AST, Region], block: list[ast.AST], why: str, is_listed: bool = True) -> None:
     for each in block:
         found.setdefault(each, Region(block[0], why, is_listed))
-
-
-# ---- blocks -------------------------------------------------------------------------------------------------
-def runs_with(module: Module, node: ast.AST) -> list[ast.AST]:
-    """Return what runs whenever a node runs: its function, or a branch of it; [] for the top level of the module."""
-    below = node
-    for above in module.enclosing(node):
-        if block := _block(above, below):
-            return block
-        below = above
-    return []
-
-
-def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
-    """Return the part of a node's parent that runs if the node does; [] if the parent runs then too."""
-    if isinstance(above, _FUNCTIONS) and below in above.body:
-        block = _after_return(above.body, below)
-        return [above] if len(block) == len(above.body) else block
-    if isinstance(above, ast.If) and below is not above.test:
-        if below in above.orelse:
-            return _after_return(above.orelse, below)
-        return [] if _always(above.test) else _after_return(above.body, below)
-    if isinstance(above, ast.Try):
-        return _after_return(above.body, below) if above.handlers and below in above.body else []
-    if isinstance(above, ast.ExceptHandler | ast.match_case) and below in above.body:
-        return _after_return(above.body, below)
-    is_arm = isinstance(above, ast.IfExp) and below is not above.test
-    is_operand = isinstance(above, ast.BoolOp) and below is not above.values[0]
-    return [below] if is_arm or is_operand else [above] if isinstance(above, ast.Lambda) else []
-
-
-def _after_return(block: list[ast.stmt], below: ast.AST) -> list[ast.AST]:
-    """Return the statements of a block after the last ``if ...: return`` before one of them."""
-    place = next(index for index, each in enumerate(block) if each is below)
-    start = 0
-    for index, each in enumerate(block[:place]):
-        if isinstance(each, ast.If) and not each.orelse and isinstance(each.body[-1], ast.Return):
-            start = index + 1
-    return [*block[start:]]
-
-
-def _always(test: ast.expr) -> bool:
-    """Whether a branch runs once in any case: ``if self.graph is None:``, ``if __name__ == "__main__":``."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return False
-    is_none = isinstance(test.ops[0], ast.Is) and getattr(test.comparators[0], "value", "") is None
-    return is_none or getattr(test.left, "id", "") == "__name__"
 
 
 # ---- evidence -----------------------------------------------------------------------------------------------
@@ -269,3 +225,12 @@ def _fakes(module: Module, found: dict[ast.AST, Region]) -> None:
             _add(
                 found, [*block.body], f"in FakeTensorMode, which uses no device (line {block.lineno})", False
             )
+
+
+def _patched(module: Module, found: dict[ast.AST, Region]) -> None:
+    """Add tests that replace what a device is: ``monkeypatch.setattr("config.device_type", "cuda")``."""
+    for call in module.of(ast.Call):
+        function = ast.unparse(call.func) if isinstance(call.func, ast.Attribute | ast.Name) else ""
+        if _PATCH.fullmatch(function) and any(names_cuda(each) for each in call.args):
+            why = f"in a test that sets what it asks for (line {call.lineno})"
+            _add(found, runs_with(module, call), why, is_listed=False)
