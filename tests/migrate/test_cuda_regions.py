@@ -189,3 +189,21 @@ def test_the_verdict_names_files_that_run_such_code_in_any_case(tmp_path: Path):
     (found,) = [each for each in findings if each.code == "IM135"]
     assert found.message.endswith(": main -> model.Net.forward -> kernels.launch -> kernels.kernel")
     assert verdict([]) == ""
+
+
+def test_what_uses_an_extension_that_setup_py_builds_of_cuda_sources_stays(tmp_path: Path):
+    (tmp_path / "setup.py").write_text(
+        "from torch.utils.cpp_extension import CUDAExtension\nCUDAExtension('window._C', ['window.cu'])\n"
+    )
+    (tmp_path / "use.py").write_text(
+        "import torch\nfrom window import _C\n\n\n"
+        "def roll(x):\n    torch.cuda.synchronize()\n    return _C.roll(x)\n\n\n"
+        "def auto(x):\n    return roll(x) if x.is_cuda else x\n"
+    )
+    assert [each.changes for each in convert(tmp_path, Request()) if each.name == "use.py"] == [[]]
+
+
+def test_kernels_that_are_only_defined_and_optional_ones_are_no_verdict():
+    optional = "try:\n    import cupy\nexcept ImportError as error:\n    WHY = error\nelse:\n    WHY = None\n"
+    source = f"{LAUNCH}\n\n{optional}if WHY is None:\n    SIZE = cupy.zeros(4)\nSIZES = triton.cdiv(4, 2)\n"
+    assert not [each for each in _convert(source).findings if each.code == "IM135"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
-from isthmus.migrate.source.cuda_only import runs_cuda
+from isthmus.migrate.source.cuda_only import is_below, runs_cuda
 
 _RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that run if an object of it is made
 
@@ -41,8 +41,14 @@ def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool
     return frozenset(reached | {each for owner in owners for each in (owner, f"{owner}.apply")})
 
 
-def always(found: Iterable[Facts], symbols: Symbols) -> dict[str, tuple[str, ...]]:
-    """Return for each module that runs code for CUDA only in any case the calls that lead to it, by dotted name."""
+def always(found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return for each module that runs code for CUDA only in any case the calls that lead to it, by dotted name.
+
+    Args:
+        found: facts of the project's modules.
+        symbols: its definitions.
+        built: names of its extensions that are built of CUDA sources.
+    """
     runs: dict[str, set[str]] = defaultdict(set)
     modules = list(found)
     for facts in modules:
@@ -54,7 +60,8 @@ def always(found: Iterable[Facts], symbols: Symbols) -> dict[str, tuple[str, ...
     for function, names in runs.items():
         for name in names:
             callers[name].add(function)
-    chains: dict[str, tuple[str, ...]] = {name: (name,) for name in sorted(callers) if runs_cuda(name)}
+    hearts = (name for name in sorted(callers) if runs_cuda(name) or is_below(name, built))
+    chains: dict[str, tuple[str, ...]] = {name: (name,) for name in hearts}
     queue = list(chains)
     for name in queue:
         for caller in sorted(callers.get(name, ())):

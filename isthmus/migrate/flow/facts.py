@@ -87,6 +87,7 @@ class Facts:
         classes: by dotted name.
         imports: names bound at the top level by imports, and their dotted names.
         references: dotted names that each function uses; those of the module under "".
+        built: dotted names of the extensions that it builds of CUDA sources.
         runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
     """
 
@@ -107,4 +108,5 @@ class Facts:
     classes: dict[str, Class] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
     references: dict[str, set[str]] = field(default_factory=dict)
+    built: set[str] = field(default_factory=set)
     runs: dict[str, set[str]] = field(default_factory=dict)

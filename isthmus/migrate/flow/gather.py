@@ -9,7 +9,8 @@ from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
 from isthmus.migrate.source.blocks import runs_with
-from isthmus.migrate.source.cuda_only import CUDA_SOURCE
+from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.cuda_only import CUDA_SOURCE, is_of_kernels
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -47,6 +48,7 @@ class _Gatherer(Expressions):
             for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
+        self._build()
         self._run()
         self._describe()
 
@@ -208,12 +210,18 @@ class _Gatherer(Expressions):
             if name:
                 self._reference(node, name)
         for constant in self.module.of(ast.Constant):
-            text = constant.value if isinstance(constant.value, str) else ""
-            if text.endswith((".cu", ".cuh")) or text.startswith("aten::cudnn_"):
+            if text(constant).endswith((".cu", ".cuh")) or text(constant).startswith("aten::cudnn_"):
                 self._reference(constant, CUDA_SOURCE)
         for keyword in self.module.of(ast.keyword):
             if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):
                 self._reference(keyword, CUDA_SOURCE)
+
+    def _build(self) -> None:
+        """Record the extensions that ``CUDAExtension("package.name", ...)`` builds."""
+        for call in self.module.of(ast.Call):
+            if self.names.qualified(call.func) == "torch.utils.cpp_extension.CUDAExtension":
+                name = text(argument(call, ("name",), "name"))
+                self.facts.built |= {name} if name else set()
 
     def _run(self) -> None:
         """Record what each function calls in any case."""
@@ -227,7 +235,11 @@ class _Gatherer(Expressions):
             name = f"{owner}.{function.attr}" if owner else self.names.qualified(function)  # type: ignore[attr-defined]
             block = runs_with(self.module, call)
             around = self._around(call) if block else ""
-            if name and (not block or (block[0] in functions and self.names.defined(block[0]) == around)):
+            if (
+                name
+                and not is_of_kernels(name)
+                and (not block or (block[0] in functions and self.names.defined(block[0]) == around))
+            ):
                 self.facts.runs.setdefault(around, set()).add(name)
         for kernel in functions:
             given = (each.func if isinstance(each, ast.Call) else each for each in kernel.decorator_list)

@@ -16,7 +16,7 @@ from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
-from isthmus.migrate.source.cuda_only import is_for_cuda_only, runs_cuda
+from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
@@ -95,8 +95,9 @@ def surroundings(
         for owner, _, last in (name.rpartition(".") for name in each.functions)
         if last == "cuda" and owner in each.classes
     )
-    only = users(facts, solution.symbols, is_for_cuda_only)
-    code = users(facts, solution.symbols, runs_cuda)
+    built = frozenset(name for each in facts for name in each.built)
+    only = users(facts, solution.symbols, lambda name: is_for_cuda_only(name) or is_below(name, built))
+    code = users(facts, solution.symbols, lambda name: runs_cuda(name) or is_below(name, built))
     imported = frozenset(
         member
         for each in facts
@@ -110,11 +111,12 @@ def surroundings(
         own,
         only,
         code,
+        built,
         imported,
         torch=request.torch,
         quote=request.quote,
     )
-    chains = always(facts, solution.symbols)
+    chains = always(facts, solution.symbols, built)
     return {
         each.path: shared._replace(flow=solution.of(each), always=chains.get(each.module, ()))
         for each in facts

@@ -25,7 +25,7 @@ def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
     if isinstance(above, ast.If) and below is not above.test:
         if below in above.orelse:
             return _after_return(above.orelse, below)
-        return [] if _always(above.test) else _after_return(above.body, below)
+        return [] if _always(above) else _after_return(above.body, below)
     if isinstance(above, ast.Try):
         return _after_return(above.body, below) if above.handlers and below in above.body else []
     if isinstance(above, ast.ExceptHandler | ast.match_case) and below in above.body:
@@ -45,9 +45,15 @@ def _after_return(block: list[ast.stmt], below: ast.AST) -> list[ast.AST]:
     return [*block[start:]]
 
 
-def _always(test: ast.expr) -> bool:
-    """Whether a branch runs once in any case: ``if self.graph is None:``, ``if __name__ == "__main__":``."""
+def _always(branch: ast.If) -> bool:
+    """Whether a branch runs once in any case: ``if self.graph is None: self.graph = ...``, ``__name__ == ...``."""
+    test = branch.test
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
+    if getattr(test.left, "id", "") == "__name__":
+        return True
     is_none = isinstance(test.ops[0], ast.Is) and getattr(test.comparators[0], "value", "") is None
-    return is_none or getattr(test.left, "id", "") == "__name__"
+    assigned = (
+        target for each in ast.walk(branch) if isinstance(each, ast.Assign) for target in each.targets
+    )
+    return is_none and any(ast.unparse(each) == ast.unparse(test.left) for each in assigned)

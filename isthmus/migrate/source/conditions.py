@@ -266,4 +266,7 @@ def is_cuda_only(module: Module, node: ast.AST) -> bool:
     name = module.names.qualified(node) or ""
     if name.endswith("ProfilerActivity.CUDA"):
         return isinstance(module.parents[node], ast.Call)  # activities.append(...); in a list it is converted
-    return cuda_only.is_for_cuda_only(name) or name in module.around.cuda_only
+    around = module.around
+    return (
+        cuda_only.is_for_cuda_only(name) or name in around.cuda_only or cuda_only.is_below(name, around.built)
+    )

@@ -1,5 +1,7 @@
 """Names that only programs for CUDA use: packages, kernels, graphs and engines."""
 
+from collections.abc import Iterable
+
 from isthmus.migrate.source.cuda_names import look_up
 
 # Packages for NVIDIA's GPUs only.
@@ -30,7 +32,7 @@ CUDA_BUILDS = frozenset(
 
 def is_for_cuda_only(name: str) -> bool:
     """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA or _is_below(name, _LANGUAGES):
+    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA or is_below(name, _LANGUAGES):
         return True
     while name.startswith("torch."):
         known = look_up(name)
@@ -65,8 +67,14 @@ def is_graph(name: str) -> bool:
 
 def runs_cuda(name: str) -> bool:
     """Whether a function that uses a dotted name runs, or is, code for NVIDIA's GPUs."""
-    return is_heart(name) or name == CUDA_SOURCE or _is_below(name, _LANGUAGES)
+    return is_heart(name) or name == CUDA_SOURCE or is_of_kernels(name)
 
 
-def _is_below(name: str, modules: tuple[str, ...]) -> bool:
+def is_of_kernels(name: str) -> bool:
+    """Whether a dotted name is of a language of kernels, most of whose functions run nothing."""
+    return is_below(name, _LANGUAGES)
+
+
+def is_below(name: str, modules: Iterable[str]) -> bool:
+    """Whether a dotted name is one of the modules, or in one of them."""
     return any(f"{name}.".startswith(f"{each}.") for each in modules)

@@ -35,6 +35,7 @@ class Surroundings(NamedTuple):
         own_cuda: classes of the project with a method ``cuda``, by dotted name.
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         cuda_code: those of them that run kernels, graphs or engines for CUDA.
+        built: extensions that the project builds of CUDA sources, by dotted name.
         always: names from a function that the module calls in any case to one that runs code for CUDA only.
         imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
@@ -48,6 +49,7 @@ class Surroundings(NamedTuple):
     own_cuda: frozenset[str] = frozenset()
     cuda_only: frozenset[str] = frozenset()
     cuda_code: frozenset[str] = frozenset()
+    built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda
-from isthmus.migrate.source.cuda_only import is_graph, is_heart
+from isthmus.migrate.source.cuda_only import is_below, is_graph, is_heart
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.registrations import is_for_cuda
 from isthmus.migrate.source.strings import names_cuda
@@ -79,7 +79,7 @@ def _uses(module: Module) -> Iterator[tuple[ast.AST, str]]:
         if isinstance(module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
             continue
         name = module.names.qualified(node) or ""
-        if is_heart(name) and not _is_annotation(module, node):
+        if (is_heart(name) or is_below(name, module.around.built)) and not _is_annotation(module, node):
             yield node, name
     imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
     for imported in imports:
@@ -95,7 +95,7 @@ def launched(module: Module, call: ast.Call) -> str:
     """Return the name of the kernel that a call launches: ``kernel[grid](x)``, ``kernel(x, grid=..., block=...)``."""
     if isinstance(call.func, ast.Subscript):
         name = module.names.qualified(call.func.value) or ""
-        return name if name in module.around.cuda_only else ""
+        return name.removeprefix(f"{module.name}.") if name in module.around.cuda_only else ""
     return ast.unparse(call.func) if {each.arg for each in call.keywords} >= _LAUNCH else ""
 
 
@@ -184,7 +184,7 @@ def _is_for_cuda(module: Module, node: ast.AST, found: Mapping[ast.AST, Region])
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return False
     name = module.names.qualified(node) or ""
-    return is_heart(name) or name in module.around.cuda_code
+    return is_heart(name) or name in module.around.cuda_code or is_below(name, module.around.built)
 
 
 def _called_by(module: Module, found: dict[ast.AST, Region]) -> None:
