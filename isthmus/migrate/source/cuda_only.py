@@ -9,8 +9,8 @@ _CUDA_PACKAGES = frozenset(
     "apex cuda cupy cudf cuml flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
     "xformers bitsandbytes numba helion tilelang cutlass".split()
 )
-# Languages of kernels, and memory that GPUs of NVIDIA share.
-_LANGUAGES = ("cutlass", "helion", "tilelang", "torch.distributed._symmetric_memory", "torch.numa", "triton")
+# Languages of kernels, and the binding of processes to the processors beside a GPU.
+_LANGUAGES = ("cutlass", "helion", "tilelang", "torch.numa", "triton")
 
 
 CUDA_SOURCE = "CUDA C++"  # stands for sources and operators that only CUDA runs
