@@ -41,7 +41,7 @@ def _convert(source: str) -> Result:
 
 
 def _regions(result: Result) -> list[tuple[str, int]]:
-    return [(each.subject, each.line) for each in result.findings if each.code == "IM134"]
+    return [(each.subject, each.line) for each in result.findings if each.code == "IM192"]
 
 
 def test_a_branch_that_captures_a_graph_stays_and_the_rest_of_the_function_is_converted():
@@ -185,8 +185,8 @@ def test_the_verdict_names_files_that_run_such_code_in_any_case(tmp_path: Path):
         "def f(x, fast):\n    return kernels.launch(x) if fast else x\n\n\nf(1, False)\n"
     )
     findings = [finding for each in convert(tmp_path, Request()) for finding in each.findings]
-    assert verdict(findings) == "not convertible without porting code for CUDA: train.py (IM135)"
-    (found,) = [each for each in findings if each.code == "IM135"]
+    assert verdict(findings) == "not convertible without porting code for CUDA: train.py (IM193)"
+    (found,) = [each for each in findings if each.code == "IM193"]
     assert found.message.endswith(": main -> model.Net.forward -> kernels.launch -> kernels.kernel")
     assert verdict([]) == ""
 
@@ -206,4 +206,4 @@ def test_what_uses_an_extension_that_setup_py_builds_of_cuda_sources_stays(tmp_p
 def test_kernels_that_are_only_defined_and_optional_ones_are_no_verdict():
     optional = "try:\n    import cupy\nexcept ImportError as error:\n    WHY = error\nelse:\n    WHY = None\n"
     source = f"{LAUNCH}\n\n{optional}if WHY is None:\n    SIZE = cupy.zeros(4)\nSIZES = triton.cdiv(4, 2)\n"
-    assert not [each for each in _convert(source).findings if each.code == "IM135"]
+    assert not [each for each in _convert(source).findings if each.code == "IM193"]

@@ -9,7 +9,7 @@ from isthmus.migrate.source.module import Module
 
 _REMEDY = "port that first; until then the file runs on CUDA only, whatever else is converted"
 _SHOWN = 3  # files in the verdict
-_CODE = "IM135"
+_CODE = "IM193"
 
 
 class CudaHeart(Rule):

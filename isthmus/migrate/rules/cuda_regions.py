@@ -16,7 +16,7 @@ _REMEDY = "port it as a whole, or keep it for CUDA and write another for other d
 class CudaRegions(Rule):
     """Code around CUDA graphs, kernels and engines."""
 
-    code = "IM134"
+    code = "IM192"
     name = "cuda-regions"
     summary = "a function or branch that runs a CUDA graph, a kernel or an engine stays as a whole"
     before = "def capture():\n    stream = torch.cuda.Stream()\n    graph = torch.cuda.CUDAGraph()"
