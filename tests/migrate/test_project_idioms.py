@@ -94,6 +94,12 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
+            'def f(a):\n    device = torch.device("cuda" if a else "cpu")\n'
+            '    device = torch.device("xpu" if a else "cpu")\n    return device\n',
+            "IM106",
+            Severity.REVIEW,
+        ),
+        (
             'def load(x, device="cuda"):\n    return x\n\n\nload(1, device="invalid")\n',
             "IM102",
             Severity.REVIEW,
@@ -102,3 +108,7 @@ def test_what_is_converted(source: str, converted: str) -> None:
 )
 def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
+
+
+def test_a_device_that_is_read_before_it_is_set_again_is_not_overwritten() -> None:
+    assert _ends('device = "cuda"\ndevice = torch.device(device)\nx.to(device)\n', "IM106") == []
