@@ -37,6 +37,16 @@ def _ends(source: str, code: str) -> list[Severity]:
             "def f(x):\n  torch.cuda.empty_cache()\n",
             "  if torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
         ),
+        (
+            "from torch.profiler import ProfilerActivity as A, profile\n"
+            "profile(activities=[\n    A.CPU,  # host\n    A.CUDA,  # device\n])\n",
+            "    A.CPU,  # host\n    *(torch.profiler.supported_activities() - {A.CPU}),  # device\n])\n",
+        ),
+        (
+            "from torch.profiler import profile, ProfilerActivity as A\n"
+            "profile(activities=[A.CPU, A.CUDA])\n",
+            "from torch.profiler import profile\nprofile(activities=torch.profiler.supported_activities())\n",
+        ),
     ],
 )
 def test_what_is_converted(source: str, converted: str) -> None:
