@@ -97,19 +97,11 @@ def surroundings(
     only = cuda_only(facts, solution.symbols)
     named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
     imported = frozenset(map(solution.symbols.member, named))
-    tested = frozenset().union(*(each.tested for each in facts))
     shared = Surroundings(
-        request.target,
-        request.options,
-        taken,
-        own,
-        only,
-        imported,
-        tested,
-        torch=request.torch,
-        quote=request.quote,
+        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
     )
-    return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
+    tested = frozenset().union(*(each.tested for each in facts))
+    return {each.path: shared._replace(flow=solution.of(each), tested=tested) for each in facts}
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

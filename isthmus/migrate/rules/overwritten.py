@@ -25,7 +25,7 @@ class Overwritten(Rule):
             second = _next(module, first)
             if second is not None and _overwrites(first, second) and _is_device(module, first.value):
                 name, line = ast.unparse(first.targets[0]), module.place(second.lineno)[1]
-                said = f"is a device, and is set again in line {line} before it is used"
+                said = f"is set again in line {line} before it is used"
                 yield self.unclear(module, first, f"`{name}`", said, "keep the assignment that is meant")
 
 
