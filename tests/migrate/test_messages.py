@@ -46,7 +46,7 @@ def test_a_phrase(before: str, after: str) -> None:
 
 def test_options_and_code_do_not_name_cuda_as_a_word() -> None:
     assert names_cuda("run with --cuda or --no-cuda, torch.cuda.is_available(), CUDA_HOME, x.cuda()") == 0
-    assert names_cuda("CUDA. cuda, Cuda!") == 3
+    assert names_cuda("CUDA. cuda, Cuda! cuda:0") == 4
 
 
 def test_a_message_on_its_own_stays() -> None:
