@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source.cuda_names import CUDA_SOURCE
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
@@ -87,6 +88,7 @@ class _Gatherer(Expressions):
         facts.uses_torch = any(map(sinks.is_torch, (*self._imported(), *named)))
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
+        facts.tested = tested(self.module)
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }

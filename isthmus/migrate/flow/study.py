@@ -100,7 +100,8 @@ def surroundings(
     shared = Surroundings(
         request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
     )
-    return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
+    tested = frozenset().union(*(each.tested for each in facts))
+    return {each.path: shared._replace(flow=solution.of(each), tested=tested) for each in facts}
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

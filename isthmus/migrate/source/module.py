@@ -38,6 +38,7 @@ class Surroundings(NamedTuple):
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
+        tested: texts that modules of the project look for in messages.
     """
 
     target: str = ""
@@ -49,6 +50,7 @@ class Surroundings(NamedTuple):
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()
     quote: str = ""
+    tested: frozenset[str] = frozenset()
 
 
 ALONE = Surroundings()
