@@ -37,6 +37,16 @@ def _ends(source: str, code: str) -> list[Severity]:
             "def f(x):\n  torch.cuda.empty_cache()\n",
             "  if torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
         ),
+        (
+            "from torch.profiler import ProfilerActivity as A, profile\n"
+            "profile(activities=[\n    A.CPU,  # host\n    A.CUDA,  # device\n])\n",
+            "    A.CPU,  # host\n    *(torch.profiler.supported_activities() - {A.CPU}),  # device\n])\n",
+        ),
+        (
+            "from torch.profiler import profile, ProfilerActivity as A\n"
+            "profile(activities=[A.CPU, A.CUDA])\n",
+            "from torch.profiler import profile\nprofile(activities=torch.profiler.supported_activities())\n",
+        ),
     ],
 )
 def test_what_is_converted(source: str, converted: str) -> None:
@@ -94,6 +104,12 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
+            'def f(a):\n    device = torch.device("cuda" if a else "cpu")\n'
+            '    device = torch.device("xpu" if a else "cpu")\n    return device\n',
+            "IM106",
+            Severity.REVIEW,
+        ),
+        (
             'def load(x, device="cuda"):\n    return x\n\n\nload(1, device="invalid")\n',
             "IM102",
             Severity.REVIEW,
@@ -102,3 +118,7 @@ def test_what_is_converted(source: str, converted: str) -> None:
 )
 def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
+
+
+def test_a_device_that_is_read_before_it_is_set_again_is_not_overwritten() -> None:
+    assert _ends('device = "cuda"\ndevice = torch.device(device)\nx.to(device)\n', "IM106") == []

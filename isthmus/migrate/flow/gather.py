@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, text
 from isthmus.migrate.source.cuda_only import CUDA_SOURCE, is_of_kernels
@@ -91,6 +92,7 @@ class _Gatherer(Expressions):
         facts.uses_torch = any(map(sinks.is_torch, (*self._imported(), *named)))
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
+        facts.tested = tested(self.module)
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }

@@ -105,16 +105,17 @@ def surroundings(
         if (member := solution.symbols.member(name)).rpartition(".")[0] != each.module
     )
     shared = Surroundings(
-        request.target,
-        request.options,
-        taken,
-        own,
-        only,
-        code,
-        built,
-        imported,
+        target=request.target,
+        options=request.options,
+        taken=taken,
+        own_cuda=own,
+        cuda_only=only,
+        cuda_code=code,
+        built=built,
+        imported=imported,
         torch=request.torch,
         quote=request.quote,
+        tested=frozenset().union(*(each.tested for each in facts)),
     )
     chains = always(facts, solution.symbols, built)
     return {

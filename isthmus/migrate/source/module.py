@@ -41,6 +41,7 @@ class Surroundings(NamedTuple):
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
+        tested: texts that modules of the project look for in messages.
     """
 
     target: str = ""
@@ -55,6 +56,7 @@ class Surroundings(NamedTuple):
     torch: tuple[int, ...] = ()
     quote: str = ""
     always: tuple[str, ...] = ()
+    tested: frozenset[str] = frozenset()
 
 
 ALONE = Surroundings()
