@@ -88,6 +88,8 @@ class Facts:
         tested: texts that it looks for in messages.
         imports: names bound at the top level by imports, and their dotted names.
         references: dotted names that each function uses; those of the module under "".
+        built: dotted names of the extensions that it builds of CUDA sources.
+        runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
     """
 
     module: str
@@ -108,3 +110,5 @@ class Facts:
     tested: set[str] = field(default_factory=set)
     imports: dict[str, str] = field(default_factory=dict)
     references: dict[str, set[str]] = field(default_factory=dict)
+    built: set[str] = field(default_factory=set)
+    runs: dict[str, set[str]] = field(default_factory=dict)

@@ -9,7 +9,9 @@ from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
 from isthmus.migrate.flow.tested import tested
-from isthmus.migrate.source.cuda_names import CUDA_SOURCE
+from isthmus.migrate.source.blocks import runs_with
+from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.cuda_only import CUDA_SOURCE, is_of_kernels
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -47,6 +49,8 @@ class _Gatherer(Expressions):
             for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
+        self._build()
+        self._run()
         self._describe()
 
     def _bindings(self) -> None:
@@ -208,11 +212,41 @@ class _Gatherer(Expressions):
             if name:
                 self._reference(node, name)
         for constant in self.module.of(ast.Constant):
-            if isinstance(constant.value, str) and constant.value.endswith((".cu", ".cuh")):
+            if text(constant).endswith((".cu", ".cuh")) or text(constant).startswith("aten::cudnn_"):
                 self._reference(constant, CUDA_SOURCE)
         for keyword in self.module.of(ast.keyword):
             if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):
                 self._reference(keyword, CUDA_SOURCE)
+
+    def _build(self) -> None:
+        """Record the extensions that ``CUDAExtension("package.name", ...)`` builds."""
+        for call in self.module.of(ast.Call):
+            if self.names.qualified(call.func) == "torch.utils.cpp_extension.CUDAExtension":
+                name = text(argument(call, ("name",), "name"))
+                self.facts.built |= {name} if name else set()
+
+    def _run(self) -> None:
+        """Record what each function calls in any case."""
+        functions = self.module.of(ast.FunctionDef)
+        decorators = {
+            each for function in functions for part in function.decorator_list for each in ast.walk(part)
+        }
+        for call in (each for each in self.module.of(ast.Call) if each not in decorators):
+            function = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+            owner = self._class_of_self(function.value) if isinstance(function, ast.Attribute) else ""
+            name = f"{owner}.{function.attr}" if owner else self.names.qualified(function)  # type: ignore[attr-defined]
+            block = runs_with(self.module, call)
+            around = self._around(call) if block else ""
+            if (
+                name
+                and not is_of_kernels(name)
+                and (not block or (block[0] in functions and self.names.defined(block[0]) == around))
+            ):
+                self.facts.runs.setdefault(around, set()).add(name)
+        for kernel in functions:
+            given = (each.func if isinstance(each, ast.Call) else each for each in kernel.decorator_list)
+            names = {self.names.qualified(each) or "" for each in given}
+            self.facts.runs.setdefault(self.names.defined(kernel), set()).update(names)
 
     def _reference(self, node: ast.AST, name: str) -> None:
         self.facts.references.setdefault(self._around(node), set()).add(name)

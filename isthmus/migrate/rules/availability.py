@@ -9,6 +9,7 @@ from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cu
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
 _MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
@@ -43,7 +44,8 @@ class Availability(FunctionRule):
         return super().call(module, call, entry)
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
-        if any(_MOVES.search(module.code(each)) for each in guarded(module, call)):
+        portable = (each for each in guarded(module, call) if region(module, each) is None)
+        if any(_MOVES.search(module.code(each)) for each in portable):
             message = "guards code that only CUDA has, and code for any accelerator"
             return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"

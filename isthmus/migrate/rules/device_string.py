@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import rename
+from isthmus.migrate.source import registrations
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
@@ -57,6 +58,8 @@ class DeviceString(Rule):
             yield self._device(module, node, subject, verdict)
         elif verdict.use is Use.WORD:
             yield self.right(module, node, subject, "is a word here, not a device", "stays")
+        elif _registers(module, node):
+            yield self.right(module, node, subject, "is the device of an operator's implementation", "stays")
         elif verdict.use is not Use.BACKEND:
             yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
 
@@ -131,6 +134,12 @@ class DeviceFormat(Rule):
             return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
         advice = 'becomes f"{DEVICE.type}:..."'
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+
+
+def _registers(module: Module, node: ast.Constant) -> bool:
+    """Whether a string is an argument of a registration for CUDA, which has a finding of its own."""
+    call = next((each for each in module.enclosing(node) if isinstance(each, ast.Call | ast.stmt)), None)
+    return isinstance(call, ast.Call) and registrations.is_for_cuda(module, call)
 
 
 def is_enum_value(module: Module, node: ast.expr) -> bool:

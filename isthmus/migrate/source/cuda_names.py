@@ -327,32 +327,3 @@ def canonical(name: str) -> str:
 def look_up(name: str) -> CudaName | None:
     """Return the entry of a qualified name, or None."""
     return NAMES.get(canonical(name))
-
-
-# Packages for NVIDIA's GPUs only.
-_CUDA_PACKAGES = frozenset(
-    "apex cuda cupy cudf cuml flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
-    "xformers bitsandbytes numba".split()
-)
-
-
-CUDA_SOURCE = "torch.version.cuda"  # stands for sources in CUDA C++, which only CUDA runs
-_ASKS_CUDA = frozenset(
-    [
-        CUDA_SOURCE,
-        "torch.version.hip",
-        *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
-    ]
-)
-
-
-def is_for_cuda_only(name: str) -> bool:
-    """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA:
-        return True
-    while name.startswith("torch."):
-        known = look_up(name)
-        if known is not None:
-            return known.stays
-        name = name.rpartition(".")[0]
-    return False
