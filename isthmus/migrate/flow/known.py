@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from isthmus.migrate.flow import pytests
 from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, Call
 from isthmus.migrate.source.verdicts import place_of
 
@@ -65,6 +66,11 @@ def _dict(gatherer: Expressions, call: ast.Call, result: str) -> str:
         else:
             gatherer.flow(gatherer.slot(keyword.value), result)
     return result
+
+
+def _namespace(gatherer: Expressions, call: ast.Call, result: str) -> str:
+    """``argparse.Namespace(device="cuda")``: what a parser returns."""
+    return _defaults(gatherer, call, "", f"{ARGUMENTS}@")
 
 
 def _counter(gatherer: Expressions, call: ast.Call, result: str) -> str:
@@ -128,8 +134,11 @@ KNOWN: dict[str, Handler] = {
     "dict": _dict,
     "collections.OrderedDict": _dict,
     "types.SimpleNamespace": _dict,
+    "argparse.Namespace": _namespace,
     "collections.Counter": _counter,
     "getattr": _getattr,
+    "pytest.param": pytests.parameter,
+    pytests.PARAMETRIZE: lambda gatherer, call, result: "",
     "functools.partial": _partial,
     **dict.fromkeys(
         "dataclasses.field typer.Option typer.Argument pydantic.Field attrs.field attr.ib".split(), _default
