@@ -68,11 +68,6 @@ def _dict(gatherer: Expressions, call: ast.Call, result: str) -> str:
     return result
 
 
-def _namespace(gatherer: Expressions, call: ast.Call, result: str) -> str:
-    """``argparse.Namespace(device="cuda")``: what a parser returns."""
-    return _defaults(gatherer, call, "", f"{ARGUMENTS}@")
-
-
 def _counter(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``collections.Counter(values)``: the values are its keys."""
     for each in call.args:
@@ -134,7 +129,6 @@ KNOWN: dict[str, Handler] = {
     "dict": _dict,
     "collections.OrderedDict": _dict,
     "types.SimpleNamespace": _dict,
-    "argparse.Namespace": _namespace,
     "collections.Counter": _counter,
     "getattr": _getattr,
     "pytest.param": pytests.parameter,
@@ -225,7 +219,7 @@ def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
     if isinstance(given, ast.Constant):
         names = [str(given.value)]
     name = next((each for each in names if each.startswith("--")), names[0] if names else "")
-    slot = f"{ARGUMENTS}.{name.lstrip('-').replace('-', '_')}"
+    slot = _option(gatherer, name.lstrip("-").replace("-", "_"))
     gatherer.flow(gatherer.slot(_keyword(call, "default")), slot)
     gatherer.flow(gatherer.slot(_keyword(call, "const")), slot)
     for option in ("choices", "nargs"):
@@ -238,8 +232,14 @@ def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
 def _defaults(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.set_defaults(device="cuda")``."""
     for each in call.keywords:
-        gatherer.flow(gatherer.slot(each.value), f"{ARGUMENTS}.{each.arg}")
+        gatherer.flow(gatherer.slot(each.value), _option(gatherer, each.arg or ""))
     return result
+
+
+def _option(gatherer: Expressions, name: str) -> str:
+    """Return the slot of an attribute of what a parser returns."""
+    gatherer.facts.attributes.add((f"{ARGUMENTS}@", name))
+    return f"{ARGUMENTS}.{name}"
 
 
 def _parsed(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:

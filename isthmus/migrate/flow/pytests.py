@@ -22,7 +22,10 @@ def pass_values(gatherer: Expressions, function: _Function) -> None:
     if not module.mentions("pytest", "def test"):
         return
     owner = module.parents[function]
-    decorators = [*function.decorator_list, *(owner.decorator_list if isinstance(owner, ast.ClassDef) else ())]
+    decorators = [
+        *function.decorator_list,
+        *(owner.decorator_list if isinstance(owner, ast.ClassDef) else ()),
+    ]
     name = gatherer.names.defined(function)
     parameters = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
     for each in decorators:

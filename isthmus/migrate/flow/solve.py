@@ -231,9 +231,9 @@ class Solution:
     def _functions(self, call: Call) -> Iterator[tuple[str, bool]]:
         """Yield the project's functions that a call may run, and whether that is certain."""
         if call.variable:
-            held = filter(None, map(self.symbols.callee, self._held(call.variable)))
-            if held := sorted(held):
-                yield from ((name, True) for name in held)
+            held = {self.symbols.callee(each) for each in self._held(call.variable)} - {""}
+            if held:
+                yield from ((name, True) for name in sorted(held))
                 return
         if not call.receiver:
             name = self.symbols.callee(call.callee)
@@ -310,6 +310,8 @@ class Solution:
         return ""
 
     def _take(self, call: Call, name: str, argument: str | int, slot: str) -> None:
+        if name.startswith("torch.library."):  # the device types of an operator's implementation
+            return
         is_method = bool(call.receiver) and name == call.callee
         if argument in ("map_location", 1) and self._use(is_method, name, argument) is Use.DEVICE:
             place = f"{slot}*values"  # a dictionary of devices
