@@ -16,7 +16,8 @@ from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
 # Attributes that are the same thing in every class of a project.
 _DEVICE = re.compile(
-    r"(\w+_)?(device|dev|accelerator|device_type|device_name|map_location|backend)(_type|_name|_str)?"
+    r"(\w+_)?(device|dev|accelerator|device_type|device_name|map_location|backend)(_type|_name|_str)?",
+    re.IGNORECASE,
 )
 WORD_HERE = Verdict(Use.WORD, True, "")
 UNKNOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
@@ -81,9 +82,7 @@ class Solution:
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
-        is_named = any(
-            _DEVICE.fullmatch(name.rpartition(".")[2].lower()) for name, path in reached if not path
-        )
+        is_named = any(_DEVICE.fullmatch(name.rpartition(".")[2]) for name, path in reached if not path)
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
@@ -254,8 +253,7 @@ class Solution:
 
     def _held(self, variable: str) -> set[str]:
         """Return the functions and classes that a variable may hold, by their names."""
-        sources = self._graph.backward({self._slot(variable): ""})
-        slots = (slot for slot, path in sources if not path and slot != self._slot(variable))
+        slots = self._graph.assigned(self._slot(variable))
         return {slot for slot in slots if sinks.is_torch(slot) or self.symbols.callee(slot)}
 
     def _pass(self, function: str, argument: str | int, slot: str, certain: bool) -> bool:
