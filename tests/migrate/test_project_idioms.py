@@ -47,6 +47,42 @@ def _ends(source: str, code: str) -> list[Severity]:
             "profile(activities=[A.CPU, A.CUDA])\n",
             "from torch.profiler import profile\nprofile(activities=torch.profiler.supported_activities())\n",
         ),
+        (
+            "import pytest\n@pytest.mark.parametrize('device', ['cpu', pytest.param('cuda', marks=slow)])\n"
+            "def test(device):\n    torch.zeros(2, device=device)\n",
+            "pytest.param(DEVICE.type, marks=slow)",
+        ),
+        (
+            "import pytest\n@pytest.mark.parametrize(('n', 'where'), [(1, 'cpu'), (2, 'cuda:1')])\n"
+            "class TestMove:\n    def test(self, n, where):\n        torch.zeros(n).to(where)\n",
+            "(2, f'{DEVICE.type}:1')",
+        ),
+        (
+            "import pytest\n@pytest.fixture(params=['cpu', 'cuda'])\ndef where(request):\n"
+            "    yield request.param\ndef test(where):\n    torch.zeros(2).to(where)\n",
+            "params=['cpu', DEVICE.type]",
+        ),
+        (
+            "from contextlib import nullcontext\nscope = torch.autocast if mixed else nullcontext\n"
+            "with scope('cuda'):\n    step()\n",
+            "with scope(DEVICE.type):",
+        ),
+        (
+            "def new(where):\n    return torch.zeros(2).to(where)\ndef old(where):\n    pass\n"
+            "def both(flag):\n    make = new if flag else old\n    make(where='cuda')\n",
+            "make(where=DEVICE.type)",
+        ),
+        (
+            "class A:\n    @property\n    def kind(self):\n        return 'cuda'\n"
+            "    def make(self):\n        return torch.zeros(2, device=self.kind)\n",
+            "return DEVICE.type",
+        ),
+        (
+            "def places(model):\n    return {k: str(v.device) for k, v in model.named_parameters()}\n"
+            "assert places(model) == {'weight': 'cuda:0'}\n",
+            "{'weight': f'{DEVICE.type}:0'}",
+        ),
+        ("model.cuda(config.LOCAL_RANK)\n", "model.to(torch.device(DEVICE.type, config.LOCAL_RANK))"),
     ],
 )
 def test_what_is_converted(source: str, converted: str) -> None:
@@ -74,6 +110,17 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.REVIEW,
         ),
         ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
+        ("torch.backends.cuda.enable_cudnn_sdp(False)\n", "IM191", Severity.NONE),
+        (
+            "import lightning\nwhere = 'cuda' if fast else 'cpu'\nlightning.Fabric(accelerator=where)\n",
+            "IM102",
+            Severity.REVIEW,
+        ),
+        (
+            "import pytest\n@pytest.mark.parametrize('name', ['cpu', 'cuda'])\ndef test(name):\n    print(name)\n",
+            "IM102",
+            Severity.NONE,
+        ),
         ('n = torch.cuda.get_device_properties("cuda").multi_processor_count\n', "IM115", Severity.REVIEW),
         ("torch.manual_seed(seed)\ntorch.cuda.manual_seed_all(seed)\n", "IM117", Severity.NONE),
         ('name = str(x.device).replace("cuda:", "")\n', "IM133", Severity.REVIEW),

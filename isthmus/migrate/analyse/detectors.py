@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
+    checkpoints,
     dynamic_shapes,
     kernels,
     libraries,
+    magics,
     operator_calls,
     operators,
     performance,
@@ -22,6 +24,8 @@ from isthmus.migrate.source.module import Detector, ProjectDetector
 MODULE: tuple[Detector, ...] = (
     libraries.detect,
     kernels.detect,
+    magics.detect,
+    checkpoints.detect,
     dynamic_shapes.detect,
     performance.detect,
     precision.detect,

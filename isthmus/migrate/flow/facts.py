@@ -14,6 +14,7 @@ KEYS = "\0keys"  # the field of a container for its own keys
 TORCH = "torch@"  # tensors and modules that PyTorch makes
 WORD = "@word"  # a slot that holds all other strings
 TEXT = "@text"  # the slot of what is printed, logged or written
+COMPARED = "=="  # the end of the slot of a comparison, in which its operands meet
 REST = "**"  # an argument that passes a dictionary by keyword
 
 
@@ -26,6 +27,7 @@ class Call(NamedTuple):
         arguments: parameter name, position, or :data:`REST`, and the slot passed for it.
         result: slot of the result.
         place: for messages, ``"train.py:12"``.
+        variable: slot of the variable or expression that holds the function; "" for one that is named.
     """
 
     callee: str
@@ -33,6 +35,7 @@ class Call(NamedTuple):
     arguments: tuple[tuple[str | int, str], ...]
     result: str
     place: str
+    variable: str = ""
 
 
 class Signature(NamedTuple):

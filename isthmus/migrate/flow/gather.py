@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
-from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
+from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.pytests import pass_values
 from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, text
@@ -16,6 +17,7 @@ from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PROPERTIES = frozenset({"property", "cached_property"})
 _ELEMENTS = 8  # elements of a collection that a membership test is followed to
 
 
@@ -130,21 +132,24 @@ class _Gatherer(Expressions):
         name = self.names.defined(function)
         given = function.args
         owner = self.module.parents[function]
-        is_static = any(getattr(each, "id", "") == "staticmethod" for each in function.decorator_list)
+        decorators = {name_of(each) for each in function.decorator_list}
         positional = [each.arg for each in (*given.posonlyargs, *given.args)]
         self.facts.functions[name] = Signature(
             tuple(positional),
             frozenset([*positional, *(each.arg for each in given.kwonlyargs)]),
             given.kwarg.arg if given.kwarg else "",
             given.vararg.arg if given.vararg else "",
-            isinstance(owner, ast.ClassDef) and not is_static,
+            isinstance(owner, ast.ClassDef) and "staticmethod" not in decorators,
         )
+        if not decorators.isdisjoint(_PROPERTIES):
+            self.flow(f"{name}()", name)
         self._defaults(given)
         for each in (*given.posonlyargs, *given.args, *given.kwonlyargs):
             self._annotated(f"{name}.{each.arg}", each.annotation)
         for decorator in function.decorator_list:
             if isinstance(decorator, ast.Call):
                 self._option(name, decorator)
+        pass_values(self, function)
 
     def _defaults(self, given: ast.arguments) -> None:
         positional = [*given.posonlyargs, *given.args]
@@ -192,7 +197,7 @@ class _Gatherer(Expressions):
 
     def _compare(self, node: ast.Compare) -> None:
         """Record what is compared: its operands meet in the slot of the comparison."""
-        slot = self.anonymous(node)
+        slot = self.anonymous(node) + COMPARED
         for operator, operand in zip([ast.Eq(), *node.ops], [node.left, *node.comparators], strict=True):
             own = self.slot(operand)
             self.facts.values[place_of(operand)] = own

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.library_options import option_of
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source import registrations
@@ -60,6 +61,8 @@ class DeviceString(Rule):
             yield self.right(module, node, subject, "is a word here, not a device", "stays")
         elif _registers(module, node):
             yield self.right(module, node, subject, "is the device of an operator's implementation", "stays")
+        elif option := option_of(verdict.why):
+            yield self.unclear(module, node, subject, f"{verdict.why}: it {option.message}", option.advice)
         elif verdict.use is not Use.BACKEND:
             yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
 

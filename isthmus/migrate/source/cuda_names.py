@@ -45,6 +45,7 @@ class CudaName(NamedTuple):
 
 
 _AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
+_NONE = Severity.NONE
 
 
 def _everywhere(code: str, **names: str) -> dict[str, CudaName]:
@@ -269,12 +270,19 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
-        "chooses among CUDA's kernels for attention; torch.nn.attention.sdpa_kernel is for any device",
+        "stays: every build of PyTorch has the switch, and attention works on every device with it on or off",
         "torch.backends.cuda.sdp_kernel torch.backends.cuda.enable_flash_sdp "
         "torch.backends.cuda.enable_mem_efficient_sdp torch.backends.cuda.enable_math_sdp "
         "torch.backends.cuda.enable_cudnn_sdp torch.backends.cuda.flash_sdp_enabled "
         "torch.backends.cuda.mem_efficient_sdp_enabled torch.backends.cuda.math_sdp_enabled "
-        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention",
+        "torch.backends.cuda.cudnn_sdp_enabled",
+        _NONE,
+    ),
+    **_own_rule(
+        "IM191",
+        "is False without CUDA; torch.nn.functional.scaled_dot_product_attention chooses a kernel on any device",
+        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention "
+        "torch.backends.cuda.can_use_cudnn_attention",
         _REVIEW,
     ),
     **_own_rule(
