@@ -43,7 +43,11 @@ def analyse(
     ignore: Ignore = [],  # noqa: B006
     fail_on: FailOn = "manual",
     advice: Annotated[
-        bool, typer.Option("--advice", help="Also find what is optional, for speed or precision: IM6 to IM8.")
+        bool,
+        typer.Option(
+            "--advice",
+            help="Also find what is optional: speed and precision (IM6 to IM8), loading checkpoints (IM193).",
+        ),
     ] = False,
     all: Annotated[bool, typer.Option("--all", help="Also list what needs no change.")] = False,
     evidence: Record = None,

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RANK = """
 import sys
 import torch
@@ -42,6 +44,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.full
 def test_two_ranks(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(

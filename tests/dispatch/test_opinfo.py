@@ -26,7 +26,7 @@ def operators() -> dict[str, Any]:
     return {op.full_name: op for op in op_db}
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("name", fast_subset())
 def test_operator(name: str) -> None:
     op = operators()[name]

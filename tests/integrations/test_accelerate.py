@@ -57,7 +57,7 @@ def check_same(found: dict[str, Any], alone: dict[str, Any]) -> None:
     assert found["outputs"] == pytest.approx(alone["outputs"], rel=1e-5, abs=1e-5), "gathered for metrics"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", FLAGS)
 def test_accelerate_launch(tmp_path, alone, kind):
     """Each rank has its share of the batches, of parameters under FSDP, and the last batch is not counted twice."""

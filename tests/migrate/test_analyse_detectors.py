@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.analyse import codes
+from isthmus.migrate.analyse import codes, engine
 from isthmus.migrate.rules.apex_modules import COUNTERPARTS, ApexModules
 from isthmus.migrate.rules.synchronize import Synchronize
 from isthmus.migrate.source import third_party
@@ -45,7 +45,13 @@ LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
         ("torch.cuda.comm.scatter(x, [0])", {"IM191": "torch.cuda.comm"}),
         ("torch.nn.parallel.comm.scatter(x, [0])", {"IM191": "torch.nn.parallel.comm"}),
         ("if torch.version.cuda: pass", {"IM191": "torch.version.cuda"}),
-        ("torch.backends.cuda.sdp_kernel(False)", {"IM191": "torch.backends.cuda.sdp_kernel"}),
+        ("torch.backends.cuda.sdp_kernel(False)", {}),
+        (
+            "torch.backends.cuda.can_use_flash_attention(p)",
+            {"IM191": "torch.backends.cuda.can_use_flash_attention"},
+        ),
+        ("torch.load(path)", {"IM193": "torch.load"}),
+        ("torch.load(path, map_location=d)", {}),
         ("from torch.cuda import *", {"IM130": "torch.cuda.*"}),
         ("from torch.cuda import comm", {}),
         # devices
@@ -231,6 +237,46 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
 def test_libraries(source: str, code: str, severity: Severity):
     (finding,) = findings(source)
     assert (finding.code, finding.severity) == (code, severity)
+
+
+def test_a_library_that_needs_attention_is_listed_once_in_a_file():
+    found = findings(
+        "from detectron2.config import get_cfg\nfrom detectron2.engine import launch\nimport fla\n"
+    )
+    assert [(each.line, each.subject) for each in found] == [(1, "detectron2"), (3, "fla")]
+
+
+def test_compiled_extensions_are_listed_but_no_sources(tmp_path: Path):
+    (tmp_path / "own_cuda.py").write_text("")
+    (tmp_path / "a.py").write_text(
+        "import importlib\nimport own_cuda\nfrom ops import gather_cuda\n"
+        "from roi_cuda import roi\nscan = importlib.import_module('ext.scan_cuda')\n"
+    )
+    found = engine.analyse(tmp_path, probe=False).findings
+    assert [(each.code, each.line, each.subject) for each in found] == [
+        ("IM303", 4, "roi_cuda"),
+        ("IM303", 5, "ext.scan_cuda"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "subject"),
+    [
+        ('lightning.Trainer(accelerator="gpu", strategy="ddp")', 'accelerator="gpu"'),
+        ('lightning.fabric.Fabric(accelerator="cuda")', 'accelerator="cuda"'),
+        ('lightning.Trainer(accelerator="auto")', ""),
+        ("lightning.pytorch.Trainer(gpus=2)", "gpus=2"),
+        ('onnxruntime.InferenceSession(f, providers=["CUDAExecutionProvider"])', "CUDAExecutionProvider"),
+        ('ctranslate2.Translator(f, device="cuda")', 'device="cuda"'),
+        ("@RunIf(min_cuda_gpus=1)\ndef a(): ...\n@RunIf(min_cuda_gpus=2)\ndef b(): ...", "min_cuda_gpus=1"),
+    ],
+)
+def test_words_that_tell_a_library_to_use_cuda(line: str, subject: str):
+    head = "import lightning, onnxruntime, ctranslate2, torch\nfrom tests.helpers import RunIf\n"
+    found = [each for each in findings(f"{head}{line}\n") if each.line > 1]
+    assert [(each.code, each.severity, each.subject) for each in found] == (
+        [("IM304", Severity.REVIEW, subject)] if subject else []
+    )
 
 
 def test_names_of_apex_have_the_codes_of_their_rules():

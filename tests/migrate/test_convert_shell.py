@@ -55,3 +55,23 @@ def test_changes_have_the_lines_of_the_script() -> None:
     result = converted(text)
     assert result.text == "set -e\ntorchrun \\\n  train.py\necho --use_env\n"
     assert [change.line for change in result.changes] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("FROM nvidia/cuda:12.1.0-devel-ubuntu22.04", [("IM311", "nvidia/cuda:12.1.0-devel-ubuntu22.04", 6)]),
+        ("FROM pytorch/pytorch:2.8.0-cuda12.8 AS base", [("IM311", "pytorch/pytorch:2.8.0-cuda12.8", 6)]),
+        ("FROM ubuntu:24.04", []),
+        ("docker run --gpus all image train.py --gpus 4", [("IM321", "--gpus all", 12)]),
+        ("    runtime: nvidia", [("IM321", "runtime: nvidia", 5)]),
+        (
+            "RUN pip install -r a.txt numpy 'flash-attn>=2' onnxruntime-gpu && ls cupy",
+            [("IM302", "flash-attn", 33), ("IM303", "onnxruntime-gpu", 48)],
+        ),
+        ("pip install cupy-cuda12x==13.0", [("IM301", "cupy-cuda12x", 13)]),
+        ("ENV NVIDIA_DRIVER_CAPABILITIES=all", [("IM129", "NVIDIA_DRIVER_CAPABILITIES", 5)]),
+    ],
+)
+def test_what_depends_on_cuda_is_listed(line: str, expected: list[tuple[str, str, int]]) -> None:
+    assert [(each.code, each.subject, each.column) for each in converted(f"{line}\n").findings] == expected

@@ -77,6 +77,25 @@ def test_a_formatter_that_is_not_installed_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("setup.cfg", "[flake8]\nmax-line-length = 95\n"),
+        ("pyproject.toml", "[tool.ruff]\nline-length = 95\n"),
+    ],
+)
+def test_lines_that_become_too_long_without_a_formatter_are_one_line(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    source = f"import torch\n\n{LONG}short = x.cuda()\n# {'-' * 120}\n"
+    assert (
+        f"isthmus: {name} allows 95 characters a line: wrap train.py:5\n"
+        in convert(project(tmp_path, source))[1]
+    )
+    assert "wrap" not in convert(tmp_path / "train.py")[1], "nothing changes, so nothing is said"
+
+
+@pytest.mark.parametrize(
     ("name", "text", "quote"),
     [
         ("pyproject.toml", '[tool.ruff.format]\nquote-style = "single"\n', "'"),

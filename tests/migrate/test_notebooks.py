@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.migrate.analyse import engine
 from isthmus.migrate.convert.project import Converted, convert_file
 from isthmus.migrate.flow.study import study
 from isthmus.migrate.rules.registry import all_rules
@@ -98,6 +99,19 @@ def test_the_data_flow_goes_through_the_cells(tmp_path: Path):
     assert sources(result.after)[1] == 'd = DEVICE.type\nname = "cuda"'
     assert [(each.path, each.line) for each in result.changes] == [("a.ipynb#cell2", 1)]
     assert result.changes[0].evidence == "passed to torch.ones(device=) in a.ipynb#cell3:2"
+
+
+def test_commands_are_searched_like_those_of_a_script(tmp_path: Path):
+    path = tmp_path / "a.ipynb"
+    path.write_text(
+        notebook("import torch\n!nvidia-smi\n", "x = 1\ngpu = !nvidia-smi -L\n%pip install apex\n")
+    )
+    found = engine.analyse(path, probe=False).findings
+    assert [(each.path, each.line, each.column, each.code, each.subject) for each in found] == [
+        ("a.ipynb#cell1", 2, 2, "IM321", "nvidia-smi"),
+        ("a.ipynb#cell2", 2, 8, "IM321", "nvidia-smi"),
+        ("a.ipynb#cell2", 3, 14, "IM303", "apex"),
+    ]
 
 
 def test_the_constant_comes_after_a_magic_of_the_whole_cell(tmp_path: Path):

@@ -144,7 +144,7 @@ def test_what_only_nccl_has(source: str, end: str) -> None:
         ('DDP(model.cuda(rank), device_ids=[rank])\nbackend = "nccl"', 0),
     ],
 )
-def test_gloo_is_reported_for_a_model_on_an_accelerator(source: str, found: int) -> None:
+def test_gloo_of_a_model_on_an_accelerator(source: str, found: int) -> None:
     imports = "from torch.nn.parallel import DistributedDataParallel as DDP\n"
     for group in ('dist.init_process_group("gloo")', 'dist.init_process_group(backend="gloo")'):
         assert len(ends(f"{imports}{group}\n{source}", "IM208")) == found

@@ -28,9 +28,11 @@ def codes(root: Path) -> dict[str, str]:
 
 def test_every_kind_is_found_in_the_order_of_names(tmp_path: Path):
     kinds = {
+        "Dockerfile.gpu": Kind.SHELL,
         "a.py": Kind.PYTHON,
         "b/c.ipynb": Kind.NOTEBOOK,
         "b/run.sh": Kind.SHELL,
+        "docker-compose.yml": Kind.SHELL,
         "environment.yml": Kind.REQUIREMENTS,
         "k.cu": Kind.NATIVE,
         "k.h": Kind.NATIVE,

@@ -193,7 +193,7 @@ def test_answers_of_devices(tmp_path, source, other, mine, theirs, hidden):
     assert (first == second) is hidden and bool(number) is hidden
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("options", [["--device", "cpu"], []])
 def test_answers_of_devices_are_no_differences(tmp_path, options):
     (tmp_path / "train.py").write_text(DEVICES)

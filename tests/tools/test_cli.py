@@ -101,7 +101,7 @@ def test_doctor_finds_a_sound_installation():
     assert "of 1.0 GiB free" in done.stdout
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

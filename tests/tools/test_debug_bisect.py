@@ -140,6 +140,7 @@ print("loss", 1 + ("aten::op3" not in own) + ("aten::op4" not in own) + 0.5 * ("
     assert any("route fallback does not serve them: aten::op5" in line for line in lines)
 
 
+@pytest.mark.full
 def test_isthmus_bisect_finds_a_planted_kernel(tmp_path: Path, job: dict[str, str]) -> None:
     done = isthmus("bisect", "train.py", cwd=tmp_path, **job)
     assert done.returncode == 3, done.stderr

@@ -54,6 +54,8 @@ Lines, compilation and names are counted; the verdict is a reader's, after readi
 - *equal*: the same behaviour on any accelerator and on the CPU.
 - *better*: the person's patch loses something that convert keeps.
 - *worse*: convert misses or breaks something, or is longer without a gain.
+- *listed*: the person's patch also corrects a mistake of the original; convert keeps what the file did on CUDA and
+  the CPU, and reports the place.
 
 Options and variables stay as they are named: `--no-cuda` then means the accelerator. People renamed them, and
 dropped the branches for MPS that `torch.accelerator` covers; that alone is neither better nor worse, but accounts for
@@ -95,7 +97,8 @@ def _totals(rows: Sequence[Row]) -> str:
     ]
     return (
         f"{len(rows)} files: convert is equal in {count[Verdict.EQUAL]}, better in "
-        f"{count[Verdict.BETTER]} and worse in {count[Verdict.WORSE]}. {compiled[0]} of the people's files and "
+        f"{count[Verdict.BETTER]}, worse in {count[Verdict.WORSE]} and listed in {count[Verdict.LISTED]}. "
+        f"{compiled[0]} of the people's files and "
         f"{compiled[1]} of the converted ones compile. People added {added[0]} lines, convert {added[1]}."
     )
 

@@ -18,6 +18,7 @@ class Verdict(enum.Enum):
     EQUAL = "equal"
     BETTER = "better"
     WORSE = "worse"
+    LISTED = "listed"
 
 
 class Pair(NamedTuple):
@@ -43,6 +44,10 @@ class Pair(NamedTuple):
 
 
 _SWITCHES = "same devices; convert keeps --no-cuda and --no-mps, the person's file has --no-accel"
+_WARNING = (
+    "same devices; convert keeps --cuda, and the warning without it on any accelerator; "
+    "the person's file has --accel and no warning"
+)
 _MESH = "same devices: the device mesh, the model and the input get the accelerator's type"
 
 PAIRS = (
@@ -50,10 +55,10 @@ PAIRS = (
         "fast_neural_style/neural_style/neural_style.py",
         "00ef8a78e47ddbaf12d06e2cb1ae88ff1eba1bb4",
         "65afde6aaba2160e920b052adc4eacd8379075db",
-        "8ba3630f9eb4",
-        Verdict.WORSE,
-        "`eval --cuda 1` still runs on the CPU: the next line sets the device again, to XPU or the CPU; "
-        "the person removed that line",
+        "438299ca96e7",
+        Verdict.LISTED,
+        "`eval --cuda 1` ran on the CPU before: the next line sets the device again, to XPU or the CPU; "
+        "the person removed that line, convert reports it",
     ),
     Pair(
         "mnist/main.py",
@@ -107,10 +112,10 @@ PAIRS = (
         "dcgan/main.py",
         "7028a2ecc97a3068621ee47b4c3c90855a283320",
         "cc8e404cbcbf3a3c326789260deed89ee04b3408",
-        "7e380856dcc7",
-        Verdict.WORSE,
-        'without --cuda it warns "You have a CUDA device" on any accelerator; on the other side, '
-        "the person's `data_parallel` is for CUDA and XPU only",
+        "fbc2e8f9003b",
+        Verdict.EQUAL,
+        "same devices; `data_parallel` for --ngpu over 1, which only CUDA has, is reported by convert, "
+        "and is for CUDA and XPU in the person's file",
     ),
     Pair(
         "imagenet/main.py",
@@ -208,9 +213,10 @@ PAIRS = (
         "distributed/rpc/ddp_rpc/main.py",
         "99f5c4e2243ed3b2ace2507f79fd3a2b367564d9",
         "e9a4e7510c89613a2fe75312fba1fb8c14b3b376",
-        "e465db4a7091",
-        Verdict.WORSE,
-        "Gloo, which takes tensors of CUDA and the CPU only, is reported and not replaced by the device's backend",
+        "576f16caf838",
+        Verdict.EQUAL,
+        "other accelerators get their backend; on CUDA convert keeps Gloo, the person's file takes NCCL; "
+        "the person's file also refuses to run on fewer than two devices",
     ),
     Pair(
         "distributed/rpc/parameter_server/rpc_parameter_server.py",
@@ -243,16 +249,16 @@ PAIRS = (
         "word_language_model/generate.py",
         "5a4ca9269f689acfc8fcf2118bcb27470e28dd2f",
         "28e586404fabefb37a73570774d398ed90521d2a",
-        "fc29344f01ac",
-        Verdict.WORSE,
-        'without --cuda it warns "You have a CUDA device" on any accelerator; the person removed the warning',
+        "a27fe907d8a5",
+        Verdict.EQUAL,
+        _WARNING,
     ),
     Pair(
         "word_language_model/main.py",
         "5a4ca9269f689acfc8fcf2118bcb27470e28dd2f",
         "28e586404fabefb37a73570774d398ed90521d2a",
-        "77ceb99f1276",
-        Verdict.WORSE,
-        'without --cuda it warns "You have a CUDA device" on any accelerator; the person removed the warning',
+        "bd406455de6b",
+        Verdict.EQUAL,
+        _WARNING,
     ),
 )

@@ -16,6 +16,7 @@ from isthmus.migrate.source.module import Project, ProjectDetector
 from isthmus.migrate.source.third_party import library
 
 _PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that prevent a function from running on the target
+_RUNS = frozenset({"IM129"})  # of these, those with which it still runs: a setting that has no effect
 _SHOWN = 8  # functions of a chain
 
 
@@ -44,7 +45,8 @@ def _reasons(project: Project, symbols: Symbols) -> dict[str, Reason]:
     reasons: dict[str, Reason] = {}
     for each in project.findings:
         name = around.at(each.path, each.line)
-        if name and each.severity is Severity.MANUAL and each.code.startswith(_PORTED):
+        is_ported = each.code.startswith(_PORTED) and each.code not in _RUNS
+        if name and each.severity is Severity.MANUAL and is_ported:
             reasons.setdefault(name, Reason(each.subject, each.code, each.path, each.line))
     imported = _imported(project.findings)
     for facts in project.facts:

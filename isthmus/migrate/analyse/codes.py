@@ -8,6 +8,7 @@ CODES = {
     "IM003": "the file is larger than 10 MiB",
     "IM004": "the symbolic link is circular or leaves the tree",
     "IM005": "the file cannot be read",
+    "IM193": "a checkpoint is loaded without map_location",
     "IM301": "a library for NVIDIA GPUs",
     "IM302": "a library for which Isthmus has a stand-in",
     "IM303": "a library that needs attention on another accelerator",

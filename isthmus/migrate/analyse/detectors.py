@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
+    checkpoints,
     dynamic_shapes,
     extensions,
     kernels,
     libraries,
+    magics,
     operator_calls,
     operators,
     performance,
@@ -24,6 +26,8 @@ MODULE: tuple[Detector, ...] = (
     libraries.detect,
     kernels.detect,
     extensions.detect,
+    magics.detect,
+    checkpoints.detect,
     dynamic_shapes.detect,
     performance.detect,
     precision.detect,

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.analyse.stand_ins import advice
+from isthmus.migrate.source import registrations
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
 
@@ -16,10 +17,6 @@ _RAW = {
     ),
     "pycuda.compiler.SourceModule": "PyCUDA",
 }
-_LIBRARY = ("torch.library.", "torch._custom_ops.")
-_REGISTER = frozenset(("impl", "register_kernel"))  # of a torch.library.Library, of an operator
-_FOR_CUDA = frozenset(("cuda", "autogradcuda"))
-_PORTABLE = frozenset(("cpu", "privateuse1", "compositeimplicitautograd", "compositeexplicitautograd"))
 
 
 def detect(module: Module) -> Iterator[Finding]:
@@ -57,32 +54,24 @@ def _called(module: Module, call: ast.Call) -> Iterator[Finding]:
     if name in _RAW:
         said = f"compiles a CUDA kernel with {_RAW[name]}"
         yield module.finding("IM409", Severity.MANUAL, call, name, said, advice(_assigned(module, call)))
-    elif name == "torch.library.custom_op":
-        yield from _registered(module, call, Severity.MANUAL)
-    elif name.startswith(_LIBRARY) or (isinstance(call.func, ast.Attribute) and call.func.attr in _REGISTER):
-        yield from _registered(module, call, Severity.REVIEW)  # another call may register for all
+    elif registrations.is_for_cuda(module, call):
+        yield _registered(module, call, name)
 
 
-def _registered(module: Module, call: ast.Call, severity: Severity) -> Iterator[Finding]:
+def _registered(module: Module, call: ast.Call, name: str) -> Finding:
     """An operator or an implementation whose device type or dispatch key is CUDA's."""
-    values = [*call.args, *keywords(call).values()]
-    texts = [each.value for value in values for each in _elements(value) if isinstance(each, ast.Constant)]
-    types = [str(text).lower() for text in texts if isinstance(text, str)]
-    if not _FOR_CUDA & set(types) or _PORTABLE & set(types):
-        return
-    operator = next((str(text) for text in texts if str(text).lower() not in _FOR_CUDA), "an operator")
+    severity = (
+        Severity.MANUAL if name == "torch.library.custom_op" else Severity.REVIEW
+    )  # another may be for all
+    operator = registrations.operator(call)
     instead = f"register it for the target's device type too, or for all: {advice(operator)}"
     said = "is implemented here for CUDA only"
-    yield module.finding("IM410", severity, call, operator, said, instead)
+    return module.finding("IM410", severity, call, operator, said, instead)
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:
     """Return the keyword arguments of a call."""
     return {each.arg: each.value for each in call.keywords if each.arg}
-
-
-def _elements(value: ast.expr) -> list[ast.expr]:
-    return value.elts if isinstance(value, (ast.List, ast.Tuple, ast.Set)) else [value]
 
 
 def _decorator(module: Module, node: ast.expr) -> str | None:

@@ -1,8 +1,9 @@
-"""Imports of third-party libraries that do not support other accelerators (IM301 to IM303)."""
+"""Imports of libraries, and of compiled extensions, that do not support other accelerators (IM301 to IM303)."""
 
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from isthmus.migrate.rules.apex import public
 from isthmus.migrate.source.findings import Finding, Severity
@@ -13,29 +14,48 @@ _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
 # Modules whose parts have entries of their own.
 _WHOLES = frozenset(name[: dot.start()] for name in LIBRARIES for dot in re.finditer(r"\.", name))
 _IMPORT = re.compile(r"\b(?:import|from)\s+(\w+)")
+_EXTENSION = re.compile(
+    r"(?:\w+\.)*(?:\w+_cuda(?:_\w+)?|cuda_\w+)"
+)  # a name of a compiled extension for CUDA
+_BUILD = "build it for the target too, or write its operators in PyTorch"
 _MISSING = {"ImportError", "ModuleNotFoundError", "Exception", ""}
 _SAID = {"IM301": "is written for NVIDIA GPUs", "IM302": "has a stand-in"}
 _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Yield a finding per import; optional imports only need a review."""
-    if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions("import_module", "find_spec"):
+    """Yield a finding per import, or per library that only needs attention; optional imports only need a review."""
+    seen: set[str] = set()
+    for found in sorted(_detected(module), key=lambda each: (each.path, each.line, each.column)):
+        entry = library(found.subject)
+        if found.code != "IM303" or entry is None:
+            yield found
+        elif entry[0] not in seen:
+            seen.add(entry[0])
+            yield found._replace(subject=entry[0])
+
+
+def _detected(module: Module) -> Iterator[Finding]:
+    words = ("import_module", "find_spec", "_cuda", "cuda_")
+    if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions(*words):
         return
     for statement in module.of(ast.Import):
         for alias in statement.names:
             yield from _import(module, statement, alias.name)
+            yield from _extension(module, statement, alias.name)
     for origin in module.of(ast.ImportFrom):
         if origin.module and not origin.level:
             found = {f"{origin.module}.{alias.name}" for alias in origin.names}
             by_entry = {entry[0]: name for name in sorted(found) if (entry := library(name))}
             for name in by_entry.values():
                 yield from _import(module, origin, name)
+            yield from _extension(module, origin, origin.module)
     for call in module.of(ast.Call):
         if module.names.qualified(call.func) in _BY_NAME and call.args:
             asked = getattr(call.args[0], "value", None)
             if isinstance(asked, str):
                 yield from _found(module, call, call, asked)
+                yield from _extension(module, call, asked)
 
 
 def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]:
@@ -50,6 +70,16 @@ def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]
     for part, (node, used) in known.items():
         if part != entry[0]:
             yield from _found(module, node, statement, used)
+
+
+def _extension(module: Module, node: ast.stmt | ast.expr, name: str) -> Iterator[Finding]:
+    """Yield the finding of a module that is named like a compiled extension for CUDA and is no source here."""
+    if not _EXTENSION.fullmatch(name) or name.startswith("torch.") or library(name):
+        return
+    path = Path(name.replace(".", "/"))
+    folders = module.source.path.resolve().parents[: module.source.name.count("/") + 1]
+    if not any((each / path).is_dir() or (each / path).with_suffix(".py").exists() for each in folders):
+        yield module.finding("IM303", Severity.REVIEW, node, name, "is a compiled extension for CUDA", _BUILD)
 
 
 def _parts(module: Module, name: str) -> Iterator[tuple[ast.expr, str]]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from isthmus._support.text import count
 from isthmus.migrate.analyse.engine import Report
+from isthmus.migrate.rules.cuda_heart import verdict
 from isthmus.migrate.source.findings import Finding, Severity
 
 _MOST_PLACES = 3
@@ -35,7 +36,7 @@ def print_report(report: Report) -> None:
 
 
 def summary(report: Report) -> str:
-    """Return the counts in one line."""
+    """Return the counts, and what is not convertible, in one line."""
     counts = Counter(finding.severity for finding in report.findings)
     manual, review = counts[Severity.MANUAL], counts[Severity.REVIEW]
     parts = [f"{counts[Severity.AUTOMATIC]} to change", f"{manual + review} left"]
@@ -45,7 +46,8 @@ def summary(report: Report) -> str:
         parts.append(f"{counts[Severity.ADVICE]} advice")
     parts.append(f"{counts[Severity.NONE] + report.hidden} not applicable")
     looked = f"{count(report.files, 'file')}, {count(report.lines, 'line')}"
-    return f"{looked}: {', '.join(parts)}"
+    said = verdict(report.findings)
+    return f"{looked}: {', '.join(parts)}" + (f"; {said}" if said else "")
 
 
 def line(finding: Finding) -> str:

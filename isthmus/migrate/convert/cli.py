@@ -25,6 +25,7 @@ from isthmus.migrate.source.findings import reach
 
 if TYPE_CHECKING:
     from isthmus.migrate.convert.project import Converted, Request
+    from isthmus.migrate.convert.style import Style
 
 
 def convert(
@@ -84,6 +85,8 @@ def convert(
         raise fail(f"{error.filename}: {error.strerror}; give a writable path") from None
     if layout.problem and any(each.changes for each in converted):
         say(layout.problem)
+    if said := _too_long(converted, layout):
+        say(said)
     print_log(converted, "changed" if write else "to change")
     if reach([finding for each in converted for finding in each.findings], fail_on):
         raise typer.Exit(1)
@@ -149,6 +152,21 @@ def _print_patch(paths: Sequence[Path], converted: Sequence[Converted], output: 
     else:
         sys.stdout.buffer.write(b"".join(parts))
         sys.stdout.buffer.flush()
+
+
+def _too_long(converted: Sequence[Converted], layout: Style) -> str:
+    """Return the changed lines that a person has to wrap, in one line, or ""."""
+    texts = (
+        (each.name, each.before.decode(errors="replace"), each.after.decode(errors="replace"))
+        for each in converted
+        if each.changes and each.name.endswith(".py")
+    )
+    places = [place for each in texts for place in layout.too_long(*each)]
+    return (
+        f"{layout.measured} allows {layout.width} characters a line: wrap {', '.join(places)}"
+        if places
+        else ""
+    )
 
 
 def _cannot_be_written(converted: Sequence[Converted]) -> str:

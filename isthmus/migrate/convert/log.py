@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from isthmus._support.text import count
 from isthmus.migrate.convert.project import Converted
+from isthmus.migrate.rules.cuda_heart import verdict
 from isthmus.migrate.rules.registry import all_rules
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import LEFT, Finding, Severity
@@ -17,13 +18,16 @@ _VERSION = 2
 
 
 def print_log(converted: Sequence[Converted], verb: str) -> None:
-    """Print the changes, what is left with reason and remedy, and the counts, to standard error.
+    """Print the changes, what is left with reason and remedy, the counts and a verdict, to standard error.
 
     Args:
         converted: results of the files.
         verb: "changed" or "to change".
     """
-    for line in [*_changes(converted), *_left(converted), f"isthmus: {summary(converted, verb)}"]:
+    lines = [*_changes(converted), *_left(converted), f"isthmus: {summary(converted, verb)}"]
+    if said := verdict(finding for each in converted for finding in each.findings):
+        lines.append(f"isthmus: {said}")
+    for line in lines:
         print(line, file=sys.stderr)
 
 

@@ -28,12 +28,16 @@ class Style(NamedTuple):
         formatter: configured formatter, ``"black"`` or ``"ruff"``, or "".
         command: path of the formatter; "" if it is not installed.
         configured: name of the file that configures the formatter.
+        width: configured number of characters of a line; 0 for none.
+        measured: name of the file that configures it.
     """
 
     quote: str = ""
     formatter: str = ""
     command: str = ""
     configured: str = ""
+    width: int = 0
+    measured: str = ""
 
     @property
     def problem(self) -> str:
@@ -45,6 +49,14 @@ class Style(NamedTuple):
             f"changed lines are not formatted; run `pip install {self.formatter}`"
         )
 
+    def too_long(self, name: str, before: str, after: str) -> list[str]:
+        """Return the places of changed lines, ``"train.py:12"``, that are too long and not formatted."""
+        if not self.width or self.formatter:
+            return []
+        lines = after.split("\n")
+        changed = (line for first, last in _changed(before, after) for line in range(first, last + 1))
+        return [f"{name}:{line}" for line in changed if len(lines[line - 1].rstrip("\r")) > self.width]
+
 
 NO_STYLE = Style()
 
@@ -52,15 +64,16 @@ NO_STYLE = Style()
 def of(folder: Path) -> Style:
     """Return the style that the nearest folder with a configuration, from this one upwards, asks for."""
     folder = folder.resolve()
-    quote = ""
+    quote, width = "", (0, "")
     for each in (folder, *folder.parents):
         tables = _tables(each)
         quote = quote or _quote(each, tables)
+        width = width if width[0] else _width(each, tables)
         for formatter, file in _formatters(each, tables):
-            return Style(quote, formatter, _installed(formatter), file)
+            return Style(quote, formatter, _installed(formatter), file, *width)
         if tables or (each / ".git").exists():
             break
-    return Style(quote)
+    return Style(quote, "", "", "", *width)
 
 
 def formatted(before: str, after: str, path: Path, style: Style) -> str:
@@ -165,22 +178,31 @@ def _quote(folder: Path, tables: Mapping[str, Any]) -> str:
     ruff = tables.get("ruff", {})
     asked = ruff.get("format", {}).get("quote-style", "")
     lint = {**ruff, **ruff.get("lint", {})}.get("flake8-quotes", {})
-    asked = asked or lint.get("inline-quotes", "") or _ini(folder, "inline-quotes")
+    asked = asked or lint.get("inline-quotes", "") or _ini(folder, "inline-quotes")[0]
     if not asked and "black" in tables and not tables["black"].get("skip-string-normalization"):
         asked = "double"
     return _QUOTES.get(asked, asked if asked in ("'", '"') else "")
 
 
-def _ini(folder: Path, key: str) -> str:
-    """Return an option of flake8, or ""."""
+def _width(folder: Path, tables: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the configured length of lines, and the file that configures it; 0 for none."""
+    ruff = tables.get("ruff", {})
+    if isinstance(ruff.get("line-length"), int):
+        return ruff["line-length"], ruff.get("file", "pyproject.toml")
+    asked, file = _ini(folder, "max-line-length")
+    return (int(asked), file) if asked.isdigit() else (0, "")
+
+
+def _ini(folder: Path, key: str) -> tuple[str, str]:
+    """Return an option of flake8, and the file that sets it; "" for none."""
     for name in ("setup.cfg", "tox.ini", ".flake8"):
         found = configparser.ConfigParser(interpolation=None)
         try:
             found.read(folder / name)
-            return found.get("flake8", key)
+            return found.get("flake8", key), name
         except (configparser.Error, UnicodeDecodeError):
             continue
-    return ""
+    return "", ""
 
 
 def _installed(formatter: str) -> str:

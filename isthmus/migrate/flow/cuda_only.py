@@ -1,38 +1,80 @@
 """Functions and classes of a project that use what only CUDA has."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
-from isthmus.migrate.source.cuda_names import is_for_cuda_only
+from isthmus.migrate.source.cuda_only import is_below, runs_cuda
+
+_RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that run if an object of it is made
 
 
-def cuda_only(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
-    """Return the dotted names of functions that use a name of CUDA's runtime or a package for it, or one another.
+def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool]) -> frozenset[str]:
+    """Return the dotted names of functions that use a name that is wanted, or one another.
 
     Args:
         found: facts of the project's modules.
         symbols: its definitions.
+        wanted: whether a dotted name is; of CUDA's runtime, for example.
     """
-    users: dict[str, set[str]] = defaultdict(set)
+    using: dict[str, set[str]] = defaultdict(set)
     queue: list[str] = []
     for facts in found:
         for function, names in facts.references.items():
             if not function:
                 continue
             for name in names:
-                users[symbols.resolve(name)].add(function)
-            if any(map(is_for_cuda_only, names)):
+                using[symbols.resolve(name)].add(function)
+            if any(map(wanted, names)):
                 queue.append(function)
     reached = set(queue)
     while queue:
         name = queue.pop()
         owner, _, last = name.rpartition(".")
         both = [name, owner, f"{owner}.apply"] if last in ("__init__", "forward", "__call__") else [name]
-        for user in (user for each in both for user in users.get(each, ())):
+        for user in (user for each in both for user in using.get(each, ())):
             if user not in reached:
                 reached.add(user)
                 queue.append(user)
     owners = {name.rpartition(".")[0] for name in reached if name.endswith((".forward", ".__init__"))}
     return frozenset(reached | {each for owner in owners for each in (owner, f"{owner}.apply")})
+
+
+def always(found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return for each module that runs code for CUDA only in any case the calls that lead to it, by dotted name.
+
+    Args:
+        found: facts of the project's modules.
+        symbols: its definitions.
+        built: names of its extensions that are built of CUDA sources.
+    """
+    runs: dict[str, set[str]] = defaultdict(set)
+    modules = list(found)
+    for facts in modules:
+        for function, names in facts.runs.items():
+            runs[function or f"{facts.module} "] |= {
+                each for name in names for each in _called(name, symbols)
+            }
+    callers: dict[str, set[str]] = defaultdict(set)
+    for function, names in runs.items():
+        for name in names:
+            callers[name].add(function)
+    hearts = (name for name in sorted(callers) if runs_cuda(name) or is_below(name, built))
+    chains: dict[str, tuple[str, ...]] = {name: (name,) for name in hearts}
+    queue = list(chains)
+    for name in queue:
+        for caller in sorted(callers.get(name, ())):
+            if caller not in chains:
+                chains[caller] = (caller, *chains[name])
+                queue.append(caller)
+    return {each.module: chains[start][1:] for each in modules if (start := f"{each.module} ") in chains}
+
+
+def _called(name: str, symbols: Symbols) -> Iterable[str]:
+    """Return the functions that a call of a dotted name runs."""
+    resolved = symbols.resolve(name)
+    owner = resolved if symbols.is_class(resolved) else resolved.removesuffix(".apply")
+    if symbols.is_class(owner):
+        return filter(None, (symbols.method(owner, each) for each in _RUN))
+    return [resolved]

@@ -51,6 +51,7 @@ class Expressions:
             ast.ListComp: self._comprehension,
             ast.SetComp: self._comprehension,
             ast.GeneratorExp: self._comprehension,
+            ast.DictComp: self._dict_comprehension,
             ast.NamedExpr: self._named,
             ast.Starred: lambda node: self.slot(node.value),
             ast.Await: lambda node: self.slot(node.value),
@@ -198,6 +199,12 @@ class Expressions:
         self.store(self.slot(node.elt), slot, ANY)
         return slot
 
+    def _dict_comprehension(self, node: ast.DictComp) -> str:
+        slot = self.anonymous(node)
+        self.store(self.slot(node.value), slot, ANY)
+        self.store(self.slot(node.key), slot, KEYS)
+        return slot
+
     def _named(self, node: ast.NamedExpr) -> str:
         self.flow(self.slot(node.value), self.slot(node.target))
         return self.slot(node.target)
@@ -205,8 +212,10 @@ class Expressions:
     def _call(self, node: ast.Call) -> str:
         result = self.anonymous(node)
         name = self.names.qualified(node.func) or ""
+        variable = ""
         if isinstance(node.func, ast.Name) and not name:
             name = node.func.id
+            variable = self.slot(node.func)
         if name in KNOWN:
             return KNOWN[name](self, node, result)
         if isinstance(node.func, ast.Attribute) and not name:
@@ -217,7 +226,8 @@ class Expressions:
             self.flow(TORCH, result)
         arguments = tuple(self.arguments(node))
         receiver = "" if name else self.slot(node.func)
-        self.facts.calls.append(Call(name or "__call__", receiver, arguments, result, self.place(node)))
+        called = Call(name or "__call__", receiver, arguments, result, self.place(node), variable or receiver)
+        self.facts.calls.append(called)
         return result
 
     def _method(self, node: ast.Call, method: ast.Attribute, result: str) -> str:

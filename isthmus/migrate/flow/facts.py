@@ -14,6 +14,7 @@ KEYS = "\0keys"  # the field of a container for its own keys
 TORCH = "torch@"  # tensors and modules that PyTorch makes
 WORD = "@word"  # a slot that holds all other strings
 TEXT = "@text"  # the slot of what is printed, logged or written
+COMPARED = "=="  # the end of the slot of a comparison, in which its operands meet
 REST = "**"  # an argument that passes a dictionary by keyword
 
 
@@ -26,6 +27,7 @@ class Call(NamedTuple):
         arguments: parameter name, position, or :data:`REST`, and the slot passed for it.
         result: slot of the result.
         place: for messages, ``"train.py:12"``.
+        variable: slot of the variable or expression that holds the function; "" for one that is named.
     """
 
     callee: str
@@ -33,6 +35,7 @@ class Call(NamedTuple):
     arguments: tuple[tuple[str | int, str], ...]
     result: str
     place: str
+    variable: str = ""
 
 
 class Signature(NamedTuple):
@@ -85,8 +88,11 @@ class Facts:
         values: places of operands of comparisons and of receivers, and their slots.
         functions: by dotted name.
         classes: by dotted name.
+        tested: texts that it looks for in messages.
         imports: names bound at the top level by imports, and their dotted names.
         references: dotted names that each function uses; those of the module under "".
+        built: dotted names of the extensions that it builds of CUDA sources.
+        runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
     """
 
     module: str
@@ -104,5 +110,8 @@ class Facts:
     values: dict[Place, str] = field(default_factory=dict)
     functions: dict[str, Signature] = field(default_factory=dict)
     classes: dict[str, Class] = field(default_factory=dict)
+    tested: set[str] = field(default_factory=set)
     imports: dict[str, str] = field(default_factory=dict)
     references: dict[str, set[str]] = field(default_factory=dict)
+    built: set[str] = field(default_factory=set)
+    runs: dict[str, set[str]] = field(default_factory=dict)

@@ -6,13 +6,19 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
-from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
-from isthmus.migrate.source.cuda_names import CUDA_SOURCE, HANDLES
+from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
+from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.pytests import pass_values
+from isthmus.migrate.flow.tested import tested
+from isthmus.migrate.source.blocks import runs_with
+from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.cuda_names import HANDLES
+from isthmus.migrate.source.cuda_only import CUDA_SOURCE, is_of_kernels
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PROPERTIES = frozenset({"property", "cached_property"})
 _ELEMENTS = 8  # elements of a collection that a membership test is followed to
 
 
@@ -46,6 +52,8 @@ class _Gatherer(Expressions):
             for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
+        self._build()
+        self._run()
         self._describe()
 
     def _bindings(self) -> None:
@@ -87,6 +95,7 @@ class _Gatherer(Expressions):
         facts.uses_torch = any(map(sinks.is_torch, (*self._imported(), *named)))
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
+        facts.tested = tested(self.module)
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }
@@ -124,21 +133,24 @@ class _Gatherer(Expressions):
         name = self.names.defined(function)
         given = function.args
         owner = self.module.parents[function]
-        is_static = any(getattr(each, "id", "") == "staticmethod" for each in function.decorator_list)
+        decorators = {name_of(each) for each in function.decorator_list}
         positional = [each.arg for each in (*given.posonlyargs, *given.args)]
         self.facts.functions[name] = Signature(
             tuple(positional),
             frozenset([*positional, *(each.arg for each in given.kwonlyargs)]),
             given.kwarg.arg if given.kwarg else "",
             given.vararg.arg if given.vararg else "",
-            isinstance(owner, ast.ClassDef) and not is_static,
+            isinstance(owner, ast.ClassDef) and "staticmethod" not in decorators,
         )
+        if not decorators.isdisjoint(_PROPERTIES):
+            self.flow(f"{name}()", name)
         self._defaults(given)
         for each in (*given.posonlyargs, *given.args, *given.kwonlyargs):
             self._annotated(f"{name}.{each.arg}", each.annotation)
         for decorator in function.decorator_list:
             if isinstance(decorator, ast.Call):
                 self._option(name, decorator)
+        pass_values(self, function)
 
     def _defaults(self, given: ast.arguments) -> None:
         positional = [*given.posonlyargs, *given.args]
@@ -186,7 +198,7 @@ class _Gatherer(Expressions):
 
     def _compare(self, node: ast.Compare) -> None:
         """Record what is compared: its operands meet in the slot of the comparison."""
-        slot = self.anonymous(node)
+        slot = self.anonymous(node) + COMPARED
         for operator, operand in zip([ast.Eq(), *node.ops], [node.left, *node.comparators], strict=True):
             own = self.slot(operand)
             self.facts.values[place_of(operand)] = own
@@ -207,12 +219,42 @@ class _Gatherer(Expressions):
             if name:
                 self._reference(node, name)
         for constant in self.module.of(ast.Constant):
-            text = constant.value if isinstance(constant.value, str) else ""
-            if text.endswith((".cu", ".cuh")) or text.partition(" ")[0] == "nvidia-smi":
+            said = text(constant)
+            if said.endswith((".cu", ".cuh")) or said.startswith(("aten::cudnn_", "nvidia-smi")):
                 self._reference(constant, CUDA_SOURCE)
         for keyword in self.module.of(ast.keyword):
             if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):
                 self._reference(keyword, CUDA_SOURCE)
+
+    def _build(self) -> None:
+        """Record the extensions that ``CUDAExtension("package.name", ...)`` builds."""
+        for call in self.module.of(ast.Call):
+            if self.names.qualified(call.func) == "torch.utils.cpp_extension.CUDAExtension":
+                name = text(argument(call, ("name",), "name"))
+                self.facts.built |= {name} if name else set()
+
+    def _run(self) -> None:
+        """Record what each function calls in any case."""
+        functions = self.module.of(ast.FunctionDef)
+        decorators = {
+            each for function in functions for part in function.decorator_list for each in ast.walk(part)
+        }
+        for call in (each for each in self.module.of(ast.Call) if each not in decorators):
+            function = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+            owner = self._class_of_self(function.value) if isinstance(function, ast.Attribute) else ""
+            name = f"{owner}.{function.attr}" if owner else self.names.qualified(function)  # type: ignore[attr-defined]
+            block = runs_with(self.module, call)
+            around = self._around(call) if block else ""
+            if (
+                name
+                and not is_of_kernels(name)
+                and (not block or (block[0] in functions and self.names.defined(block[0]) == around))
+            ):
+                self.facts.runs.setdefault(around, set()).add(name)
+        for kernel in functions:
+            given = (each.func if isinstance(each, ast.Call) else each for each in kernel.decorator_list)
+            names = {self.names.qualified(each) or "" for each in given}
+            self.facts.runs.setdefault(self.names.defined(kernel), set()).update(names)
 
     def _reference(self, node: ast.AST, name: str) -> None:
         self.facts.references.setdefault(self._around(node), set()).add(name)

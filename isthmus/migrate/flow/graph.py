@@ -9,6 +9,7 @@ from typing import NamedTuple
 from isthmus.migrate.flow.facts import ANY, KEYS
 
 _DEEPEST = 2  # fields within fields
+_MOST = 50  # slots that are assigned to one
 Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
 
 
@@ -77,6 +78,17 @@ class Graph:
             path: of the element of the slots.
         """
         return self._reach({(each, path): label for each, label in ends.items()}, self._back, certain)
+
+    def assigned(self, slot: str) -> list[str]:
+        """Return the slots whose values get to a slot as a whole; none if these are too many to mean much."""
+        found = [slot]
+        for each in found:
+            edges = self._into.get(each, ())
+            new = {edge.other for edge in edges if edge.kind == "flow" and edge.certain}
+            found += sorted(new.difference(found))
+            if len(found) > _MOST:
+                return []
+        return found[1:]
 
     def _reach(self, starts: dict[Node, str], step: object, certain: bool) -> dict[Node, str]:
         found = dict(starts)

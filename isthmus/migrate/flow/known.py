@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from isthmus.migrate.flow import pytests
 from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, Call
 from isthmus.migrate.source.verdicts import place_of
 
@@ -130,6 +131,8 @@ KNOWN: dict[str, Handler] = {
     "types.SimpleNamespace": _dict,
     "collections.Counter": _counter,
     "getattr": _getattr,
+    "pytest.param": pytests.parameter,
+    pytests.PARAMETRIZE: lambda gatherer, call, result: "",
     "functools.partial": _partial,
     **dict.fromkeys(
         "dataclasses.field typer.Option typer.Argument pydantic.Field attrs.field attr.ib".split(), _default
@@ -216,7 +219,7 @@ def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
     if isinstance(given, ast.Constant):
         names = [str(given.value)]
     name = next((each for each in names if each.startswith("--")), names[0] if names else "")
-    slot = f"{ARGUMENTS}.{name.lstrip('-').replace('-', '_')}"
+    slot = _option(gatherer, name.lstrip("-").replace("-", "_"))
     gatherer.flow(gatherer.slot(_keyword(call, "default")), slot)
     gatherer.flow(gatherer.slot(_keyword(call, "const")), slot)
     for option in ("choices", "nargs"):
@@ -229,8 +232,14 @@ def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
 def _defaults(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.set_defaults(device="cuda")``."""
     for each in call.keywords:
-        gatherer.flow(gatherer.slot(each.value), f"{ARGUMENTS}.{each.arg}")
+        gatherer.flow(gatherer.slot(each.value), _option(gatherer, each.arg or ""))
     return result
+
+
+def _option(gatherer: Expressions, name: str) -> str:
+    """Return the slot of an attribute of what a parser returns."""
+    gatherer.facts.attributes.add((f"{ARGUMENTS}@", name))
+    return f"{ARGUMENTS}.{name}"
 
 
 def _parsed(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:

@@ -5,7 +5,7 @@ from isthmus.migrate.source.verdicts import Use
 # Libraries whose parameters with these names are PyTorch's devices.
 LIBRARIES = frozenset(
     "torch apex torchvision torchaudio torchtext accelerate clip dgl diffusers e3nn fairseq gpytorch "
-    "kornia lightning monai open_clip peft pyro pytorch_lightning sentence_transformers stable_baselines3 "
+    "kornia lightning lm_eval monai open_clip peft pyro pytorch_lightning sentence_transformers stable_baselines3 "
     "timm torch_geometric torchmetrics transformers trl ultralytics whisper".split()
 )
 _KEYWORDS = frozenset(
@@ -57,8 +57,6 @@ def of_function(name: str, argument: str | int) -> Use | None:
     library = name.partition(".")[0]
     if library not in LIBRARIES:
         return Use.DEVICE if argument == "map_location" else None
-    if name.startswith("torch.library."):
-        return None  # device types of an operator's implementation
     if isinstance(argument, str):
         if argument in _BACKEND_KEYWORDS:
             return Use.BACKEND if "distributed" in name or library != "torch" else None

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.facts import ANY, KEYS, REST, TEXT, WORD, Call, Facts
-from isthmus.migrate.flow.graph import Graph
+from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, REST, TEXT, WORD, Call, Facts
+from isthmus.migrate.flow.graph import Graph, Node
 from isthmus.migrate.flow.known import ARGUMENTS
 from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
 # Attributes that are the same thing in every class of a project.
 _DEVICE = re.compile(
-    r"(\w+_)?(device|dev|accelerator|device_type|device_name|map_location|dist_backend)(_type|_name|_str)?"
+    r"(\w+_)?(device|dev|accelerator|device_type|device_name|map_location|backend)(_type|_name|_str)?",
+    re.IGNORECASE,
 )
 WORD_HERE = Verdict(Use.WORD, True, "")
 UNKNOWN = Verdict(Use.UNKNOWN, False, "has a value that is not shown")
@@ -83,7 +85,7 @@ class Solution:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
         labels = (label for name, path in reached for label in path or (name.rpartition(".")[2],))
-        is_named = any(_DEVICE.fullmatch(label.lower()) for label in labels)
+        is_named = any(map(_DEVICE.fullmatch, labels))
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
@@ -112,6 +114,8 @@ class Solution:
     def _met(self, slot: str) -> Verdict | None:
         """Return what a string is that is compared with a device, or looked up by one."""
         for node in self._graph.forward([slot]):
+            if node[1] and node[0].endswith(COMPARED) and self._has_device_at(node):
+                return Verdict(Use.DEVICE, True, "compared with a device, as an element of a collection")
             if node not in self._given[0] or node[0] == TEXT:  # a device is printed too
                 continue
             if node[1] == (KEYS,):
@@ -119,6 +123,12 @@ class Solution:
             if not node[1]:
                 return Verdict(Use.DEVICE, True, "compared with a device")
         return None
+
+    def _has_device_at(self, node: Node) -> bool:
+        """Whether an element of a collection is compared with one that is a device."""
+        slot, path = node
+        paths = itertools.product(*({key, ANY} for key in path))
+        return KEYS not in path and any((slot, each) in self._given[0] for each in paths)
 
     def _value(self, slot: str) -> Verdict:
         """Return what an operand or receiver is."""
@@ -236,6 +246,11 @@ class Solution:
 
     def _functions(self, call: Call) -> Iterator[tuple[str, bool]]:
         """Yield the project's functions that a call may run, and whether that is certain."""
+        if call.variable:
+            held = {self.symbols.callee(each) for each in self._held(call.variable)} - {""}
+            if held:
+                yield from ((name, True) for name in sorted(held))
+                return
         if not call.receiver:
             name = self.symbols.callee(call.callee)
             if name:
@@ -252,6 +267,11 @@ class Solution:
             else:
                 named = self.symbols.methods(call.callee)
                 yield from ((name, len(named) == 1 and not _is_common(call.callee)) for name in named)
+
+    def _held(self, variable: str) -> set[str]:
+        """Return the functions and classes that a variable may hold, by their names."""
+        slots = self._graph.assigned(self._slot(variable))
+        return {slot for slot in slots if sinks.is_torch(slot) or self.symbols.callee(slot)}
 
     def _pass(self, function: str, argument: str | int, slot: str, certain: bool) -> bool:
         """Join an argument with a parameter."""
@@ -287,8 +307,10 @@ class Solution:
         elif self._is_of_project(name):
             return
         inherited = self._inherited(call)
-        for argument, slot in call.arguments:
-            self._take(call, inherited or name, argument, self._slot(slot))
+        held = self._held(call.variable) if call.variable else ()
+        for each in held or (inherited or name,):
+            for argument, slot in call.arguments:
+                self._take(call, each, argument, self._slot(slot))
 
     def _is_of_project(self, name: str) -> bool:
         """Whether a name is a function or class of the project, and no class derived from PyTorch's."""
@@ -303,6 +325,8 @@ class Solution:
         return ""
 
     def _take(self, call: Call, name: str, argument: str | int, slot: str) -> None:
+        if name.startswith("torch.library."):  # the device types of an operator's implementation
+            return
         is_method = bool(call.receiver) and name == call.callee
         if argument in ("map_location", 1) and self._use(is_method, name, argument) is Use.DEVICE:
             place = f"{slot}*values"  # a dictionary of devices

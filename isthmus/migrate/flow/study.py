@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from isthmus.migrate.flow.cuda_only import cuda_only
+from isthmus.migrate.flow.cuda_only import always, users
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.cuda_names import canonical
+from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
 from isthmus.migrate.source.parse import parse
@@ -95,21 +96,34 @@ def surroundings(
         for owner, _, last in (name.rpartition(".") for name in each.functions)
         if last == "cuda" and owner in each.classes
     )
-    only = cuda_only(facts, solution.symbols)
-    named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
-    imported = frozenset(map(solution.symbols.member, named))
+    built = frozenset(name for each in facts for name in each.built)
+    only = users(facts, solution.symbols, lambda name: is_for_cuda_only(name) or is_below(name, built))
+    code = users(facts, solution.symbols, lambda name: runs_cuda(name) or is_below(name, built))
+    imported = frozenset(
+        member
+        for each in facts
+        for name in {*each.imports.values()}.union(*each.references.values())
+        if (member := solution.symbols.member(name)).rpartition(".")[0] != each.module
+    )
     shared = Surroundings(
-        request.target,
-        request.options,
-        taken,
-        own,
-        only,
-        _cuda_names(facts),
-        imported,
+        target=request.target,
+        options=request.options,
+        taken=taken,
+        own_cuda=own,
+        cuda_only=only,
+        cuda_code=code,
+        cuda_names=_cuda_names(facts),
+        built=built,
+        imported=imported,
         torch=request.torch,
         quote=request.quote,
+        tested=frozenset().union(*(each.tested for each in facts)),
     )
-    return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
+    chains = always(facts, solution.symbols, built)
+    return {
+        each.path: shared._replace(flow=solution.of(each), always=chains.get(each.module, ()))
+        for each in facts
+    }
 
 
 def _cuda_names(found: Iterable[Facts]) -> frozenset[str]:

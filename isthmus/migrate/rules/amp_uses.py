@@ -9,6 +9,7 @@ from isthmus.migrate.source import versions
 from isthmus.migrate.source.calls import argument, unpacks
 from isthmus.migrate.source.cuda_names import AMP_MODULES, AMP_NAMES, canonical
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import region
 
 AUTOCAST = "torch.cuda.amp.autocast"
 SCALER = "torch.cuda.amp.GradScaler"
@@ -120,4 +121,5 @@ def _uses(module: Module, name: str) -> Iterator[ast.expr]:
 
 
 def _is_converted(module: Module, node: ast.expr) -> bool:
-    return amp_name(module, node) in (AUTOCAST, SCALER, *FUNCTIONS) and not obstacle(module, node)
+    known = amp_name(module, node) in (AUTOCAST, SCALER, *FUNCTIONS)
+    return known and not obstacle(module, node) and region(module, node) is None

@@ -12,6 +12,7 @@ from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, is_cuda_
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
 _MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
@@ -49,7 +50,8 @@ class Availability(FunctionRule):
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
         parts = list(guarded(module, call))
-        if any(_MOVES.search(module.code(each)) or _is_apart(module, each) for each in parts):
+        moves = (_MOVES.search(module.code(each)) for each in parts if region(module, each) is None)
+        if any(moves) or any(_is_apart(module, each) for each in parts):
             message = "guards code that only CUDA has, and code for any accelerator"
             return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"
@@ -69,8 +71,10 @@ class Availability(FunctionRule):
 
 
 def _is_apart(module: Module, part: ast.AST) -> bool:
-    """Whether a part of a branch is a call of its own, of a method or function that is not CUDA's."""
+    """Whether a statement of an ``if`` is a call of a method or function that is not CUDA's."""
     if not isinstance(part, ast.Expr) or not isinstance(part.value, ast.Call):
+        return False
+    if not isinstance(module.parents[part], ast.If):
         return False
     name = module.names.qualified(part.value.func) or ""
     is_said = name == "print" or last(part.value.func) in words.METHODS

@@ -66,7 +66,7 @@ def is_choice(module: Module, node: ast.IfExp) -> bool:
     test, first, second = node.test, node.body, node.orelse
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, first, second = test.operand, second, first
-    asks = isinstance(test, ast.Call) and module.names.qualified(test.func) in AVAILABLE | ASKED
+    asks = isinstance(test, ast.Call) and module.names.qualified(test.func) in AVAILABLE
     return asks and is_nccl(module, first) and text(second) == "gloo"
 
 
@@ -122,6 +122,13 @@ def _is_backend(name: str, call: ast.Call, argument: ast.AST) -> bool:
         return argument.arg == "backend"
     position = _POSITIONS.get(name.rpartition(".")[2], -1)
     return 0 <= position < len(call.args) and call.args[position] is argument
+
+
+def has_options(module: Module, node: ast.AST) -> bool:
+    """Whether the call that takes a backend also takes ``pg_options``, in a module that makes those of NCCL."""
+    call = next((each for each in module.enclosing(node) if isinstance(each, ast.Call | ast.stmt)), None)
+    given = call.keywords if isinstance(call, ast.Call) and module.mentions("ProcessGroupNCCL") else []
+    return any(each.arg == "pg_options" and getattr(each.value, "value", "") is not None for each in given)
 
 
 def is_current(module: Module, node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.amp_uses import moves
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.functions import is_type
+from isthmus.migrate.rules.profiler import ACTIVITIES
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.edits import Edit
@@ -24,7 +25,7 @@ class CudaImports(Rule):
     summary = "drops imports of CUDA names whose uses were all replaced"
     before = "from torch.cuda import synchronize"
     after = ""
-    words = ("from torch.cuda", "from torch import", "import torch.cuda")
+    words = ("from torch.cuda", "from torch import", "import torch.cuda", "ProfilerActivity")
     order = 95
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -71,10 +72,11 @@ def _origin(node: Imports, alias: ast.alias) -> str:
 
 
 def _of_cuda(node: Imports) -> list[ast.alias]:
-    """Return what an import names of ``torch.cuda``."""
+    """Return what an import names of ``torch.cuda``, and the profiler's activities."""
     if isinstance(node, ast.ImportFrom) and node.level:
         return []
-    return [each for each in node.names if f"{_origin(node, each)}.".startswith("torch.cuda.")]
+    named = ((each, _origin(node, each)) for each in node.names)
+    return [each for each, name in named if f"{name}.".startswith("torch.cuda.") or name in ACTIVITIES]
 
 
 def _is_replaced(module: Module, alias: ast.alias, edits: list[Edit]) -> bool:

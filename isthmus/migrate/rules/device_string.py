@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.library_options import option_of
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import rename
+from isthmus.migrate.source import registrations
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
-from isthmus.migrate.source.third_party import CUDA_AND_CPU
 from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
@@ -58,8 +59,12 @@ class DeviceString(Rule):
             yield self._device(module, node, subject, verdict)
         elif verdict.use is Use.WORD:
             yield self.right(module, node, subject, "is a word here, not a device", "stays")
+        elif _registers(module, node):
+            yield self.right(module, node, subject, "is the device of an operator's implementation", "stays")
+        elif option := option_of(verdict.why):
+            yield self.unclear(module, node, subject, f"{verdict.why}: it {option.message}", option.advice)
         elif verdict.use is not Use.BACKEND:
-            yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _remedy(verdict))
+            yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
 
     def _device(self, module: Module, node: ast.Constant, subject: str, verdict: Verdict) -> Finding:
         if is_enum_value(module, node):
@@ -134,10 +139,10 @@ class DeviceFormat(Rule):
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
 
 
-def _remedy(verdict: Verdict) -> str:
-    """Return what to do about a string that may be a device."""
-    library = verdict.why.removeprefix("passed to ").partition(".")[0]
-    return f"stays: {library} takes CUDA and the CPU only" if library in CUDA_AND_CPU else _REMEDY
+def _registers(module: Module, node: ast.Constant) -> bool:
+    """Whether a string is an argument of a registration for CUDA, which has a finding of its own."""
+    call = next((each for each in module.enclosing(node) if isinstance(each, ast.Call | ast.stmt)), None)
+    return isinstance(call, ast.Call) and registrations.is_for_cuda(module, call)
 
 
 def is_enum_value(module: Module, node: ast.expr) -> bool:

@@ -4,7 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules import backends
+from isthmus.migrate.rules.draft import TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
@@ -15,14 +17,22 @@ _WRAPPERS = frozenset(
 )
 
 
+_SHOWN = 'f"cpu:gloo,{DEVICE.type}:{torch.distributed.get_default_backend_for_device(DEVICE)}"'
+_BOTH = "f{q}cpu:gloo,{{type}}:{" + backends.DEFAULT + "}{q}"
+
+
 class GlooBackend(Rule):
     """Gloo as the backend of a model on an accelerator."""
 
     code = "IM208"
     name = "gloo-backend"
-    summary = "reports Gloo where gradients are on an accelerator, which a person replaces; changes nothing"
+    summary = (
+        "a model on another accelerator than CUDA gets its backend beside Gloo; CUDA and the CPU keep Gloo"
+    )
     before = 'torch.distributed.init_process_group("gloo")'
-    after = 'torch.distributed.init_process_group("gloo")'
+    after = (
+        f"""torch.distributed.init_process_group("gloo" if DEVICE.type in ("cpu", "cuda") else {_SHOWN})"""
+    )
     words = ("gloo",)
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -34,11 +44,24 @@ class GlooBackend(Rule):
         for call in module.of(ast.Call):
             backend = _backend(call) if module.names.qualified(call.func) == _GROUP else None
             if backend is not None and text(backend) == "gloo":
-                message = (
-                    "is the backend of a model with device_ids, and takes tensors of CUDA and the CPU only"
-                )
-                advice = "use torch.distributed.get_default_backend_for_device(device) for other accelerators"
-                yield self.unclear(module, backend, '"gloo"', message, advice)
+                yield self._gloo(module, backend)
+
+    def _gloo(self, module: Module, backend: ast.expr) -> Finding:
+        """Return the finding of Gloo; tensors on the CPU keep it beside another accelerator's backend."""
+        subject, target = '"gloo"', module.around.target
+        said = "is the backend of a model with device_ids, and takes tensors of CUDA and the CPU only"
+        if target in ("cuda", "cpu") or (
+            not target and versions.missing(backends.DEFAULT, module.around.torch)
+        ):
+            return self.right(module, backend, subject, said, "stays: the device is one of them")
+        draft = Draft(module)
+        if target:
+            draft.replace(backend, _BOTH)
+        else:
+            kept = "{q}gloo{q} if {type} in ({q}cpu{q}, {q}cuda{q}) else "
+            draft.replace(backend, kept + _BOTH, TERNARY)
+        advice = "other accelerators get their default backend, and Gloo for tensors on the CPU"
+        return self.changed(backend, subject, said, advice, draft)
 
 
 def _has_devices(module: Module, call: ast.Call) -> bool:

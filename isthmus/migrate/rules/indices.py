@@ -12,8 +12,8 @@ from isthmus.migrate.source.verdicts import WORD, Use, place_of
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv)
 # Names of integers, of indices of devices (None where none was chosen), and of lists of indices.
-_RANK = re.compile(r"(^|_)rank$")
-_INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$")
+_RANK = re.compile(r"(^|_)rank$", re.IGNORECASE)
+_INDEX = re.compile(r"(^|_)(gpu|rank|(gpu|device|cuda)_?(id|idx|index))$", re.IGNORECASE)
 INDICES = re.compile(r"(^|_)(gpus|(gpu|device|cuda)_?(ids|idxs|indices))$")
 _DEVICE = re.compile(r"\w*(device|DEVICE)")
 # Functions that return integers.

@@ -15,6 +15,7 @@ _COLLECTIONS = (ast.Compare, ast.List, ast.Tuple, ast.Set)
 _CHECK = (
     "if it is a backend of torch.distributed, use torch.distributed.get_default_backend_for_device(device)"
 )
+_OPTIONS = "replace pg_options too, then use torch.distributed.get_default_backend_for_device(device)"
 
 
 class NcclBackend(Rule):
@@ -56,7 +57,9 @@ class NcclBackend(Rule):
         known = backends.verdict(module, node)
         if known is None and backends.is_word(module, node):
             return
-        if known is not None and known.certain and known.use is Use.BACKEND:
+        if backends.has_options(module, node):
+            yield self.left(module, node, '"nccl"', "is CUDA's backend, beside options of NCCL", _OPTIONS)
+        elif known is not None and known.certain and known.use is Use.BACKEND:
             draft, advice = backends.with_default(module, node)
             yield self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, known.why)
         elif known is not None and known.certain and known.use in (Use.WORD, Use.KEY):

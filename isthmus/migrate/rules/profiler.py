@@ -10,7 +10,7 @@ from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
-_ACTIVITY = re.compile(r"torch\.(profiler|autograd)\.ProfilerActivity\.(CPU|CUDA)")
+ACTIVITIES = frozenset({"torch.profiler.ProfilerActivity", "torch.autograd.ProfilerActivity"})
 _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _PROFILE = frozenset({"torch.autograd.profiler.profile", "torch.autograd.profiler_legacy.profile"})
 _THERE = "torch.accelerator.is_available()"
@@ -43,19 +43,25 @@ class Profiler(Rule):
                 yield from (self._use_cuda(module, each) for each in call.keywords if each.arg == "use_cuda")
 
     def _activity(self, module: Module, node: ast.expr) -> str:
-        found = _ACTIVITY.fullmatch(module.names.qualified(node) or "")
-        return found[2] if found else ""
+        owner, _, name = (module.names.qualified(node) or "").rpartition(".")
+        return name if owner in ACTIVITIES else ""
 
     def _cuda_activity(self, module: Module, node: ast.Attribute) -> Finding:
-        """Return the finding of the activity: converted in a list with the CPU's."""
+        """Return the finding of the activity: converted in a list with the CPU's, whose comments stay."""
         subject, said = "ProfilerActivity.CUDA", "is an activity of CUDA"
         new = "torch.profiler.supported_activities()"
         listed = module.parents[node]
         elements = listed.elts if isinstance(listed, ast.List | ast.Tuple | ast.Set) else []
-        if {self._activity(module, each) for each in elements} != {"CPU", "CUDA"}:
+        activities = {self._activity(module, each): each for each in elements}
+        if activities.keys() != {"CPU", "CUDA"}:
             return self.unclear(module, node, subject, said, f"write {new}")
         assert isinstance(listed, ast.expr)
-        return self.changed(node, subject, said, f"becomes {new}", Draft(module).replace(listed, new))
+        draft = Draft(module)
+        if "#" in module.code(listed):
+            draft.replace(node, f"*({new} - {{{{cpu}}}})", cpu=module.code(activities["CPU"]))
+        else:
+            draft.replace(listed, new)
+        return self.changed(node, subject, said, f"becomes {new}", draft)
 
     def _attribute(self, module: Module, node: ast.Attribute) -> Finding:
         """Return the finding of ``event.cuda_time``, which may be an attribute of the project."""

@@ -11,6 +11,7 @@ from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import region
 from isthmus.migrate.source.verdicts import place_of
 
 
@@ -65,10 +66,13 @@ class Rule(ABC):
             draft: the edits.
             evidence: what shows that the change is right, beyond the text of the place itself.
 
-        It is left in a file that does not use PyTorch; in code that TorchScript compiles, if it needs the device; in
-        an f-string whose parts have no certain position; and if the PyTorch of the request lacks what it becomes.
+        It stays in code for CUDA only. It is left in a file that does not use PyTorch; in code that TorchScript
+        compiles, if it needs the device; in an f-string whose parts have no certain position; and if the PyTorch of
+        the request lacks what it becomes.
         """
         module = draft.module
+        if found := region(module, node):
+            return self.right(module, node, subject, f"{message}, {found.why}", "stays")
         if not (self.anywhere or module.around.flow.uses_torch):
             shown = f" ({evidence})" if evidence else ""
             why = f"{message}{shown}, in a file that does not use PyTorch"

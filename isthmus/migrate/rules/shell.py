@@ -1,4 +1,4 @@
-"""Shell scripts: launchers, NVIDIA commands, variables of CUDA and NCCL."""
+"""Shell scripts, Dockerfiles and commands in notebooks: launchers, NVIDIA commands, images, packages, variables."""
 
 import re
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from isthmus.migrate.rules.variables import VARIABLES
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.third_party import distribution
 
 _LAUNCH = Pattern(
     "IM220", re.compile(re.escape(LAUNCH) + r"\b"), "is deprecated", "becomes torchrun, which sets LOCAL_RANK"
@@ -26,8 +27,24 @@ _REPORTED = (
         "has PyTorch's CUDA builds",
         "install PyTorch from the default index",
     ),
+    Pattern(
+        "IM311",
+        re.compile(r"(?<![\w/.-])(?:nvcr\.io/nvidia/|nvidia/cuda\b|pytorch/pytorch:\S*cuda)[^\s'\"]*"),
+        "is an image with CUDA",
+        "start from an image for the target",
+    ),
+    Pattern(
+        "IM321",
+        re.compile(
+            r"--gpus[= ](?:all\b|['\"]*device=\S+)|--runtime[= ]nvidia\b|\b(?:driver|runtime): *nvidia\b"
+        ),
+        "gives NVIDIA's GPUs to a container",
+        "give it the target's devices: `--device`, or the target's container runtime",
+    ),
     *(Pattern(*each) for each in VARIABLES),
 )
+_INSTALLED = re.compile(r"\bpip3? install\b([^|;&\n]*)")
+_PACKAGE = re.compile(r"(?<![\w/:=.-])[A-Za-z][\w.-]*")
 _EMPTY = re.compile(r"\s*\\\r?\n?")
 
 
@@ -41,7 +58,9 @@ def examine_shell(source: Source) -> Iterator[Finding]:
         if within and (new := _launched(line)) != line:
             yield _changed(source, number, line, Edit(start, start + len(line), new))
         if not is_comment or line.lstrip().startswith("#SBATCH"):
-            yield from _reported(source, number, line)
+            yield from (
+                each._replace(path=source.name, line=number, end_line=number) for each in reported(line)
+            )
         within = within and line.rstrip("\r\n").endswith("\\")
         start += len(line)
 
@@ -56,18 +75,23 @@ def _changed(source: Source, number: int, line: str, edit: Edit) -> Finding:
     pattern = _LAUNCH if LAUNCH in line else _USE_ENV
     match = pattern.words.search(line)
     assert match is not None
-    return _finding(source, number, pattern, match, Severity.AUTOMATIC)._replace(edits=(edit,))
+    found = _finding(pattern, match, Severity.AUTOMATIC)
+    return found._replace(path=source.name, line=number, end_line=number, edits=(edit,))
 
 
-def _reported(source: Source, number: int, line: str) -> Iterator[Finding]:
+def reported(line: str) -> Iterator[Finding]:
+    """Yield what depends on CUDA in a line of a script, as findings without path and line."""
     for pattern in _REPORTED:
         for match in pattern.words.finditer(line):
-            yield _finding(source, number, pattern, match, Severity.REVIEW)
+            yield _finding(pattern, match, Severity.REVIEW)
+    for command in _INSTALLED.finditer(line):
+        for package in _PACKAGE.finditer(command[1]):
+            if found := distribution(package[0]):
+                code, severity, advice = found[1]
+                column = command.start(1) + package.start() + 1
+                yield Finding(code, severity, "", 0, 0, package[0], "is installed", advice, column)
 
 
-def _finding(
-    source: Source, number: int, pattern: Pattern, match: re.Match[str], severity: Severity
-) -> Finding:
-    place = (source.name, number, number)
+def _finding(pattern: Pattern, match: re.Match[str], severity: Severity) -> Finding:
     said = (match[0], pattern.message, pattern.advice)
-    return Finding(pattern.code, severity, *place, *said, match.start() + 1)
+    return Finding(pattern.code, severity, "", 0, 0, *said, match.start() + 1)

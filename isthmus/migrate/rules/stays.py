@@ -27,6 +27,8 @@ class StaysRule(Rule):
         """Return the finding of a name that is read."""
         if not needs_guard(module, node, Guard.CUDA):
             return self.right(module, node, name, "is used on CUDA only", "stays")
+        if entry.severity is Severity.NONE:
+            return self.right(module, node, name, "chooses among kernels for attention", entry.advice)
         if entry.severity is Severity.MANUAL:
             return self.left(module, node, name, "belongs to CUDA", entry.advice)
         if name == "torch.version.cuda" and _is_printed(module, node):

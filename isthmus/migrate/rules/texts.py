@@ -11,9 +11,8 @@ from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import Use, place_of
 
-_WORD = re.compile(r"(?<![a-zA-Z0-9])cuda(?![a-zA-Z0-9])")
+_WORD = re.compile(r"(?<![a-zA-Z0-9/])cuda(?![a-zA-Z0-9/])")  # in a path it is no device
 _CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
-_PATH = re.compile(r"/cuda\b|\bcuda/(lib|bin|include)")
 _NAME = re.compile(r"[\w.]+")  # a dotted name, which other rules know
 _PATTERNS = frozenset(
     f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split()
@@ -46,10 +45,6 @@ class Texts(Rule):
             if node.value in ("cuda", "cuda:") and self._is_cut(module, node):
                 message, remedy = "is cut off the name of a device", "use the device's index instead"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
-            elif self._is_pattern(module, node) and _PATH.search(node.value):
-                yield self.right(
-                    module, node, _short(node.value), "matches a folder of CUDA's toolkit", "stays"
-                )
             elif self._is_pattern(module, node):
                 message, remedy = "is matched by a regular expression", "match the device in use too"
                 yield self.unclear(module, node, _short(node.value), message, remedy)

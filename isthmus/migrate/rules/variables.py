@@ -34,7 +34,7 @@ VARIABLES = (
         "IM129",
         re.compile(
             r"\b(?:CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
-            r"|CACHE_PATH|CACHE_DISABLE)|NVIDIA_VISIBLE_DEVICES)\b"
+            r"|CACHE_PATH|CACHE_DISABLE)|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES))\b"
         ),
         "is read by CUDA",
         "accelerators have different variables; let the launcher choose devices",
@@ -47,9 +47,7 @@ VARIABLES = (
     ),
     Variable(
         "IM129",
-        re.compile(
-            r"\b(?:CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE|NVIDIA_TF32_OVERRIDE|CUDNN_[A-Z0-9_]+)\b"
-        ),
+        re.compile(r"\b(?:CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE|CUDNN_[A-Z0-9_]+)\b"),
         "is read by cuBLAS or cuDNN",
         "other accelerators do not read it; use torch.use_deterministic_algorithms",
     ),

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source import cuda_names, cuda_only
 from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.module import Module
 
@@ -189,10 +189,7 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
             else:
                 return
         elif isinstance(above, ast.If | ast.IfExp | ast.While) and below is above.test:
-            part = above.body if holds else above.orelse
-            yield from part if isinstance(part, list) else [part]
-            if isinstance(above, ast.If) and not holds and not above.orelse and _leaves(above.body[-1]):
-                yield from _following(module, above)
+            yield from _branch(module, above, holds)
             return
         elif isinstance(above, ast.FunctionDef | ast.ClassDef) and below in above.decorator_list:
             yield from above.body if holds else ()  # @unittest.skipUnless(torch.cuda.is_available(), "...")
@@ -202,14 +199,50 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
             return
         elif isinstance(above, ast.Call) and _skips(above):
             holds = holds == (ast.unparse(above.func).rpartition(".")[2] == "skipUnless")
+        elif isinstance(above, ast.Assign) and holds:
+            yield from (each for read in _reads(module, above) for each in guarded(module, read))
+            return
         elif not isinstance(above, ast.Compare):
             return
+        elif (
+            isinstance(above.ops[0], ast.Is | ast.Eq)
+            and getattr(above.comparators[0], "value", None) is False
+        ):
+            holds = not holds  # torch.cuda.is_available() is False
         below = above
 
 
-def _asked(module: Module, returned: ast.Return) -> Iterator[ast.AST]:
-    """Yield what runs only where a function that returns a test is true, in the same module."""
-    function = next((each for each in module.enclosing(returned) if isinstance(each, _FUNCTIONS)), None)
+def _branch(module: Module, test: ast.If | ast.IfExp | ast.While, holds: bool) -> Iterator[ast.AST]:
+    """Yield what runs only where a statement's or expression's test is true, or where it is false."""
+    part = test.body if holds else test.orelse
+    yield from part if isinstance(part, list) else [part]
+    if isinstance(test, ast.If) and not holds and not test.orelse and _leaves(test.body[-1]):
+        yield from _following(module, test)
+        if any(map(_is_refusal, ast.walk(test))):
+            yield from _asked(module, test)
+
+
+def _is_refusal(node: ast.AST) -> bool:
+    """Whether a node is ``return False``."""
+    return isinstance(node, ast.Return) and getattr(node.value, "value", True) is False
+
+
+def _reads(module: Module, assign: ast.Assign) -> list[ast.Name]:
+    """Return the reads of a variable of a function that only this statement assigns."""
+    target = assign.targets[0]
+    scope = module.names.scope(target)
+    if not isinstance(target, ast.Name) or scope == module.name:
+        return []
+    same = [
+        each for each in module.of(ast.Name) if each.id == target.id and module.names.scope(each) == scope
+    ]
+    reads = [each for each in same if isinstance(each.ctx, ast.Load)]
+    return reads if len(reads) == len(same) - 1 else []
+
+
+def _asked(module: Module, inside: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs only where the function around a test, which is true if the test is, was asked."""
+    function = next((each for each in module.enclosing(inside) if isinstance(each, _FUNCTIONS)), None)
     if not isinstance(function, ast.FunctionDef):
         return
     name = module.names.defined(function)
@@ -239,10 +272,17 @@ def _uses_cuda_only(module: Module, node: ast.AST) -> bool:
 
 
 def is_cuda_only(module: Module, node: ast.AST) -> bool:
-    """Whether a name or attribute is of CUDA's runtime, of a package for NVIDIA's GPUs, or of code that uses one."""
+    """Whether a node names something of CUDA's runtime, a package for NVIDIA's GPUs, or code that uses one."""
+    if isinstance(node, ast.Constant):
+        return node.value in cuda_only.CUDA_BUILDS
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return False
     if isinstance(node, ast.Attribute) and node.attr in cuda_names.HANDLES:
         return True
     name = module.names.qualified(node) or ""
-    return cuda_names.is_for_cuda_only(name) or name in module.around.cuda_only
+    if name.endswith("ProfilerActivity.CUDA"):
+        return isinstance(module.parents[node], ast.Call)  # activities.append(...); in a list it is converted
+    around = module.around
+    return (
+        cuda_only.is_for_cuda_only(name) or name in around.cuda_only or cuda_only.is_below(name, around.built)
+    )

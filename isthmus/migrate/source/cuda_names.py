@@ -45,6 +45,7 @@ class CudaName(NamedTuple):
 
 
 _AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
+_NONE = Severity.NONE
 
 
 def _everywhere(code: str, **names: str) -> dict[str, CudaName]:
@@ -272,12 +273,19 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
-        "chooses among CUDA's kernels for attention; torch.nn.attention.sdpa_kernel is for any device",
+        "stays: every build of PyTorch has the switch, and attention works on every device with it on or off",
         "torch.backends.cuda.sdp_kernel torch.backends.cuda.enable_flash_sdp "
         "torch.backends.cuda.enable_mem_efficient_sdp torch.backends.cuda.enable_math_sdp "
         "torch.backends.cuda.enable_cudnn_sdp torch.backends.cuda.flash_sdp_enabled "
         "torch.backends.cuda.mem_efficient_sdp_enabled torch.backends.cuda.math_sdp_enabled "
-        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention",
+        "torch.backends.cuda.cudnn_sdp_enabled",
+        _NONE,
+    ),
+    **_own_rule(
+        "IM191",
+        "is False without CUDA; torch.nn.functional.scaled_dot_product_attention chooses a kernel on any device",
+        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention "
+        "torch.backends.cuda.can_use_cudnn_attention",
         _REVIEW,
     ),
     **_own_rule(
@@ -330,32 +338,3 @@ def canonical(name: str) -> str:
 def look_up(name: str) -> CudaName | None:
     """Return the entry of a qualified name, or None."""
     return NAMES.get(canonical(name))
-
-
-# Packages for NVIDIA's GPUs only.
-_CUDA_PACKAGES = frozenset(
-    "apex cuda cupy cudf cuml flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
-    "xformers bitsandbytes numba".split()
-)
-
-
-CUDA_SOURCE = "torch.version.cuda"  # stands for sources in CUDA C++, which only CUDA runs
-_ASKS_CUDA = frozenset(
-    [
-        CUDA_SOURCE,
-        "torch.version.hip",
-        *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
-    ]
-)
-
-
-def is_for_cuda_only(name: str) -> bool:
-    """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA:
-        return True
-    while name.startswith("torch."):
-        known = look_up(name)
-        if known is not None:
-            return known.stays
-        name = name.rpartition(".")[0]
-    return False

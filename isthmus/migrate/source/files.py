@@ -19,6 +19,7 @@ _CACHES = frozenset({"__pycache__", "node_modules", "site-packages"})
 _REQUIREMENTS = re.compile(
     r"(.*requirements.*|constraints.*)\.(txt|in)|(environment|conda).*\.ya?ml|pyproject\.toml|setup\.cfg"
 )
+_CONTAINERS = re.compile(r"(Dockerfile|Containerfile)(\..+)?|.+\.[Dd]ockerfile|(docker-)?compose.*\.ya?ml")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -31,7 +32,7 @@ class Kind(enum.Enum):
 
     PYTHON = "python"
     NOTEBOOK = "notebook"
-    SHELL = "shell"
+    SHELL = "shell"  # and files that build or start containers
     REQUIREMENTS = "requirements"
     NATIVE = "native"  # C++ and CUDA
 
@@ -191,6 +192,8 @@ def read(file: File) -> Source | Finding:
 
 def kind_of(name: str) -> Kind | None:
     """Return the kind of a file by its name; None if the migration tools ignore it."""
+    if _CONTAINERS.fullmatch(name):
+        return Kind.SHELL
     return Kind.REQUIREMENTS if _REQUIREMENTS.fullmatch(name) else _KINDS.get(Path(name).suffix.lower())
 
 

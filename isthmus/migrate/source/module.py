@@ -34,11 +34,15 @@ class Surroundings(NamedTuple):
         taken: names that the device constant cannot have.
         own_cuda: classes of the project with a method ``cuda``, by dotted name.
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
+        cuda_code: those of them that run kernels, graphs or engines for CUDA.
         cuda_names: names of ``torch.cuda`` that files of the project use, as in source/cuda_names.
-        imported: members of the project's modules that modules of the project name, ``"package.module.name"``.
+        built: extensions that the project builds of CUDA sources, by dotted name.
+        always: names from a function that the module calls in any case to one that runs code for CUDA only.
+        imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
+        tested: texts that modules of the project look for in messages.
     """
 
     target: str = ""
@@ -46,11 +50,15 @@ class Surroundings(NamedTuple):
     taken: frozenset[str] = frozenset()
     own_cuda: frozenset[str] = frozenset()
     cuda_only: frozenset[str] = frozenset()
+    cuda_code: frozenset[str] = frozenset()
     cuda_names: frozenset[str] = frozenset()
+    built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()
     quote: str = ""
+    always: tuple[str, ...] = ()
+    tested: frozenset[str] = frozenset()
 
 
 ALONE = Surroundings()

@@ -11,8 +11,8 @@ _PYTHON = re.compile(r"\s*(%%(?:time|timeit|capture|prun|memit|mprun)\b)")
 # `%magic`, `!command` (a backslash continues it), `name?`.
 _MAGIC = re.compile(r"^([ \t]*)(?:[!%?](?:[^\n]*\\\n)*[^\n]*|[\w.]+[ \t]*\?{1,2}[ \t]*)$", re.MULTILINE)
 _ASSIGNED = re.compile(r"^([ \t]*[\w, ]+=)[ \t]*[!%](?:[^\n]*\\\n)*[^\n]*$", re.MULTILINE)
-_MARK = "# isthmus: magic "
-_HIDDEN = re.compile(rf"^.*?{_MARK}(.*)$", re.MULTILINE)
+MARK = "# isthmus: magic "  # before IPython syntax that is a comment
+_HIDDEN = re.compile(rf"^.*?{MARK}(.*)$", re.MULTILINE)
 
 
 class Cell(NamedTuple):
@@ -71,7 +71,7 @@ def parse(text: str) -> ast.Module:
 def _hidden(text: str) -> tuple[str, SyntaxError | None]:
     """Return a cell as plain Python, line by line, and its syntax error, if any."""
     if found := _PYTHON.match(text):  # a comment, so that nothing is inserted before it
-        text = f"{text[: found.start(1)]}{_MARK}{text[found.start(1) :]}"
+        text = f"{text[: found.start(1)]}{MARK}{text[found.start(1) :]}"
     try:
         parse(text)
     except SyntaxError:
@@ -86,13 +86,10 @@ def _hidden(text: str) -> tuple[str, SyntaxError | None]:
 
 def _comment(found: re.Match[str], instead: str) -> str:
     """Return the replacement of a magic's lines."""
-    if _MARK in found[0]:
+    if MARK in found[0]:
         return found[0]
     first, *rest = found[0].split("\n")
     indent = re.match(r"[ \t]*", first)
     return "\n".join(
-        [
-            f"{instead}  {_MARK}{first}",
-            *(f"{indent[0] if indent else ''}pass  {_MARK}{line}" for line in rest),
-        ]
+        [f"{instead}  {MARK}{first}", *(f"{indent[0] if indent else ''}pass  {MARK}{line}" for line in rest)]
     )

@@ -131,13 +131,21 @@ LIBRARIES: dict[str, Library] = {
         "diff_gaussian_rasterization", "simple_knn", "pointnet2_ops", "pointops", "MultiScaleDeformableAttention",
     ),
     **_attention("its compiled operators have CPU and CUDA kernels only", "mmcv.ops", "detectron2", "pytorch3d"),
-    **_attention("nms, roi_align and deform_conv2d have CPU and CUDA kernels only", "torchvision.ops"),
+    **_attention(
+        "its compiled operators have CPU and CUDA kernels only",
+        *(f"torchvision.ops.{name}" for name in (
+            "nms", "batched_nms", "boxes.nms", "boxes.batched_nms", "roi_align", "RoIAlign", "MultiScaleRoIAlign",
+            "roi_pool", "RoIPool", "ps_roi_align", "PSRoIAlign", "ps_roi_pool", "PSRoIPool", "deform_conv2d",
+            "DeformConv2d", "deform_conv",
+        )),
+    ),
+    **_only("its arrays are CUDA's; use torch, or numpy on the CPU", "cupy"),
+    **_attention("its devices are the CPU and CUDA", "ctranslate2"),
+    **_attention("its GPU indices are CUDA's; use the CPU's", "faiss_gpu"),
+    **_attention("its GPU provider is CUDA's; install onnxruntime, or its build for the target", "onnxruntime_gpu"),
     **_attention("replaced by torch.distributed.fsdp", "fairscale"),
     **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
 }  # fmt: skip
-
-# Libraries whose devices are CUDA's and the CPU.
-CUDA_AND_CPU = frozenset({"ctranslate2", "faster_whisper"})
 
 # Distribution names that differ from the module's; "-" and "_" are equal.
 DISTRIBUTIONS = {
@@ -171,5 +179,5 @@ def distribution(name: str) -> tuple[str, Library] | None:
     return library(_MODULES.get(plain, ""))
 
 
-_VERSION = re.compile(r"_cu(da)?\d+(_plus)?$")  # suffix of a build for a CUDA version
+_VERSION = re.compile(r"_cu(da)?\d+x?(_plus)?$")  # suffix of a build for a CUDA version
 _MODULES = {**{name.lower(): name for name in LIBRARIES}, **DISTRIBUTIONS}

@@ -1,0 +1,28 @@
+"""Texts that a project looks for in messages, so that the messages have to stay."""
+
+import ast
+from collections.abc import Iterator
+
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
+
+
+def tested(module: Module) -> set[str]:
+    """Return the texts about CUDA that a module compares others with.
+
+    These are patterns, ``pytest.raises(match="...")`` and ``assertRaisesRegex(Error, "...")``, and the texts of
+    ``"..." in str(error)``.
+    """
+    if not module.mentions("match", "assert", " in "):
+        return set()
+    return {each for each in map(text, _compared(module)) if " " in each and "cuda" in each.lower()}
+
+
+def _compared(module: Module) -> Iterator[ast.expr]:
+    yield from (each.value for each in module.of(ast.keyword) if each.arg == "match")
+    for compare in module.of(ast.Compare):
+        yield compare.left
+        yield from compare.comparators
+    for call in module.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("assert"):
+            yield from call.args

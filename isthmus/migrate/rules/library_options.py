@@ -1,0 +1,98 @@
+"""Words by which libraries other than PyTorch are told to use CUDA: Lightning's accelerators, ONNX's providers."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
+
+
+class Option(NamedTuple):
+    """An option of a library.
+
+    Attributes:
+        taken: regular expression of the function and its parameter, ``"library.Class(parameter=)"``.
+        values: its strings that mean CUDA; any value if empty.
+        message: what is wrong elsewhere.
+        advice: what to do.
+        once: whether one finding in a file is enough.
+    """
+
+    taken: re.Pattern[str]
+    values: frozenset[str]
+    message: str
+    advice: str
+    once: bool = False
+
+
+_CUDA = frozenset({"cuda"})
+_LIGHTNING = r"(?:pytorch_)?lightning(?:_fabric)?\.(?:\w+\.)*"
+_REGISTER = "register the target in Lightning's AcceleratorRegistry"
+OPTIONS = (
+    Option(
+        re.compile(_LIGHTNING + r"(?:Trainer|Fabric)\(accelerator=\)"),
+        _CUDA | {"gpu"},
+        "is Lightning's accelerator for CUDA, or CUDA and MPS",
+        f'write accelerator="auto", and {_REGISTER}',
+    ),
+    Option(
+        re.compile(_LIGHTNING + r"Trainer\(gpus=\)"),
+        frozenset(),
+        "asks Lightning for CUDA's devices",
+        f'write accelerator="auto" and devices=, and {_REGISTER}',
+    ),
+    Option(
+        re.compile(r"\b_?RunIf\(min_(?:cuda_)?gpus=\)"),
+        frozenset(),
+        "skips tests where CUDA is not available",
+        "skip them by torch.accelerator.device_count()",
+        once=True,
+    ),
+    Option(
+        re.compile(r"ctranslate2\.(?:\w+\.)*\w+\(device=\)"),
+        _CUDA,
+        "is a device of CTranslate2, which runs on the CPU and on CUDA",
+        "choose the CPU where CUDA is not available",
+    ),
+)
+_PROVIDERS = frozenset({"CUDAExecutionProvider", "TensorrtExecutionProvider"})
+_PROVIDER = "name the target's execution provider, or the CPU's"
+
+
+class LibraryOptions(Rule):
+    """Arguments that tell other libraries to use CUDA."""
+
+    code = "IM304"
+    name = "library-options"
+    summary = "reports words that tell other libraries to use CUDA; changes nothing"
+    before = 'trainer = lightning.Trainer(accelerator="gpu", devices=2)'
+    after = before
+    words = ("lightning", "RunIf", "ctranslate2", "ExecutionProvider")
+
+    def find(self, module: Module) -> Iterator[Finding]:
+        """Find the arguments, and names of providers."""
+        seen: set[Option] = set()
+        for keyword in module.of(ast.keyword):
+            call = module.parents[keyword]
+            name = module.names.qualified(call.func) if isinstance(call, ast.Call) else None
+            option = option_of(f"{name}({keyword.arg}=)") if name else None
+            if option is None or (option.once and option in seen):
+                continue
+            if not option.values or text(keyword.value) in option.values:
+                seen.add(option)
+                module.claimed.add(keyword.value)
+                subject = f"{keyword.arg}={module.code(keyword.value)}"
+                yield self.unclear(module, keyword.value, subject, option.message, option.advice)
+        for constant in module.of(ast.Constant):
+            if text(constant) in _PROVIDERS:
+                said = "is ONNX Runtime's provider for NVIDIA GPUs"
+                yield self.unclear(module, constant, text(constant), said, _PROVIDER)
+
+
+def option_of(taken: str) -> Option | None:
+    """Return the option that a function's parameter is, ``"lightning.Trainer(accelerator=)"``, also in a sentence."""
+    return next((each for each in OPTIONS if each.taken.search(taken)), None)
