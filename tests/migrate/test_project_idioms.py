@@ -37,6 +37,14 @@ def _ends(source: str, code: str) -> list[Severity]:
             "def f(x):\n  torch.cuda.empty_cache()\n",
             "  if torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
         ),
+        (  # the step of the block, not that of a text or of another block
+            '"""Layout:\n  text\n"""\ndef f():\n    torch.cuda.empty_cache()\ndef g():\n  pass\n',
+            "    if torch.accelerator.is_available():\n        torch.accelerator.empty_cache()\n",
+        ),
+        (
+            "match x:\n    case 1:\n        torch.cuda.empty_cache()\n",
+            "        if torch.accelerator.is_available():\n            torch.accelerator.empty_cache()\n",
+        ),
     ],
 )
 def test_what_is_converted(source: str, converted: str) -> None:
@@ -96,6 +104,18 @@ def test_what_is_converted(source: str, converted: str) -> None:
         (
             'def load(x, device="cuda"):\n    return x\n\n\nload(1, device="invalid")\n',
             "IM102",
+            Severity.REVIEW,
+        ),
+        (  # a required parameter that its method ignores
+            "class Single:\n    def wrap(self, model, backend):\n        return model\n\n\n"
+            'Single().wrap(1, "nccl")\n',
+            "IM201",
+            Severity.NONE,
+        ),
+        (
+            "class Base:\n    def wrap(self, model, backend):\n        raise NotImplementedError\n\n\n"
+            'Base().wrap(1, "nccl")\n',
+            "IM201",
             Severity.REVIEW,
         ),
     ],

@@ -77,7 +77,7 @@ def _is_of_rule(module: Module, name: str, entry: str) -> bool:
     """Whether a conversion rule has found a name, or a part of the entry that it converts."""
     known = (name, entry, public(name))
     subjects = [subject for each in module.findings for subject in each.subject.split(", ")]
-    return any(subject in known or subject.startswith(f"{entry}.") for subject in subjects)
+    return any(subject in known or subject.startswith(f"{name}.") for subject in subjects)
 
 
 def _optional(module: Module, node: ast.AST) -> bool:

@@ -146,9 +146,10 @@ def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: 
     module, problems = parse(source, package, around)
     if module is None:
         return Result(source.text, problems)
+    result = convert_module(module, rules)
+    module.findings = list(result.findings)
     found = [each for detector in detectors.MODULE for each in detector(module)]
     others = [each for each in found if each.severity is not Severity.ADVICE]
-    result = convert_module(module, rules)
     findings = sorted(
         [*problems, *result.findings, *others], key=lambda each: (each.line, each.column, each.code)
     )

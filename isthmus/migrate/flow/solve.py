@@ -45,6 +45,7 @@ class Solution:
         sources = [self._slot(each) for facts in self.facts for each in facts.sources]
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
         self._words = graph.forward([WORD])
+        self._unread = {self._slot(each) for facts in self.facts for each in facts.unread}
         named = [slot for slot in self._strings() if self._by_sink(slot, Use.DEVICE, 0)]
         self._named = graph.forward(named)
 
@@ -79,7 +80,8 @@ class Solution:
 
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
-        reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
+        nowhere = {slot, TEXT, *self._unread}
+        reached = [node for node in self._graph.forward([slot]) if node[1] or node[0] not in nowhere]
         is_named = any(
             _DEVICE.fullmatch(name.rpartition(".")[2].lower()) for name, path in reached if not path
         )

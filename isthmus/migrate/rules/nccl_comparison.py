@@ -86,7 +86,9 @@ class NcclComparison(Rule):
             return self.changed(node, '"nccl"', "is one of several backends", BECOMES, draft, known.why)
         verdict = backends.verdict(module, node)
         if verdict is not None and verdict.certain and verdict.use is Use.WORD:
-            return self.right(module, node, '"nccl"', "is not used as a backend", "stays")
+            return self.right(
+                module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays"
+            )
         return self.unclear(module, node, '"nccl"', "may be one of several backends", _CHECK)
 
 

@@ -27,11 +27,12 @@ class StaysRule(Rule):
         """Return the finding of a name that is read."""
         if not needs_guard(module, node, Guard.CUDA):
             return self.right(module, node, name, "is used on CUDA only", "stays")
+        said = "belongs to CUDA" if "cuda" in name else "is not on every accelerator"
         if entry.severity is Severity.MANUAL:
-            return self.left(module, node, name, "belongs to CUDA", entry.advice)
+            return self.left(module, node, name, said, entry.advice)
         if name == "torch.version.cuda" and _is_printed(module, node):
             return self.right(module, node, name, "is printed", "stays: it is None on another accelerator")
-        return self.unclear(module, node, name, "belongs to CUDA", entry.advice)
+        return self.unclear(module, node, name, said, entry.advice)
 
 
 def whole_names(module: Module) -> Iterator[tuple[ast.expr, str]]:
