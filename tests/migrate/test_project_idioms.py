@@ -122,3 +122,51 @@ def test_what_is_converted(source: str, converted: str) -> None:
 )
 def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
+
+
+MOCKED = """\
+from unittest.mock import patch
+
+
+def setup(backend, rank):
+    torch.distributed.init_process_group(backend=backend, rank=rank)
+
+
+@patch.object(torch.distributed, "init_process_group")
+def test_mocked(mock):
+    setup(backend="nccl", rank=1)
+    mock.assert_called_once_with(backend="nccl", rank=1)
+
+
+def test_plain():
+    setup(backend="nccl", rank=1)
+
+
+def test_replaced(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    x = torch.zeros(2, device="cuda")
+"""
+
+
+def test_equal_names_of_a_mocked_test_stay_together() -> None:
+    result = _convert(MOCKED)
+    assert result.text.count('"nccl"') == 2
+    assert 'device="cuda"' in result.text
+    assert "backend=torch.distributed.get_default_backend_for_device(DEVICE), rank=1)" in result.text
+    held = [each for each in result.findings if "test with mocks" in each.message]
+    assert [(each.line, each.severity) for each in held] == [(11, Severity.REVIEW), (21, Severity.REVIEW)]
+    (mock,) = [each for each in result.findings if each.code == "IM199"]
+    assert mock.advice == "replace torch.accelerator.is_available and the DEVICE of the tested module"
+
+
+@pytest.mark.parametrize(
+    ("uses", "converted"),
+    [
+        ("torch.cuda.set_device(c.LOCAL)\n", True),
+        ("m = torch.nn.parallel.DistributedDataParallel(m, device_ids=[c.LOCAL])\n", True),
+        ("", False),
+    ],
+)
+def test_what_is_set_as_the_device_of_the_rank_is_an_index(uses: str, converted: bool) -> None:
+    result = _convert(f"def f(m, c):\n    m.cuda(c.LOCAL)\n\n\ndef g(m, c):\n    {uses or 'pass'}\n")
+    assert ("m.to(torch.device(DEVICE.type, c.LOCAL))" in result.text) == converted
