@@ -19,7 +19,7 @@ _RAW = {
 }
 _EXTENSION = "torch.utils.cpp_extension."
 BUILDS = frozenset(_EXTENSION + name for name in ("load", "load_inline", "CUDAExtension", "CppExtension"))
-_TESTS = ("is_cuda", "cuda.is_available", '"cuda"', "'cuda'")  # in a source that may ask for CUDA
+_TESTS = ("is_cuda", "cuda.is_available")
 _LIBRARY = ("torch.library.", "torch._custom_ops.")
 _REGISTER = frozenset(("impl", "register_kernel"))  # of a torch.library.Library, of an operator
 _FOR_CUDA = frozenset(("cuda", "autogradcuda"))

@@ -58,6 +58,18 @@ class Solution:
         classes = {place: found for place, found in classes.items() if found}
         return Flow(facts.uses_torch, frozenset(facts.others), strings, values, classes)
 
+    def settings(self) -> dict[str, Verdict]:
+        """Return what PyTorch takes the values of keys and attributes as, by their names."""
+        found: dict[str, Verdict] = {}
+        for facts in self.facts:
+            read = [(f"{self._slot(owner)}.{name}", name) for owner, name in facts.attributes]
+            read += [(self._slot(slot), key) for _, key, slot in facts.loads]
+            for slot, name in sorted(read):
+                for use in (Use.DEVICE, Use.BACKEND):
+                    if name.isidentifier() and (why := self._by_sink(slot, use, 0)):
+                        found.setdefault(name, Verdict(use, True, f"passed to {why}"))
+        return found
+
     def _strings(self) -> Iterator[str]:
         for facts in self.facts:
             yield from map(self._slot, facts.strings.values())

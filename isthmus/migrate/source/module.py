@@ -7,7 +7,7 @@ returns a small picklable value, ``judge(project)`` runs at the end on all of th
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.names import Index, Names, index
 from isthmus.migrate.source.scripted import Definition, scripted_functions
-from isthmus.migrate.source.verdicts import NO_FLOW, Flow
+from isthmus.migrate.source.verdicts import NO_FLOW, NO_SETTINGS, Flow, Verdict
 
 Node = TypeVar("Node", bound=ast.AST)
 _SINGLE = re.compile(r"(?<!['\w])'[^'\"\n]+'(?!')")
@@ -36,6 +36,7 @@ class Surroundings(NamedTuple):
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         imported: members of the project's modules that modules of the project name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
+        settings: for a configuration file, what the project uses a setting as, by its name.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
     """
@@ -47,6 +48,7 @@ class Surroundings(NamedTuple):
     cuda_only: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
+    settings: Mapping[str, Verdict] = NO_SETTINGS
     torch: tuple[int, ...] = ()
     quote: str = ""
 
