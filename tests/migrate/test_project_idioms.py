@@ -23,7 +23,7 @@ def _ends(source: str, code: str) -> list[Severity]:
         ("y = torch.cuda.ByteTensor(n)\n", "torch.ByteTensor(n).to(DEVICE)"),
         (
             "import torch.distributed as dist\nif dist.get_backend() == 'nccl':\n    f()\n",
-            "get_default_backend_for_device(DEVICE) != 'gloo':",
+            "== dist.get_default_backend_for_device(DEVICE) != 'gloo':",
         ),
         (
             'class T:\n    def test(self):\n        self.assertEqual(x.device.type, "cuda")\n',
@@ -36,6 +36,10 @@ def _ends(source: str, code: str) -> list[Severity]:
         (
             "def f(x):\n  torch.cuda.empty_cache()\n",
             "  if torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
+        ),
+        (  # a name that the parameter hides
+            "import torch.distributed as dist\ndef f(dist):\n    torch.distributed.init_process_group('nccl')\n",
+            "    torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))",
         ),
         (  # the step of the block, not that of a text or of another block
             '"""Layout:\n  text\n"""\ndef f():\n    torch.cuda.empty_cache()\ndef g():\n  pass\n',

@@ -25,7 +25,7 @@ class NcclComparison(Rule):
     name = "nccl-comparison"
     summary = "tests for NCCL become tests for the backend of the device in use"
     before = 'if dist.get_backend() == "nccl":'
-    after = 'if dist.get_backend() == torch.distributed.get_default_backend_for_device(DEVICE) != "gloo":'
+    after = 'if dist.get_backend() == dist.get_default_backend_for_device(DEVICE) != "gloo":'
     words = ("nccl", "NCCL")
 
     def find(self, module: Module) -> Iterator[Finding]:

@@ -179,6 +179,14 @@ class Module:
         return constants.torch_name(self.tree) or "torch"
 
     @cached_property
+    def parts_of_torch(self) -> dict[str, tuple[str, int]]:
+        """Names of modules of PyTorch in the whole module, and the lines that import them, by dotted names."""
+        bound = {each.arg for each in self.of(ast.arg)}
+        bound |= {each.id for each in self.of(ast.Name) if not isinstance(each.ctx, ast.Load)}
+        found = constants.parts_of_torch(self.tree)
+        return {name: (alias, line) for name, (alias, line) in found.items() if alias not in bound}
+
+    @cached_property
     def device(self) -> str:
         """The name of the module's device constant, which it may already define."""
         around = self.around
