@@ -221,6 +221,12 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
         ("from apex.optimizers import FusedLAMB\nf(FusedLAMB)", "IM301", Severity.MANUAL),
         ("from flash_attn import flash_attn_func", "IM302", Severity.REVIEW),
         ("import importlib\nimportlib.import_module('bmtrain')", "IM301", Severity.MANUAL),
+        (  # a use after two imports
+            "try:\n    import apex\nexcept ImportError:\n    pass\ndef f():\n    import apex\n"
+            "    apex.contrib.f()",
+            "IM301",
+            Severity.MANUAL,
+        ),
         ("from apex import amp", "IM233", Severity.AUTOMATIC),
         ("import apex\nf(apex)", "IM303", Severity.REVIEW),
         ("try:\n    import bitsandbytes\nexcept ImportError:\n    pass", "IM301", Severity.REVIEW),

@@ -19,7 +19,16 @@ _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Yield a finding per import; optional imports only need a review."""
+    """Yield a finding per import, or per use of a part; optional imports only need a review."""
+    found: dict[tuple[int, int, str], Finding] = {}
+    for each in _all(module):  # two imports of a module have the same uses
+        place = each.line, each.column, each.subject
+        if place not in found or each.severity is Severity.MANUAL:
+            found[place] = each
+    yield from found.values()
+
+
+def _all(module: Module) -> Iterator[Finding]:
     if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions("import_module", "find_spec"):
         return
     for statement in module.of(ast.Import):
