@@ -56,9 +56,11 @@ class OtherCuda(Rule):
     def _replaced(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Return the finding of a function that a test replaces by a mock."""
         entry = look_up(name)
-        instead = f"{shown(entry.becomes)} and " if entry is not None and entry.becomes else ""
-        said = "is replaced by a mock, without effect on converted code"
-        return self.unclear(module, node, name, said, f"replace {instead}the DEVICE of the tested module")
+        becomes = shown(entry.becomes) if entry is not None else ""
+        instead = f"{becomes} and " if becomes not in ("", name) else ""
+        said = "is replaced by a mock, which does not steer converted code"
+        advice = f"where the tested module is converted, replace {instead}its DEVICE too"
+        return self.unclear(module, node, name, said, advice)
 
     def _by_name(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         """Find ``hasattr(torch, "cuda")`` and ``getattr(torch, "cuda")``."""
