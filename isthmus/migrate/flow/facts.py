@@ -84,6 +84,7 @@ class Facts:
         calls: its calls.
         sinks: slot, use and words for each place where PyTorch takes a value.
         sources: slots that hold devices.
+        unread: slots of required parameters that their functions ignore.
         strings: places of strings that may name a device or backend, and their slots.
         values: places of operands of comparisons and of receivers, and their slots.
         functions: by dotted name.
@@ -106,6 +107,7 @@ class Facts:
     calls: list[Call] = field(default_factory=list)
     sinks: list[tuple[str, Use, str]] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
     strings: dict[Place, str] = field(default_factory=dict)
     values: dict[Place, str] = field(default_factory=dict)
     functions: dict[str, Signature] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
@@ -78,8 +78,10 @@ class _Gatherer(Expressions):
     def _definitions(self) -> None:
         module = self.module
         functions: list[_Function] = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
+        read = {self.slot(each) for each in module.of(ast.Name) if isinstance(each.ctx, ast.Load)}
         for function in functions:
             self._function(function)
+            self._ignored(function, read)
         for lambda_ in module.of(ast.Lambda):
             self._defaults(lambda_.args)
         for owner in module.of(ast.ClassDef):
@@ -150,6 +152,18 @@ class _Gatherer(Expressions):
             if isinstance(decorator, ast.Call):
                 self._option(name, decorator)
         pass_values(self, function)
+
+    def _ignored(self, function: _Function, read: Set[str]) -> None:
+        """Record the required parameters that a function ignores; without a body, it is there to be overridden."""
+        if all(isinstance(each, ast.Pass | ast.Raise) or _is_constant(each) for each in function.body):
+            return
+        given = function.args
+        positional = [*given.posonlyargs, *given.args]
+        required = positional[: len(positional) - len(given.defaults)]
+        required += [
+            each for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if not default
+        ]
+        self.facts.unread.update({self.names.parameter(each) for each in required} - read)
 
     def _defaults(self, given: ast.arguments) -> None:
         positional = [*given.posonlyargs, *given.args]
@@ -263,3 +277,8 @@ class _Gatherer(Expressions):
             if isinstance(above, FUNCTIONS):
                 found = self.names.defined(above)
         return found
+
+
+def _is_constant(statement: ast.stmt) -> bool:
+    """Whether a statement is a docstring or ``...``."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -61,7 +61,7 @@ ANY = Request()
 def study(
     files: Sequence[File], request: Request = ANY, processes: int = 0, progress: Progress = lambda *_: None
 ) -> Mapping[str, Surroundings]:
-    """Return the surroundings of each Python file and notebook, by its name.
+    """Return the surroundings of each Python file, notebook and configuration file, by its name.
 
     Args:
         files: of the project.
@@ -76,17 +76,21 @@ def study(
         found.append(part)
     facts = [each for part in found for each in part.facts]
     taken = constants.together([each for part in found for each in part.texts])
-    around = surroundings(facts, request, taken)
+    settings = [each.name for each in files if each.kind is Kind.SETTINGS]
+    around = surroundings(facts, request, taken, settings)
     if request.evidence is None:
         return around
-    named = {each.name: each for each in python}
+    named = {each.name: each for each in files}
     return {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
 
 
 def surroundings(
-    found: Iterable[Facts], request: Request, taken: frozenset[str] = frozenset()
-) -> Mapping[str, Surroundings]:
-    """Return the surroundings of modules by their facts."""
+    found: Iterable[Facts],
+    request: Request,
+    taken: frozenset[str] = frozenset(),
+    settings: Sequence[str] = (),
+) -> dict[str, Surroundings]:
+    """Return the surroundings of modules by their facts, and those of configuration files."""
     facts = list(found)
     solution = Solution(facts)
     own = frozenset(
@@ -118,10 +122,13 @@ def surroundings(
         tested=frozenset().union(*(each.tested for each in facts)),
     )
     chains = always(facts, solution.symbols, built)
-    return {
+    around = {
         each.path: shared._replace(flow=solution.of(each), always=chains.get(each.module, ()))
         for each in facts
     }
+    if settings:
+        around |= dict.fromkeys(settings, shared._replace(settings=solution.settings()))
+    return around
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

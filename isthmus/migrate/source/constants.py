@@ -12,6 +12,7 @@ _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
 _CHOICE = '{torch}.device("cuda" if {torch}.cuda.is_available() else "cpu")'  # before torch.accelerator
 _IN_2_6 = '{torch}.accelerator.current_accelerator() if {torch}.accelerator.is_available() else {torch}.device("cpu")'
+_PARTS = ("torch.distributed", "torch.nn", "torch.optim")
 _PINNED = '{torch}.device("{target}")'
 
 
@@ -21,6 +22,20 @@ def torch_name(tree: ast.Module) -> str:
     Imports that always run are preferred to those under an ``if`` or ``try``.
     """
     return _torch(always(tree.body)) or _torch(tree.body)
+
+
+def parts_of_torch(tree: ast.Module) -> dict[str, tuple[str, int]]:
+    """Return the names under which a module imports modules of PyTorch that conversion uses, with the lines."""
+    found: dict[str, tuple[str, int]] = {}
+    for statement in tree.body:
+        for alias in statement.names if isinstance(statement, ast.Import) else ():
+            if alias.name in _PARTS and alias.asname:
+                found[alias.name] = alias.asname, statement.lineno
+        if isinstance(statement, ast.ImportFrom) and statement.module == "torch" and not statement.level:
+            for alias in statement.names:
+                if f"torch.{alias.name}" in _PARTS:
+                    found[f"torch.{alias.name}"] = alias.asname or alias.name, statement.lineno
+    return found
 
 
 def is_torch_optional(tree: ast.Module) -> bool:

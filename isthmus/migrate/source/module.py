@@ -7,7 +7,7 @@ returns a small picklable value, ``judge(project)`` runs at the end on all of th
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.names import Index, Names, index
 from isthmus.migrate.source.scripted import Definition, scripted_functions
-from isthmus.migrate.source.verdicts import NO_FLOW, Flow
+from isthmus.migrate.source.verdicts import NO_FLOW, NO_SETTINGS, Flow, Verdict
 
 Node = TypeVar("Node", bound=ast.AST)
 _SINGLE = re.compile(r"(?<!['\w])'[^'\"\n]+'(?!')")
@@ -39,6 +39,7 @@ class Surroundings(NamedTuple):
         always: names from a function that the module calls in any case to one that runs code for CUDA only.
         imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
         flow: what the data flow of the project shows.
+        settings: for a configuration file, what the project uses a setting as, by its name.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
         tested: texts that modules of the project look for in messages.
@@ -53,6 +54,7 @@ class Surroundings(NamedTuple):
     built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
+    settings: Mapping[str, Verdict] = NO_SETTINGS
     torch: tuple[int, ...] = ()
     quote: str = ""
     always: tuple[str, ...] = ()
@@ -183,6 +185,14 @@ class Module:
     def torch(self) -> str:
         """The name of PyTorch in the module."""
         return constants.torch_name(self.tree) or "torch"
+
+    @cached_property
+    def parts_of_torch(self) -> dict[str, tuple[str, int]]:
+        """Names of modules of PyTorch in the whole module, and the lines that import them, by dotted names."""
+        bound = {each.arg for each in self.of(ast.arg)}
+        bound |= {each.id for each in self.of(ast.Name) if not isinstance(each.ctx, ast.Load)}
+        found = constants.parts_of_torch(self.tree)
+        return {name: (alias, line) for name, (alias, line) in found.items() if alias not in bound}
 
     @cached_property
     def device(self) -> str:
