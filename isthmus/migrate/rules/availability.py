@@ -31,7 +31,7 @@ class Availability(FunctionRule):
         if module.names.qualified(call.func) != _AVAILABLE:
             return super().call(module, call, entry)
         if asks_cuda(module, call):
-            message = "is asked with a question that only CUDA answers, and stays a test for CUDA"
+            message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)

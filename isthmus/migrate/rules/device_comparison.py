@@ -10,7 +10,7 @@ from isthmus.migrate.rules.device_choice import compares_device, makes_device
 from isthmus.migrate.rules.draft import AND, COMPARISON, NOT, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.rules.strings import rename
-from isthmus.migrate.source.conditions import keeps_cuda
+from isthmus.migrate.source.conditions import stays
 from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -59,8 +59,8 @@ class DeviceComparison(Rule):
         verdict = _verdict(module, node)
         module.claimed.update(strings)
         subject = f"`{_short(module, node)}`"
-        if stays := self._staying(module, node, verdict, "compares words, not a device"):
-            yield stays
+        if kept := self._staying(module, node, verdict, "compares words, not a device"):
+            yield kept
         elif (draft := self._converted(module, node)) is None:
             yield self.left(module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY)
         else:
@@ -81,7 +81,7 @@ class DeviceComparison(Rule):
             return self.right(module, node, subject, word, "stays")
         if verdict.use is not Use.DEVICE or not verdict.certain:
             return self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
-        if keeps_cuda(module, node):
+        if stays(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
         return None
 
@@ -110,8 +110,8 @@ class DeviceComparison(Rule):
         verdict = module.around.flow.values.get(place_of(owner), _NOT_SHOWN)
         module.claimed.add(call.args[0])
         subject = f"`{_short(module, call)}`"
-        if stays := self._staying(module, call, verdict, "asks about a word, not a device"):
-            yield stays
+        if kept := self._staying(module, call, verdict, "asks about a word, not a device"):
+            yield kept
             return
         draft = Draft(module)
         draft.replace(call.args[0], "{type}" if text(call.args[0]) == "cuda" else "{type} + {q}:{q}")
@@ -125,7 +125,7 @@ class DeviceComparison(Rule):
         subject = f"`{_short(module, node)}`"
         if _OWN_IS_CUDA.search(module.text):
             return self.unclear(module, node, subject, "may be an attribute of a class of this file", _REMEDY)
-        if keeps_cuda(module, node):
+        if stays(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
         return self.changed(node, subject, "tests for CUDA", _BECOMES, _is_cuda_draft(module, node))
 

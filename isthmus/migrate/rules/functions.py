@@ -101,8 +101,10 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     target = module.around.target
     if guard is Guard.NONE or target == "cuda" or (target and guard is Guard.ACCELERATOR):
         return False
-    implies = implies_cuda if guard is Guard.CUDA else implies_accelerator
-    return not any(implies(module, each) for each in conditions(module, node))
+    found = list(conditions(module, node))
+    if any(implies_cuda(module, each) for each in found):
+        return False
+    return guard is Guard.CUDA or not any(implies_accelerator(module, each) for each in found)
 
 
 def is_without_accelerator(module: Module, node: ast.AST) -> bool:

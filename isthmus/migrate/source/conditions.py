@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source.findings import Severity
 from isthmus.migrate.source.module import Module
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
@@ -97,15 +98,21 @@ def implies_accelerator(module: Module, condition: Condition) -> bool:
 def implies_cuda(module: Module, condition: Condition) -> bool:
     """Whether a condition implies CUDA after the conversion too.
 
-    That is a comparison with the device constant's type, or a test for CUDA that stays for what only CUDA answers.
+    That is a comparison with the device constant's type, a test for CUDA that stays one, or a lower limit of the
+    compute capability, which is 0 elsewhere.
     """
     test, holds = condition
     if isinstance(test, ast.Call) and module.names.qualified(test.func) == "torch.cuda.is_available":
-        return holds and asks_cuda(module, test)
+        return holds and stays(module, test)
+    if isinstance(test, ast.Attribute) and test.attr == "is_cuda":
+        return holds and stays(module, test)
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
+    if holds and isinstance(test.ops[0], ast.Gt | ast.GtE) and is_question(module, test.left):
+        return True
+    equal = isinstance(test.ops[0], ast.Eq) and holds
     ours = ast.unparse(test.left) == f"{module.device}.type"
-    return ours and isinstance(test.ops[0], ast.Eq) and holds and _is_text(test.comparators[0], "cuda")
+    return equal and _is_text(test.comparators[0], "cuda") and (ours or stays(module, test))
 
 
 def _compares_type(module: Module, test: ast.Compare, holds: bool) -> bool:
@@ -126,15 +133,54 @@ def _is_text(node: ast.expr, text: str) -> bool:
     )
 
 
+def stays(module: Module, test: ast.expr) -> bool:
+    """Whether a test for CUDA stays one, for what it stands in front of."""
+    return asks_cuda(module, test) or keeps_cuda(module, test)
+
+
 def asks_cuda(module: Module, test: ast.expr) -> bool:
-    """Whether a test is joined by ``and`` with a question that only CUDA answers: its compute capability."""
-    above = module.parents[test]
-    if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
+    """Whether a test stands in front of questions that only CUDA answers, such as its compute capability.
+
+    That is an operand of the same ``and``, or the branch if nothing else in it is CUDA's.
+    """
+    parts = list(guarded(module, test))
+    asked = [each for each in parts if any(is_question(module, inner) for inner in ast.walk(each))]
+    if any(isinstance(each, ast.expr) for each in asked):
+        return True
+    return bool(asked) and not any(_is_portable(module, inner) for each in parts for inner in ast.walk(each))
+
+
+def is_question(module: Module, node: ast.AST) -> bool:
+    """Whether an expression, or what it is an element of, is what only CUDA answers: its compute capability."""
+    while isinstance(node, ast.Subscript | ast.Call):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    if not isinstance(node, ast.Attribute | ast.Name):
         return False
-    others = (each for value in above.values if value is not test for each in ast.walk(value))
-    names = (module.names.qualified(each) for each in others if isinstance(each, ast.Attribute | ast.Name))
-    known = (cuda_names.look_up(name) for name in names if name)
-    return any(each is not None and each.guard is cuda_names.Guard.CUDA for each in known)
+    if (
+        isinstance(node, ast.Attribute)
+        and node.attr in cuda_names.CAPABILITY
+        and isinstance(node.value, ast.Call)
+    ):
+        return module.names.qualified(node.value.func) == "torch.cuda.get_device_properties"
+    known = cuda_names.look_up(module.names.qualified(node) or "")
+    return known is not None and known.guard is cuda_names.Guard.CUDA
+
+
+def _is_portable(module: Module, node: ast.AST) -> bool:
+    """Whether a node is of CUDA, and has a form for any accelerator."""
+    if isinstance(node, ast.Constant):
+        return _is_text(node, "cuda")
+    if not isinstance(node, ast.Attribute | ast.Name):
+        return False
+    if isinstance(node, ast.Attribute) and node.attr in ("cuda", "is_cuda", "to"):
+        return module.names.qualified(node) != "torch.cuda"
+    above = module.parents[node]
+    if is_question(module, module.parents[above]):  # torch.cuda.get_device_properties().major
+        return False
+    known = cuda_names.look_up(module.names.qualified(node) or "")
+    return (
+        known is not None and known.guard is not cuda_names.Guard.CUDA and known.severity is not Severity.NONE
+    )
 
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:

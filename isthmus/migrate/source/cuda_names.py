@@ -146,6 +146,9 @@ _PROPERTIES = {
     **_cuda_only("IM115", "get_gencode_flags", "{q}{q}"),
 }
 
+# Fields of get_device_properties with the compute capability, which only CUDA has.
+CAPABILITY = frozenset({"major", "minor"})
+
 _STREAMS = {
     **_everywhere(
         "IM116",
