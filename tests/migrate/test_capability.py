@@ -23,7 +23,7 @@ def _convert(source: str) -> str:
         f"a = {ASKED}[0] >= 8 if torch.cuda.is_available() else False\n",
         f"a = torch.cuda.is_available() and {ASKED} < (9, 0)\n",
         "a = torch.cuda.is_available() and torch.cuda.get_device_properties(0).major >= 8\n",
-        f"def f():\n    if torch.cuda.is_available():\n        major, _ = {ASKED}\n        return major\n    return 0\n",
+        f"def f():\n    if torch.cuda.is_available():\n        a, b = {ASKED}\n        return a\n    return 0\n",
         f"def f():\n    if not torch.cuda.is_available():\n        return (0, 0)\n    return {ASKED}\n",
         f"def f(x):\n    return x.is_cuda and {ASKED} < (9, 0)\n",
         f'def f(x: torch.Tensor):\n    return x.device.type == "cuda" and {ASKED} < (9, 0)\n',

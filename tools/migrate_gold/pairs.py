@@ -199,10 +199,10 @@ PAIRS = (
         "distributed/minGPT-ddp/mingpt/trainer.py",
         "f84bcb398d9e06b67e3d36b56b5522bba0cf6210",
         "698a89e5fc9747cb06a6df3abac48dcdd5fff4c8",
-        "60c3bb9f8873",
-        Verdict.WORSE,
-        'autocast, GradScaler and device_ids get a test for the CPU (`DEVICE.type != "cpu"`) that has no use: '
-        "`model.to(self.local_rank)` before them fails on the CPU",
+        "90249050a800",
+        Verdict.EQUAL,
+        "same device types for autocast and GradScaler; neither has a test for the CPU, where both fail at "
+        "`model.to(self.local_rank)`",
     ),
     Pair(
         "distributed/rpc/ddp_rpc/main.py",

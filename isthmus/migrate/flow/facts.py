@@ -87,6 +87,8 @@ class Facts:
         classes: by dotted name.
         imports: names bound at the top level by imports, and their dotted names.
         references: dotted names that each function uses; those of the module under "".
+        sheltered: those of them that it uses only where there is an accelerator.
+        is_script: whether it is run as a program.
     """
 
     module: str
@@ -106,3 +108,5 @@ class Facts:
     classes: dict[str, Class] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
     references: dict[str, set[str]] = field(default_factory=dict)
+    sheltered: dict[str, set[str]] = field(default_factory=dict)
+    is_script: bool = False

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.sheltered import is_sheltered
 from isthmus.migrate.source.cuda_names import CUDA_SOURCE
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
@@ -205,6 +206,8 @@ class _Gatherer(Expressions):
             name = self.names.qualified(node)
             if name:
                 self._reference(node, name)
+            elif getattr(node, "id", "") == "__name__" and isinstance(self.module.parents[node], ast.Compare):
+                self.facts.is_script = True
         for constant in self.module.of(ast.Constant):
             if isinstance(constant.value, str) and constant.value.endswith((".cu", ".cuh")):
                 self._reference(constant, CUDA_SOURCE)
@@ -213,7 +216,18 @@ class _Gatherer(Expressions):
                 self._reference(keyword, CUDA_SOURCE)
 
     def _reference(self, node: ast.AST, name: str) -> None:
-        self.facts.references.setdefault(self._around(node), set()).add(name)
+        around = self._around(node)
+        names = self.facts.references.setdefault(around, set())
+        sheltered = self.facts.sheltered.setdefault(around, set())
+        if (name in sheltered or name not in names) and self._is_sheltered(node, name):
+            sheltered.add(name)
+        else:
+            sheltered.discard(name)
+        names.add(name)
+
+    def _is_sheltered(self, node: ast.AST, name: str) -> bool:
+        is_own = not sinks.is_torch(name) and self.module.mentions("is_available", "cuda", "gpu")
+        return is_own and is_sheltered(self.module, node)
 
     def _around(self, node: ast.AST) -> str:
         """Return the outermost function around a node, or method of a top-level class; "" for none."""

@@ -14,6 +14,7 @@ from isthmus.migrate.flow.cuda_only import cuda_only
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
+from isthmus.migrate.flow.sheltered import sheltered
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.files import File, Kind, Source, read
@@ -97,8 +98,9 @@ def surroundings(
     only = cuda_only(facts, solution.symbols)
     named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
     imported = frozenset(map(solution.symbols.member, named))
-    shared = Surroundings(
-        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
+    shared = Surroundings(request.target, request.options, taken, own, only, imported)
+    shared = shared._replace(
+        torch=request.torch, quote=request.quote, sheltered=sheltered(facts, solution.symbols)
     )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from isthmus.migrate.rules.demands import follows_demand
 from isthmus.migrate.rules.draft import AND, TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source import cuda_names
@@ -104,7 +105,12 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     found = list(conditions(module, node))
     if any(implies_cuda(module, each) for each in found):
         return False
-    return guard is Guard.CUDA or not any(implies_accelerator(module, each) for each in found)
+    if guard is Guard.CUDA:
+        return True
+    if any(implies_accelerator(module, each) for each in found) or follows_demand(module, node):
+        return False
+    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.ClassDef))
+    return not any(module.names.defined(each) in module.around.sheltered for each in functions)
 
 
 def is_without_accelerator(module: Module, node: ast.AST) -> bool:
