@@ -10,7 +10,7 @@ from isthmus.migrate.source.module import Module
 
 _PROPERTIES = "{module}.get_device_properties"
 # Values of fields without an accelerator, and of fields that belong to CUDA elsewhere.
-_ON_CPU = {"name": "{q}cpu{q}", "total_memory": "0"}
+_ON_CPU = {"name": "{type}", "total_memory": "0"}
 _ELSEWHERE = dict.fromkeys(sorted(CAPABILITY), "0")
 _CAPABILITY = "torch.cuda.get_device_capability"
 
