@@ -134,7 +134,7 @@ def _compares_type(module: Module, test: ast.Compare, holds: bool) -> bool:
     operator, right = test.ops[0], test.comparators[0]
     if isinstance(operator, ast.In | ast.NotIn):  # DEVICE.type not in ("cpu", "mps")
         is_outside = isinstance(operator, ast.NotIn) == holds and isinstance(right, ast.Tuple)
-        return is_outside and is_own_type(test.left) and any(map(_is_cpu, ast.walk(right)))
+        return is_outside and any(map(_is_cpu, ast.walk(right)))
     equal = isinstance(operator, ast.Eq) == holds
     if not isinstance(operator, ast.Eq | ast.NotEq):
         return False

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from isthmus.migrate.source import cuda_names
 from isthmus.migrate.source.conditions import Condition, arms, guarded, implies_accelerator, implies_cuda
-from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.module import Module
 
 # Functions of torch.mps with a name of torch.cuda.
@@ -37,7 +36,7 @@ def excludes(module: Module, condition: Condition) -> bool:
     if isinstance(test, ast.Call):
         is_asked = holds and module.names.qualified(test.func) == "torch.cuda.is_available"
         return is_asked and "mps" in apart(module, test)
-    if isinstance(test, ast.Compare) and is_own_type(test.left):
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
         return implies_accelerator(module, condition) and "mps" in ast.unparse(test)
     if isinstance(test, ast.Compare) and any(
         getattr(each, "value", "") == "cpu" for each in test.comparators
