@@ -68,3 +68,37 @@ def test_no_test_after_one(source: str) -> None:
 )
 def test_a_test_without_one(source: str) -> None:
     assert _has_tests(source)
+
+
+OWN = """import torch
+
+{before}
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def f(x):
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+    torch.cuda.ipc_collect()
+    return x.cuda()
+"""
+VALUE = 'torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")'
+
+
+def test_the_project_s_own_constant_is_the_device() -> None:
+    text = convert_source(OWN.format(before="LR = 0.1"), "a.py").text
+    assert f"\nDEVICE = {VALUE}\n" in text
+    assert "ACCELERATOR" not in text
+    assert 'if DEVICE.type != "cpu":\n        torch.accelerator.synchronize()\n' in text
+    assert 'if DEVICE.type == "cuda":\n        torch.cuda.ipc_collect()\n' in text
+    assert convert_source(text, "a.py").text == text
+
+
+@pytest.mark.parametrize(
+    "before", ["x = torch.ones(1).cuda()", "def g(DEVICE):\n    return DEVICE", "from config import DEVICE"]
+)
+def test_a_constant_that_is_late_or_bound_twice_is_not(before: str) -> None:
+    text = convert_source(OWN.format(before=before), "a.py").text
+    assert f"\nACCELERATOR = {VALUE}\n" in text
+    assert "return x.to(ACCELERATOR)" in text
+    assert convert_source(text, "a.py").text == text

@@ -11,7 +11,6 @@ from isthmus.migrate.rules.device_choice import compares_device
 from isthmus.migrate.rules.draft import AND, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.conditions import stays
-from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
@@ -51,7 +50,8 @@ class DeviceComparison(Rule):
 
     # ---- comparisons ----------------------------------------------------------------------------------------
     def _comparison(self, module: Module, node: ast.Compare) -> Iterator[Finding]:
-        if any(map(is_own_type, (node.left, *node.comparators))):
+        own = f"{module.device}.type"
+        if own in map(ast.unparse, (node.left, *node.comparators)) and not module.has_own_choice:
             module.claimed.update(ast.walk(node))  # written by an earlier conversion
             return
         strings = [each for each in _operands(node) if names_cuda(each)]

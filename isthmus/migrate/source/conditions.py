@@ -126,7 +126,7 @@ def implies_cuda(module: Module, condition: Condition) -> bool:
     if holds and isinstance(test.ops[0], ast.Gt | ast.GtE) and is_question(module, test.left):
         return True
     equal = isinstance(test.ops[0], ast.Eq) and holds
-    ours = ast.unparse(test.left) == f"{module.device}.type"
+    ours = ast.unparse(test.left) == f"{module.device}.type" and not module.has_own_choice
     return equal and names_type(test.comparators[0], "cuda") and (ours or stays(module, test))
 
 

@@ -187,6 +187,11 @@ class Module:
         )
 
     @cached_property
+    def has_own_choice(self) -> bool:
+        """Whether the device constant is the project's own, which is CUDA or the CPU before the conversion."""
+        return constants.own_choice(self.tree, self.torch) == self.device
+
+    @cached_property
     def _quote(self) -> str:
         if self.around.quote:
             return self.around.quote
