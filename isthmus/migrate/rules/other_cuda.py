@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.functions import is_annotation
+from isthmus.migrate.rules.functions import is_annotation, shown
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.stays import longest, whole_names
 from isthmus.migrate.source import words
@@ -31,10 +31,15 @@ class OtherCuda(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find such names, strings that are names, and ``hasattr(torch, "cuda")``."""
         for node, name in whole_names(module):
-            if _is_of_cuda(name) and not _is_alias(module, node) and not _has_rule(name):
+            if not _is_of_cuda(name) or _is_alias(module, node):
+                continue
+            if replaced := _replaced(module, node, name):
+                yield self._patch(module, node, replaced)
+            elif not _has_rule(name):
                 yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
         for constant in module.of(ast.Constant):
-            if _is_of_cuda(text(constant)) and _is_name(module, constant):
+            name = text(constant)
+            if _is_of_cuda(name) and (_is_name(module, constant) or _replaced(module, constant, name)):
                 yield self._string(module, constant)
         for call in module.of(ast.Call):
             yield from self._by_name(module, call)
@@ -45,7 +50,18 @@ class OtherCuda(Rule):
         subject, said = f'"{text(node)}"', "names an object of CUDA"
         if is_annotation(module, node):
             return self.right(module, node, subject, said, "stays: it is an annotation")
+        if replaced := _replaced(module, node, text(node)):
+            return self._patch(module, node, replaced)
         return self.unclear(module, node, subject, said, _REMEDY)
+
+    def _patch(self, module: Module, node: ast.expr, name: str) -> Finding:
+        """Return the finding of ``mock.patch("torch.cuda.is_available")``."""
+        entry = look_up(name)
+        instead = shown(entry.becomes) if entry is not None and entry.becomes else "torch.accelerator"
+        advice = f"patch {instead} as well, and DEVICE, which a converted module chooses when it is imported"
+        return self.unclear(
+            module, node, name, "is replaced for a test, and converted code may not call it", advice
+        )
 
     def _by_name(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         """Find ``hasattr(torch, "cuda")`` and ``getattr(torch, "cuda")``."""
@@ -72,6 +88,18 @@ def _has_rule(name: str) -> bool:
     known = longest(name)
     entry = look_up(known)
     return entry is not None and (known == name or entry.code in _STAY)
+
+
+def _replaced(module: Module, node: ast.expr, name: str) -> str:
+    """Return the function of CUDA that a test replaces, by its name or as an attribute of torch.cuda; "" if none."""
+    call = module.parents[node]
+    if not isinstance(call, ast.Call) or node not in call.args[:1]:
+        return ""
+    function = ast.unparse(call.func)
+    if function.endswith((".setattr", "patch.object")) and len(call.args) > 1:
+        return f"{name}.{text(call.args[1])}" if text(call.args[1]) else name
+    is_patch = function == "patch" or function.endswith((".patch", ".setattr"))
+    return name if is_patch and isinstance(node, ast.Constant) else ""
 
 
 def _is_alias(module: Module, node: ast.expr) -> bool:
