@@ -95,3 +95,9 @@ def test_the_limit_is_said_in_other_files() -> None:
     said = [each.advice for each in convert_source(source, "a.py").findings]
     assert said[0].endswith("set_device, which MPS lacks")
     assert "MPS" not in said[1]
+
+
+def test_a_test_in_front_of_what_every_accelerator_has_is_for_any() -> None:
+    source = f"{KNOWN}if torch.cuda.is_available():\n    torch.cuda.set_device(0)\n"
+    converted = "if torch.accelerator.is_available():\n    torch.accelerator.set_device_index(0)\n"
+    assert converted in convert_source(source, "a.py").text

@@ -107,7 +107,7 @@ PAIRS = (
         "dcgan/main.py",
         "7028a2ecc97a3068621ee47b4c3c90855a283320",
         "cc8e404cbcbf3a3c326789260deed89ee04b3408",
-        "7e380856dcc7",
+        "bef9c972531c",
         Verdict.WORSE,
         'without --cuda it warns "You have a CUDA device" on any accelerator; on the other side, '
         "the person's `data_parallel` is for CUDA and XPU only",
@@ -116,7 +116,7 @@ PAIRS = (
         "imagenet/main.py",
         "3ddcc89e483e97d154bfeb4229c9556fe8f50bd7",
         "42068585f7da9a2f8656f793d21c30ee6806c6b9",
-        "b486519d39d6",
+        "d18f92285bec",
         Verdict.BETTER,
         'the person\'s file has `device.type == "cuda"` around DistributedDataParallel and the number of devices, so '
         "that other accelerators train in one process only; on CUDA, --gpu now runs DataParallel on all GPUs",
@@ -216,7 +216,7 @@ PAIRS = (
         "distributed/rpc/parameter_server/rpc_parameter_server.py",
         "99f5c4e2243ed3b2ace2507f79fd3a2b367564d9",
         "e9a4e7510c89613a2fe75312fba1fb8c14b3b376",
-        "13a35448ff0f",
+        "69b3e6ec8ea0",
         Verdict.BETTER,
         "the person's file asks for `num_gpus > 0` instead of `> 1` before it uses the second device, "
         "and fails with --num_gpus=1 on one device",

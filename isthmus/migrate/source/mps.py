@@ -65,4 +65,4 @@ def _replacements(module: Module, call: ast.Call) -> Iterator[str]:
         for node in ast.walk(part):
             if isinstance(node, ast.Attribute | ast.Name):
                 known = cuda_names.look_up(module.names.qualified(node) or "")
-                yield known.becomes if known is not None else ""
+                yield known.becomes if known is not None and not known.accelerator else ""
