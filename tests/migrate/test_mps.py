@@ -90,6 +90,13 @@ def test_an_accelerator_that_was_tested_for_is_asked_by_its_own_module(source: s
     exec(text, {})
 
 
+def test_a_call_with_keywords_that_are_not_shown_keeps_its_function() -> None:
+    text = convert_source(
+        "import torch\nif torch.cuda.is_available():\n    torch.cuda.synchronize(**k)\n", "a.py"
+    ).text
+    assert "torch.get_device_module(DEVICE).synchronize(**k)" in text
+
+
 def test_the_limit_is_said_in_other_files() -> None:
     source = "import torch\ntorch.cuda.set_device(0)\ntorch.cuda.empty_cache()\n"
     said = [each.advice for each in convert_source(source, "a.py").findings]

@@ -111,8 +111,8 @@ def _guard(module: Module, entry: CudaName) -> Guard:
 
 def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaName:
     """Return the entry of a call, by ``torch.accelerator`` where the source has tested for one, or knows MPS."""
-    if not entry.accelerator or module.around.target:
-        return entry
+    if not entry.accelerator or module.around.target or any(each.arg is None for each in call.keywords):
+        return entry  # torch.accelerator takes its arguments by position only
     own = entry._replace(becomes=entry.accelerator, guard=Guard.ACCELERATOR)
     if any(is_tested(module, each) for each in conditions(module, call)):
         return own
