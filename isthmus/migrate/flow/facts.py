@@ -94,6 +94,8 @@ class Facts:
         references: dotted names that each function uses; those of the module under "".
         built: dotted names of the extensions that it builds of CUDA sources.
         runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
+        sheltered: those of them that it uses only where there is an accelerator.
+        is_script: whether it is run as a program.
     """
 
     module: str
@@ -117,3 +119,5 @@ class Facts:
     references: dict[str, set[str]] = field(default_factory=dict)
     built: set[str] = field(default_factory=set)
     runs: dict[str, set[str]] = field(default_factory=dict)
+    sheltered: dict[str, set[str]] = field(default_factory=dict)
+    is_script: bool = False

@@ -9,6 +9,7 @@ from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
 from isthmus.migrate.flow.pytests import pass_values
+from isthmus.migrate.flow.sheltered import is_sheltered
 from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, text
@@ -230,6 +231,8 @@ class _Gatherer(Expressions):
             name = self.names.qualified(node)
             if name:
                 self._reference(node, name)
+            elif getattr(node, "id", "") == "__name__" and isinstance(self.module.parents[node], ast.Compare):
+                self.facts.is_script = True
         for constant in self.module.of(ast.Constant):
             if text(constant).endswith((".cu", ".cuh")) or text(constant).startswith("aten::cudnn_"):
                 self._reference(constant, CUDA_SOURCE)
@@ -268,7 +271,18 @@ class _Gatherer(Expressions):
             self.facts.runs.setdefault(self.names.defined(kernel), set()).update(names)
 
     def _reference(self, node: ast.AST, name: str) -> None:
-        self.facts.references.setdefault(self._around(node), set()).add(name)
+        around = self._around(node)
+        names = self.facts.references.setdefault(around, set())
+        sheltered = self.facts.sheltered.setdefault(around, set())
+        if (name in sheltered or name not in names) and self._is_sheltered(node, name):
+            sheltered.add(name)
+        else:
+            sheltered.discard(name)
+        names.add(name)
+
+    def _is_sheltered(self, node: ast.AST, name: str) -> bool:
+        is_own = not sinks.is_torch(name) and self.module.mentions("is_available", "cuda", "gpu")
+        return is_own and is_sheltered(self.module, node)
 
     def _around(self, node: ast.AST) -> str:
         """Return the outermost function around a node, or method of a top-level class; "" for none."""

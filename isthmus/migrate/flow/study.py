@@ -14,6 +14,7 @@ from isthmus.migrate.flow.cuda_only import always, users
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
+from isthmus.migrate.flow.sheltered import sheltered
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
@@ -119,6 +120,7 @@ def surroundings(
         imported=imported,
         torch=request.torch,
         quote=request.quote,
+        sheltered=sheltered(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
     )
     chains = always(facts, solution.symbols, built)

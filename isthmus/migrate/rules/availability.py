@@ -5,15 +5,14 @@ import re
 
 from isthmus.migrate.rules.draft import COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
-from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
+from isthmus.migrate.source import mps
+from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
-_MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
-_ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 
 
@@ -32,14 +31,11 @@ class Availability(FunctionRule):
         if module.names.qualified(call.func) != _AVAILABLE:
             return super().call(module, call, entry)
         if asks_cuda(module, call):
-            message = "is asked with a question that only CUDA answers, and stays a test for CUDA"
+            message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
-        apart = {name for each in arms(module, call) for name in _ARM.findall(ast.unparse(each))}
-        if _is_switch(module, call) and _asks_mps(module):
-            apart.add("mps")
-        if apart and not module.around.target:
+        if (apart := mps.apart(module, call)) and not module.around.target:
             return self._without(module, call, sorted(apart))
         return super().call(module, call, entry)
 
@@ -62,13 +58,3 @@ class Availability(FunctionRule):
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
         advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
-
-
-def _is_switch(module: Module, call: ast.Call) -> bool:
-    """Whether a call is an operand of ``and``: available, and asked for."""
-    parent = module.parents[call]
-    return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
-
-
-def _asks_mps(module: Module) -> bool:
-    return any(module.names.qualified(each.func) in _MPS for each in module.of(ast.Call))

@@ -217,7 +217,7 @@ def _required(module: Module, node: ast.expr) -> int:
     if isinstance(parent, ast.Call):
         return ATOM if node is parent.func else TERNARY
     if isinstance(parent, ast.BoolOp):
-        return AND if isinstance(parent.op, ast.Or) else NOT
+        return OR if isinstance(parent.op, ast.Or) else AND
     if isinstance(parent, ast.UnaryOp):
         return NOT if isinstance(parent.op, ast.Not) else ATOM
     if isinstance(parent, ast.IfExp):

@@ -38,6 +38,7 @@ class Surroundings(NamedTuple):
         built: extensions that the project builds of CUDA sources, by dotted name.
         always: names from a function that the module calls in any case to one that runs code for CUDA only.
         imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
+        sheltered: functions and classes of the project that are used only where there is an accelerator.
         flow: what the data flow of the project shows.
         settings: for a configuration file, what the project uses a setting as, by its name.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
@@ -53,6 +54,7 @@ class Surroundings(NamedTuple):
     cuda_code: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
+    sheltered: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
     settings: Mapping[str, Verdict] = NO_SETTINGS
     torch: tuple[int, ...] = ()
@@ -201,6 +203,11 @@ class Module:
         return constants.device_name(
             self.tree, self.text, self.torch, around.target, around.taken, around.torch
         )
+
+    @cached_property
+    def has_own_choice(self) -> bool:
+        """Whether the device constant is the project's own, which is CUDA or the CPU before the conversion."""
+        return constants.own_choice(self.tree, self.torch) == self.device
 
     @cached_property
     def _quote(self) -> str:

@@ -57,6 +57,8 @@ _OLD: Mapping[str, str] = {
     **{f"torch.accelerator.{name}": f"{{module}}.{name}" for name in _MEMORY.split()},
     "torch.accelerator.get_memory_info": "{module}.mem_get_info",
     "torch.accelerator.set_stream": "{module}.set_stream",
+    "torch.accelerator.set_device_index": "{module}.set_device",
+    "torch.accelerator.synchronize": "{module}.synchronize",
     "torch.accelerator.current_device_index": "{module}.current_device",
 }
 # Without a target, the device is CUDA's or the CPU: see constants.device_value.
