@@ -18,8 +18,7 @@ def _script(repository: str, revision: str, file: str, arguments: str = "", **op
 
 SCRIPTS = (
     _script("akamaster/pytorch_resnet_cifar10", "d5489e8995e81e91ce6b1d69dcc98ad579b0b153", "trainer.py",
-            "--arch resnet20 --epochs 1 -b 16 -j 1 -p 1 --lr 0.01", steps=4),
-    _script("kuangliu/pytorch-cifar", "49b7aa97b0c12fe0d4054e670403a16b6b834ddd", "main.py", "--lr 0.01", steps=2),
+            "--arch resnet20 --epochs 1 -b 16 -j 1 -p 1 --lr 0.01", steps=3),
     _script("meliketoy/wide-resnet.pytorch", "292b3ede0651e349dd566f9c23408aa572f1bd92", "main.py",
             "--depth 10 --widen_factor 1 --dropout 0 --lr 0.01", steps=3),
     _script("prlz77/ResNeXt.pytorch", "39fb8d03847f26ec02fb9b880ecaaa88db7a7d16", "train.py",
@@ -28,9 +27,10 @@ SCRIPTS = (
     _script("soapisnotfat/pytorch-cifar10", "1e49822683bf0800a3f4f7f0df778cb5ba6a87fe",
             "main.py", "--trainBatchSize 8 --epoch 1", steps=2),
     _script("uoguelph-mlrg/Cutout", "287f934ea5fa00d4345c2cccecf3552e2b1c33e3", "train.py",
-            "--batch_size 8 --data_augmentation --cutout --learning_rate 0.01", prepare=_cutout_folders, steps=3),
+            "--batch_size 8 --data_augmentation --cutout --learning_rate 0.01", prepare=_cutout_folders, steps=2),
     _script("xternalz/WideResNet-pytorch", "1171f93d5a9ae28eb5e603e5e7545f488d0df6ab", "train.py",
             "--layers 10 --widen-factor 1 -b 16 -p 1", steps=4),
+    _script("kuangliu/pytorch-cifar", "49b7aa97b0c12fe0d4054e670403a16b6b834ddd", "main.py", "--lr 0.01", steps=2),
     _script("clovaai/CutMix-PyTorch", "2d8eb68faff7fe4962776ad51d175c3b01a25734", "train.py",
             "--dataset cifar10 --net_type resnet --depth 20 -b 16 --epochs 1 --expname made -j 0", steps=3),
     _script("4uiiurz1/pytorch-nested-unet", "557ea02f0b5d45ec171aae2282d2cd21562a633e", "train.py"),
