@@ -15,6 +15,7 @@
 #   make megatron-tests MEGATRON=path  Megatron-LM's unit tests on 1, 2 and 4 ranks, into docs/results/ (hours)
 #   make migrate-gold MIRRORS=path   files that people moved to torch.accelerator, converted, into docs/results/
 #   make migrate-corpus MIRRORS=path   public CUDA scripts through isthmus migrate, into docs/results/ (half an hour)
+#   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make sanitize     random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)
@@ -22,7 +23,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-gold internevo mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold internevo mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -166,9 +167,14 @@ megatron-tests: setup
 	@$(BIN)/python -m tools.megatron.unit_tests $(MEGATRON)
 
 # MIRRORS is a folder of git repositories, pytorch/examples and so on. An interrupted run goes on where it was.
-migrate-corpus: setup
-	@test -d build/migrate-corpus || $(PIP) --no-deps --target build/migrate-corpus torchvision==0.28.0 six
+migrate-corpus: setup build/migrate-corpus
 	@$(BIN)/python -m tools.migrate_corpus $(MIRRORS)
+
+migrate-ddp: setup build/migrate-corpus
+	@$(BIN)/python -m tools.migrate_ddp $(MIRRORS)
+
+build/migrate-corpus:
+	@$(PIP) --no-deps --target $@ torchvision==0.28.0 six
 
 # MIRRORS/pytorch+examples/repo or MIRRORS/pytorch/examples is a clone with its history.
 migrate-gold: setup

@@ -227,10 +227,23 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
         ("from apex.optimizers import FusedLAMB\nf(FusedLAMB)", "IM301", Severity.MANUAL),
         ("from flash_attn import flash_attn_func", "IM302", Severity.REVIEW),
         ("import importlib\nimportlib.import_module('bmtrain')", "IM301", Severity.MANUAL),
+        (  # a use after two imports
+            "try:\n    import apex\nexcept ImportError:\n    pass\ndef f():\n    import apex\n"
+            "    apex.contrib.f()",
+            "IM301",
+            Severity.MANUAL,
+        ),
         ("from apex import amp", "IM233", Severity.AUTOMATIC),
         ("import apex\nf(apex)", "IM303", Severity.REVIEW),
         ("try:\n    import bitsandbytes\nexcept ImportError:\n    pass", "IM301", Severity.REVIEW),
         ("try:\n    import bitsandbytes\nexcept ImportError:\n    raise", "IM301", Severity.MANUAL),
+        ("from tutel import moe", "IM301", Severity.MANUAL),
+        (
+            "from torch.testing._internal.common_distributed import skip_if_lt_x_gpu\n"
+            "@skip_if_lt_x_gpu(2)\ndef test(): ...",
+            "IM303",
+            Severity.REVIEW,
+        ),
         ("if has_horovod():\n    import horovod.torch as hvd", "IM301", Severity.REVIEW),
     ],
 )
@@ -315,3 +328,30 @@ def test_the_page_lists_every_code():
     assert [line for line in page.splitlines() if line.startswith("| IM")][-len(codes.CODES) :] == [
         f"| {code} | {meaning} |" for code, meaning in codes.CODES.items()
     ]
+
+
+TRITON = """\
+import triton
+
+@triton.jit
+def _block(pid): return pid
+
+@triton.jit
+def add(x): return _block(x)
+
+@triton.jit
+def passed(x): return x
+
+def launch(x):
+    assert x.is_cuda
+    add[(1,)](x)
+    tune(passed)
+"""
+
+
+def test_triton_functions_that_only_kernels_call_are_parts_of_these():
+    kernels = [each for each in findings(TRITON) if each.code == "IM408"]
+    assert [each.subject for each in kernels] == ["add", "passed"]
+    assert all("tests for CUDA in front of its launch stay" in each.advice for each in kernels)
+    (without,) = (each for each in findings(TRITON.replace("    assert x.is_cuda\n", ""))[:1])
+    assert without.advice.startswith("it runs if Triton has a backend")

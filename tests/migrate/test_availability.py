@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.source.findings import Severity
 
 SCRIPT = """import torch
 
@@ -71,3 +72,19 @@ def test_a_function_that_answers_for_a_kernel_stays_a_test_for_cuda() -> None:
     assert "return x.is_cuda and x.ndim == 2" in convert_source(PREDICATE, "a.py").text
     portable = PREDICATE.replace("kernel[(1,)](x)", "x = x + 1")
     assert 'return x.device.type != "cpu" and x.ndim == 2' in convert_source(portable, "a.py").text
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        'with mock.patch("torch.cuda.is_available", return_value=False):\n    f()\n',
+        '@patch("torch.cuda.is_available", lambda: True)\ndef test(): ...\n',
+        'mock.patch.object(torch.cuda, "is_available")\n',
+        'monkeypatch.setattr(torch.cuda, "is_available", lambda: False)\n',
+        'monkeypatch.setattr("torch.cuda.is_available", lambda: False)\n',
+    ],
+)
+def test_a_test_that_replaces_cuda_s_answer_is_listed(replaced: str) -> None:
+    found = convert_source(f"import torch\n{replaced}", "test_a.py").findings
+    assert [(each.severity, each.subject) for each in found] == [(Severity.REVIEW, "torch.cuda.is_available")]
+    assert "torch.accelerator.is_available and its DEVICE" in found[0].advice

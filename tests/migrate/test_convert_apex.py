@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from isthmus.migrate.convert import project
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.rules.apex_amp import ApexAmp
 from isthmus.migrate.rules.apex_imports import ApexImports
 from isthmus.migrate.rules.apex_modules import ApexModules
-from isthmus.migrate.source.findings import LEFT, Finding
+from isthmus.migrate.source.findings import LEFT, Finding, Severity
 
 SCRIPT = """\
 import torch
@@ -114,3 +117,26 @@ def test_fused_adam_has_the_defaults_of_apex() -> None:
     optimizer = names["optimizer"]
     assert isinstance(optimizer, torch.optim.AdamW)
     assert optimizer.defaults["weight_decay"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("use", "severity"),
+    [
+        ("optimizer = FusedAdam(p, lr=1e-3)", Severity.REVIEW),
+        ("optimizer = FusedAdam(p) if FusedAdam is not None else torch.optim.AdamW(p)", Severity.NONE),
+    ],
+)
+def test_an_optional_optimizer_stays_the_one_that_was_asked_for(
+    tmp_path: Path, use: str, severity: Severity
+) -> None:
+    source = (
+        "import torch\n\ntry:\n    from apex.optimizers import FusedAdam, FusedLAMB\nexcept ImportError:\n"
+        f"    FusedAdam = None\n    FusedLAMB = None\n\n{use}\n"
+    )
+    (tmp_path / "a.py").write_text(source)
+    (result,) = project.convert(tmp_path, project.Request())
+    assert result.after == source.encode()
+    ends = [(each.line, each.subject, each.severity) for each in result.findings]
+    assert (9, "apex.optimizers.FusedAdam", severity) in ends
+    assert (4, "apex.optimizers.FusedLAMB", Severity.REVIEW) in ends
+    assert len([each for each in result.findings if each.line == 4]) == 1

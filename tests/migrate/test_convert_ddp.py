@@ -11,6 +11,9 @@ from isthmus.migrate.rules.data_parallel import DataParallel
 from isthmus.migrate.source.findings import LEFT, Finding
 
 SCRIPT = """\
+import random
+import time
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -82,6 +85,10 @@ def in_loop(*lines: str) -> str:
         (in_loop("if x.max() > 3:", "    print(loss.item())"), "under a condition on a rank's own data"),
         (in_loop("print(x.max().item())"), "unclear how to reduce this number over ranks: x.max()"),
         (SCRIPT + "    if loss < 0.1:\n        break\n", "control flow depends on a rank's own data"),
+        (in_loop("if time.time() > end:", "    print(loss.item())"), "under a condition on a rank's own data"),
+        (in_loop("draw = random.random()", "if draw < 0.5:", "    continue"), "control flow depends on a rank's own"),
+        (changed(("DataLoader(Data(),", "DataLoader(Data()) if small else DataLoader(Data(),")), "several loaders"),
+        (changed(("nn.CrossEntropyLoss()", "project.Contrast()"), ("import", "import project\nimport")), "unclear"),
         (STREAM, "an IterableDataset gives every rank the same samples"),
         (changed(("model(x.to(device))", "model.loss(x.to(device))")), "no model of this file is called"),
         (changed(('torch.device("cuda:0")', 'torch.device("cuda", 0)')), "the device index is an argument"),
@@ -128,7 +135,7 @@ def test_without_the_option_data_parallel_is_reported() -> None:
     result = convert_source(source, "train.py", rules=[DataParallel])
     assert (result.text, list(result.changes)) == (source, [])
     (finding,) = left(result)
-    assert (finding.code, finding.line, finding.subject) == ("IM210", 12, "torch.nn.DataParallel")
+    assert (finding.code, finding.line, finding.subject) == ("IM210", 15, "torch.nn.DataParallel")
     assert "--ddp" in finding.advice
     assert not left(convert_source(SCRIPT, "train.py", rules=[DataParallel]))
 
@@ -183,6 +190,9 @@ def test_only_the_training_loader_is_sharded() -> None:
         ("seen += y.numel()", "seen += y.numel() * WORLD_SIZE"),
         ("term = loss.item() * len(y)", "term = mean_over_ranks(loss).item() * (len(y) * WORLD_SIZE)"),
         ("x = x.view(x.size(0), -1)", "x = x.view(x.size(0), -1)"),
+        ("hits += np.sum(model(x).cpu().numpy() == y.cpu().numpy())",
+         "hits += sum_over_ranks(torch.as_tensor(np.sum(model(x).cpu().numpy() == y.cpu().numpy()), "
+         "device=DEVICE)).item()"),
     ],
 )  # fmt: skip
 def test_metrics_are_those_of_the_global_batch(before: str, after: str) -> None:
@@ -218,6 +228,8 @@ def accuracy(output, target, topk=(1,)):
          "print_once(mean_over_ranks(hits).item())"),
         ("hits = 100.0 / len(y) * (out.argmax(1) == y).sum()\n        print(hits.item())",
          "print_once(mean_over_ranks(hits).item())"),
+        ("wrong = len(y) - (out.argmax(1) == y).sum()\n        print(wrong.item())",
+         "print_once(sum_over_ranks(wrong).item())"),
         ("total = loss * len(y)\n        print(total.item())", "print_once(sum_over_ranks(total).item())"),
     ],
 )  # fmt: skip
@@ -229,6 +241,26 @@ def test_a_sum_divided_by_the_batch_size_is_a_mean(before: str, after: str) -> N
     assert f"        {after}\n" in result.text
     assert ACCURACY in result.text  # reduced where it is called: validation measures whole batches
     assert any("over the ranks" in each.advice for each in result.changes)
+
+
+def test_loaders_in_branches_and_a_sampler_of_none() -> None:
+    source = changed(
+        (
+            "loader = DataLoader(Data(), batch_size=8, shuffle=True)",
+            "loader = sampler = None\nif small:\n"
+            "    loader = DataLoader(Data(), batch_size=8, shuffle=sampler is None, sampler=sampler)\n"
+            "else:\n    loader = DataLoader(Data(), batch_size=8)",
+        )
+    )
+    text = body(source)
+    assert "    loader = training_loader(Data(), batch_size=8, shuffle=sampler is None)\nelse:\n" in text
+    assert "    loader = training_loader(Data(), batch_size=8)\ntest_loader" in text
+
+
+def test_inputs_are_moved_where_evaluation_relied_on_it() -> None:
+    source = changed(("model.to(device)", "nn.DataParallel(model).to(device)"))
+    assert "device_ids" not in body(source)
+    assert "device_ids" in body(source + "    for x, y in test_loader:\n        model(x)\n")
 
 
 def test_the_reason_is_the_number_that_is_not_understood() -> None:

@@ -106,7 +106,10 @@ def test_a_string_of_another_module_is_followed(tmp_path: Path, start: str, devi
         (tmp_path / "package" / path).write_text(text)
     converted = {each.name: each for each in project.convert(tmp_path, project.Request())}
     assert converted["package/config.py"].after.decode().endswith('device = DEVICE.type\nname = "cuda"\n')
-    assert f"print({name}, {device} == DEVICE.type != 'cpu')" in converted["package/use.py"].after.decode()
+    assert (
+        f"print({name}, {device} == DEVICE.type and {device} != 'cpu')"
+        in converted["package/use.py"].after.decode()
+    )
 
 
 SHARED = """import torch

@@ -158,8 +158,8 @@ def test_an_import_of_mixed_precision_stays_if_a_use_does():
 def test_the_choice_of_nccl_by_its_availability_stays_a_choice():
     choice = '"nccl" if dist.is_nccl_available() else "gloo"'
     source = f"import torch.distributed as dist\ndist.init_process_group({choice})\n"
-    default = "torch.distributed.get_default_backend_for_device(DEVICE)"
-    chosen = f'{default} if torch.distributed.is_backend_available({default}) else "gloo"'
+    default = "dist.get_default_backend_for_device(DEVICE)"
+    chosen = f'{default} if dist.is_backend_available({default}) else "gloo"'
     assert _convert(source).text.endswith(f"init_process_group({chosen})\n")
 
 

@@ -26,7 +26,7 @@ def _ends(source: str, code: str) -> list[Severity]:
         ("y = torch.cuda.ByteTensor(n)\n", "torch.ByteTensor(n).to(DEVICE)"),
         (
             "import torch.distributed as dist\nif dist.get_backend() == 'nccl':\n    f()\n",
-            "get_default_backend_for_device(DEVICE) != 'gloo':",
+            "== dist.get_default_backend_for_device(DEVICE) != 'gloo':",
         ),
         (
             'class T:\n    def test(self):\n        self.assertEqual(x.device.type, "cuda")\n',
@@ -86,6 +86,18 @@ def _ends(source: str, code: str) -> list[Severity]:
             "{'weight': f'{DEVICE.type}:0'}",
         ),
         ("model.cuda(config.LOCAL_RANK)\n", "model.to(torch.device(DEVICE.type, config.LOCAL_RANK))"),
+        (  # a name that the parameter hides
+            "import torch.distributed as dist\ndef f(dist):\n    torch.distributed.init_process_group('nccl')\n",
+            "    torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))",
+        ),
+        (  # the step of the block, not that of a text or of another block
+            '"""Layout:\n  text\n"""\ndef f():\n    torch.cuda.empty_cache()\ndef g():\n  pass\n',
+            "    if torch.accelerator.is_available():\n        torch.accelerator.empty_cache()\n",
+        ),
+        (
+            "match x:\n    case 1:\n        torch.cuda.empty_cache()\n",
+            "        if torch.accelerator.is_available():\n            torch.accelerator.empty_cache()\n",
+        ),
     ],
 )
 def test_what_is_converted(source: str, converted: str) -> None:
@@ -162,6 +174,18 @@ def test_what_is_converted(source: str, converted: str) -> None:
         (
             'def load(x, device="cuda"):\n    return x\n\n\nload(1, device="invalid")\n',
             "IM102",
+            Severity.REVIEW,
+        ),
+        (  # a required parameter that its method ignores
+            "class Single:\n    def wrap(self, model, backend):\n        return model\n\n\n"
+            'Single().wrap(1, "nccl")\n',
+            "IM201",
+            Severity.NONE,
+        ),
+        (
+            "class Base:\n    def wrap(self, model, backend):\n        raise NotImplementedError\n\n\n"
+            'Base().wrap(1, "nccl")\n',
+            "IM201",
             Severity.REVIEW,
         ),
     ],
@@ -260,38 +284,6 @@ def test_a_call_whose_result_gives_what_only_cuda_has_stays(source: str, code: s
     assert _ends(source, code) == [end]
 
 
-_USES = "def count():\n    torch.cuda.init()\n    return torch.cuda.device_count()\n"
-
-
-@pytest.mark.parametrize(
-    ("source", "remedy"),
-    [
-        (
-            'def test(monkeypatch):\n    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)\n',
-            "patch torch.accelerator.device_count",
-        ),
-        (
-            'def test(monkeypatch):\n    monkeypatch.setattr("torch.cuda.init", print)\n',
-            "patch torch.get_device_module in place of torch.cuda",
-        ),
-        (
-            'from unittest import mock\n\n\n@mock.patch("own.torch.cuda.device_count", return_value=2)\n'
-            "def test(count): ...\n",
-            "patch torch.accelerator.device_count",
-        ),
-    ],
-)
-def test_a_patch_of_a_name_that_is_converted_is_listed_with_what_to_patch(source: str, remedy: str) -> None:
-    found = [each for each in _convert(_USES + source).findings if each.code in ("IM136", "IM199")]
-    assert [(each.severity, each.advice) for each in found] == [(Severity.REVIEW, remedy)]
-
-
-def test_a_patch_of_a_name_that_no_file_uses_stays() -> None:
-    source = 'def test(mocker):\n    mocker.patch("torch.cuda.device_count")\n'
-    assert _ends(source, "IM136") == [Severity.NONE]
-    assert not _ends(source, "IM199")
-
-
 def test_a_string_under_a_key_that_names_a_device_is_listed() -> None:
     source = 'def fill(given):\n    for key, value in {"device": "cuda", "n": "one"}.items():\n'
     found = _convert(f"{source}        given.setdefault(key, value)\n").findings
@@ -372,3 +364,51 @@ def test_a_test_for_cuda_before_calls_of_both_kinds_is_listed() -> None:
 
 def test_a_device_that_is_read_before_it_is_set_again_is_not_overwritten() -> None:
     assert _ends('device = "cuda"\ndevice = torch.device(device)\nx.to(device)\n', "IM106") == []
+
+
+MOCKED = """\
+from unittest.mock import patch
+
+
+def setup(backend, rank):
+    torch.distributed.init_process_group(backend=backend, rank=rank)
+
+
+@patch.object(torch.distributed, "init_process_group")
+def test_mocked(mock):
+    setup(backend="nccl", rank=1)
+    mock.assert_called_once_with(backend="nccl", rank=1)
+
+
+def test_plain():
+    setup(backend="nccl", rank=1)
+
+
+def test_replaced(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    x = torch.zeros(2, device="cuda")
+"""
+
+
+def test_equal_names_of_a_mocked_test_stay_together() -> None:
+    result = _convert(MOCKED)
+    assert result.text.count('"nccl"') == 2
+    assert 'device="cuda"' in result.text
+    assert "backend=torch.distributed.get_default_backend_for_device(DEVICE), rank=1)" in result.text
+    held = [each for each in result.findings if "test with mocks" in each.message]
+    assert [(each.line, each.severity) for each in held] == [(11, Severity.REVIEW), (21, Severity.REVIEW)]
+    (mock,) = [each for each in result.findings if each.code == "IM199"]
+    assert "replace torch.accelerator.is_available and its DEVICE" in mock.advice
+
+
+@pytest.mark.parametrize(
+    ("uses", "converted"),
+    [
+        ("torch.cuda.set_device(c.LOCAL)\n", True),
+        ("m = torch.nn.parallel.DistributedDataParallel(m, device_ids=[c.LOCAL])\n", True),
+        ("", False),
+    ],
+)
+def test_what_is_set_as_the_device_of_the_rank_is_an_index(uses: str, converted: bool) -> None:
+    result = _convert(f"def f(m, c):\n    m.cuda(c.LOCAL)\n\n\ndef g(m, c):\n    {uses or 'pass'}\n")
+    assert ("m.to(torch.device(DEVICE.type, c.LOCAL))" in result.text) == converted

@@ -7,7 +7,7 @@ import pytest
 from isthmus.migrate.convert.engine import convert_source
 
 HEAD = "import os, subprocess, sys, torch\nimport torch.distributed as dist\n"
-DEFAULT = "torch.distributed.get_default_backend_for_device(DEVICE)"
+DEFAULT = "dist.get_default_backend_for_device(DEVICE)"
 
 
 def ends(source: str, *codes: str) -> list[tuple[str, str, str]]:

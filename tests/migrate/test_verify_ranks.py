@@ -102,9 +102,10 @@ def test_one_process_against_its_conversion_to_ranks(tmp_path):
     done = verify(tmp_path, "--ddp", "--steps", "5", "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout)
-    losses, printed = found["comparisons"]
+    losses, parameters, printed = found["comparisons"]
     assert (losses["subject"], losses["compared"], printed["compared"]) == ("losses", 5, 5)
     assert losses["difference"] < losses["tolerance"] == 2e-5
+    assert (parameters["subject"], parameters["same"], parameters["compared"]) == ("parameters", True, 2)
     one, two = found["runs"]
     assert (one["optimizer_steps"], two["optimizer_steps"]) == ([5], [5, 5])
     assert two["losses"][0] != two["losses"][1] != one["losses"][0], "each rank has samples of its own"

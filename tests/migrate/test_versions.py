@@ -112,6 +112,9 @@ def test_the_oldest_version_is_that_of_the_changed_lines() -> None:
         7,
     )
     assert versions.minimum("", "import torch as th\nx = th.OutOfMemoryError\n") == (2, 4)
+    named = "dist.get_default_backend_for_device(device)\n"
+    assert versions.minimum("", f"import torch.distributed as dist\n{named}") == (2, 6)
+    assert versions.minimum("", f"from torch import distributed as dist\n{named}") == (2, 6)
     assert (
         versions.minimum("", "x = torch.cuda.Event(), threading.Event(), torch.cuda.OutOfMemoryError\n") == ()
     )

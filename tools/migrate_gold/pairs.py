@@ -121,7 +121,7 @@ PAIRS = (
         "imagenet/main.py",
         "3ddcc89e483e97d154bfeb4229c9556fe8f50bd7",
         "42068585f7da9a2f8656f793d21c30ee6806c6b9",
-        "b486519d39d6",
+        "d18f92285bec",
         Verdict.BETTER,
         'the person\'s file has `device.type == "cuda"` around DistributedDataParallel and the number of devices, so '
         "that other accelerators train in one process only; on CUDA, --gpu now runs DataParallel on all GPUs",
@@ -204,10 +204,10 @@ PAIRS = (
         "distributed/minGPT-ddp/mingpt/trainer.py",
         "f84bcb398d9e06b67e3d36b56b5522bba0cf6210",
         "698a89e5fc9747cb06a6df3abac48dcdd5fff4c8",
-        "60c3bb9f8873",
-        Verdict.WORSE,
-        'autocast, GradScaler and device_ids get a test for the CPU (`DEVICE.type != "cpu"`) that has no use: '
-        "`model.to(self.local_rank)` before them fails on the CPU",
+        "90249050a800",
+        Verdict.EQUAL,
+        "same device types for autocast and GradScaler; neither has a test for the CPU, where both fail at "
+        "`model.to(self.local_rank)`",
     ),
     Pair(
         "distributed/rpc/ddp_rpc/main.py",
@@ -222,7 +222,7 @@ PAIRS = (
         "distributed/rpc/parameter_server/rpc_parameter_server.py",
         "99f5c4e2243ed3b2ace2507f79fd3a2b367564d9",
         "e9a4e7510c89613a2fe75312fba1fb8c14b3b376",
-        "13a35448ff0f",
+        "69b3e6ec8ea0",
         Verdict.BETTER,
         "the person's file asks for `num_gpus > 0` instead of `> 1` before it uses the second device, "
         "and fails with --num_gpus=1 on one device",

@@ -12,6 +12,7 @@ from isthmus.migrate.analyse import detectors
 from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
+from isthmus.migrate.rules.settings import examine_settings
 from isthmus.migrate.source.files import File, Kind, Source, read, tree
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import ALONE, Module, Project, Surroundings
@@ -108,6 +109,9 @@ def _examine(chunk: Iterable[tuple[File, Surroundings]], package: str) -> _Part:
 
 
 def _look(source: Source, package: str, around: Surroundings, part: _Part) -> None:
+    if source.kind is Kind.SETTINGS:
+        part.findings += examine_settings(source, around.settings)
+        return
     part.files += 1
     part.lines += source.text.count("\n") + (not source.text.endswith("\n") and bool(source.text))
     for detect in detectors.TEXT.get(source.kind, ()):

@@ -1,7 +1,8 @@
 """Kernels in Python code: Triton, CuPy, Numba, torch.library."""
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 
 from isthmus.migrate.analyse.stand_ins import advice
 from isthmus.migrate.source import registrations
@@ -17,12 +18,19 @@ _RAW = {
     ),
     "pycuda.compiler.SourceModule": "PyCUDA",
 }
+_TESTS = ("is_cuda", "cuda.is_available")
 
 
 def detect(module: Module) -> Iterator[Finding]:
     """Kernels in Python (IM408, IM409), and operators for CUDA (IM410)."""
-    for function, code in kernels(module):
+    found = list(kernels(module))
+    helpers = _helpers(module, [function for function, _ in found])
+    for function, code in found:
+        if function in helpers:
+            continue
         severity, instead = todo(code, function.name)
+        if code == "IM408" and module.mentions(*_TESTS):
+            instead = f"tests for CUDA in front of its launch stay, and have to admit the target; {instead}"
         said = "is a Triton kernel" if code == "IM408" else "is a CUDA kernel in Python"
         yield module.finding(code, severity, _head(function), function.name, said, instead)
     if module.mentions("cupy", "pycuda", "library", "_custom_op"):
@@ -40,6 +48,25 @@ def kernels(module: Module) -> Iterator[tuple[ast.FunctionDef, str]]:
             yield function, "IM408"
         elif names & _CUDA_JIT:
             yield function, "IM409"
+
+
+def _helpers(module: Module, functions: Collection[ast.FunctionDef]) -> set[ast.FunctionDef]:
+    """Return the functions that only other ones of them call: a kernel that is launched contains them."""
+    uses: dict[str, list[ast.Name]] = defaultdict(list)
+    for name in module.of(ast.Name):
+        if isinstance(name.ctx, ast.Load):
+            uses[name.id].append(name)
+    return {
+        each
+        for each in functions
+        if uses[each.name] and all(_is_call_within(module, use, functions) for use in uses[each.name])
+    }
+
+
+def _is_call_within(module: Module, use: ast.Name, functions: Collection[ast.FunctionDef]) -> bool:
+    call = module.parents[use]
+    is_call = isinstance(call, ast.Call) and call.func is use
+    return is_call and any(each in functions for each in module.enclosing(use))
 
 
 def todo(code: str, name: str) -> tuple[Severity, str]:

@@ -24,18 +24,23 @@ _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Yield a finding per import, or per library that only needs attention; optional imports only need a review."""
+    """Yield a finding per import or use of a part, or per library that only needs attention."""
+    found: dict[tuple[int, int, str], Finding] = {}
+    for each in _all(module):  # two imports of a module have the same uses
+        place = each.line, each.column, each.subject
+        if place not in found or each.severity is Severity.MANUAL:
+            found[place] = each
     seen: set[str] = set()
-    for found in sorted(_detected(module), key=lambda each: (each.path, each.line, each.column)):
-        entry = library(found.subject)
-        if found.code != "IM303" or entry is None:
-            yield found
+    for each in sorted(found.values(), key=lambda each: (each.path, each.line, each.column)):
+        entry = library(each.subject)
+        if each.code != "IM303" or entry is None:
+            yield each
         elif entry[0] not in seen:
             seen.add(entry[0])
-            yield found._replace(subject=entry[0])
+            yield each._replace(subject=entry[0])
 
 
-def _detected(module: Module) -> Iterator[Finding]:
+def _all(module: Module) -> Iterator[Finding]:
     words = ("import_module", "find_spec", "_cuda", "cuda_")
     if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions(*words):
         return
@@ -107,7 +112,7 @@ def _is_of_rule(module: Module, name: str, entry: str) -> bool:
     """Whether a conversion rule has found a name, or a part of the entry that it converts."""
     known = (name, entry, public(name))
     subjects = [subject for each in module.findings for subject in each.subject.split(", ")]
-    return any(subject in known or subject.startswith(f"{entry}.") for subject in subjects)
+    return any(subject in known or subject.startswith(f"{name}.") for subject in subjects)
 
 
 def _optional(module: Module, node: ast.AST) -> bool:

@@ -80,7 +80,7 @@ def convert_module(module: Module, rules: Sequence[type[Rule]]) -> Result:
         why = "PyTorch is imported under an `if` or `try` only: the module cannot define its device"
         advice = "import torch at the top of the file, and convert again"
         return Result(original, [_undone(each, why, advice) for each in findings])
-    new = edits.apply(module.text, [*wanted, *guards(module.text, wanted), *definitions(module, wanted)])
+    new = edits.apply(module.text, [*wanted, *guards(module, wanted), *definitions(module, wanted)])
     if not _compiles(new):
         why = "the conversion would not compile"
         return Result(original, [_undone(each, why, "please report it") for each in findings])

@@ -1,28 +1,34 @@
 """Guards: an ``if`` around statements that apply only to some devices."""
 
+import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from isthmus.migrate.source.edits import Edit
+from isthmus.migrate.source.module import Module
 
-_WIDEST = 8  # an indentation of more is an alignment
+_STEP = re.compile(r"\t| {1,8}")  # an indentation of more is an alignment
 
 
-def guards(text: str, edits: Sequence[Edit]) -> Iterator[Edit]:
+def guards(module: Module, edits: Sequence[Edit]) -> Iterator[Edit]:
     """Yield the edits that put statements under their guards; adjacent ones with the same guard share an ``if``.
 
     Args:
-        text: of the module.
+        module: the module.
         edits: its edits; those with a guard are the statements.
     """
+    text = module.text
     wanted = sorted((edit for edit in edits if edit.guard), key=lambda edit: edit.start)
+    if not wanted:
+        return
     newline = "\r\n" if "\r\n" in text else "\n"
-    unit = _unit(text)
+    steps = _steps(module)
+    unit = next(iter(steps.values()), " " * 4)
     before: Edit | None = None
     for edit in wanted:
         line = text.rindex("\n", 0, edit.start) + 1 if "\n" in text[: edit.start] else 0
         indent = text[line : edit.start]
-        step = "\t" if "\t" in indent else unit
+        step = steps.get(edit.start, unit)
         if before is not None and _adjoins(text, before, edit):
             yield Edit(line, line, step)
         else:
@@ -41,7 +47,13 @@ def _adjoins(text: str, before: Edit, edit: Edit) -> bool:
     return before.guard == edit.guard and between.count("\n") == 1 and between.rpartition("\n")[2] == indent
 
 
-def _unit(text: str) -> str:
-    """Return the indentation of the first block of a source; four spaces if it has none."""
-    found = re.search(r":[ \t]*(?:#[^\n]*)?\r?\n( +)\S", text)
-    return found[1] if found and len(found[1]) <= _WIDEST else " " * 4
+def _steps(module: Module) -> Mapping[int, str]:
+    """Return, by the offset of each indented statement, what indents it beyond the statement around its block."""
+    steps: dict[int, str] = {}
+    for statement, above in module.parents.items():
+        if isinstance(statement, ast.stmt) and isinstance(above, ast.stmt | ast.ExceptHandler):
+            line = module.line_start(statement.lineno)
+            step = module.text[line + above.col_offset : module.start(statement)]
+            if statement.lineno > above.lineno and _STEP.fullmatch(step):
+                steps[module.start(statement)] = step
+    return steps

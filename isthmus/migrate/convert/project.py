@@ -15,6 +15,7 @@ from isthmus.migrate.flow import study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.requirements import examine_requirements
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.settings import examine_settings
 from isthmus.migrate.source import files as sources
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.files import File, Kind, Source
@@ -23,7 +24,7 @@ from isthmus.migrate.source.module import ALONE, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
 from isthmus.migrate.trace.evidence import Evidence
 
-_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS)
+_KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS, Kind.SETTINGS)
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -143,12 +144,15 @@ def _convert(source: Source, rules: Sequence[type[Rule]], package: str, around: 
         return convert_shell(source)
     if source.kind is Kind.REQUIREMENTS:
         return Result(source.text, list(examine_requirements(source)))
+    if source.kind is Kind.SETTINGS:
+        return Result(source.text, list(examine_settings(source, around.settings)))
     module, problems = parse(source, package, around)
     if module is None:
         return Result(source.text, problems)
+    result = convert_module(module, rules)
+    module.findings = list(result.findings)
     found = [each for detector in detectors.MODULE for each in detector(module)]
     others = [each for each in found if each.severity is not Severity.ADVICE]
-    result = convert_module(module, rules)
     findings = sorted(
         [*problems, *result.findings, *others], key=lambda each: (each.line, each.column, each.code)
     )

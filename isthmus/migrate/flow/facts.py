@@ -84,6 +84,7 @@ class Facts:
         calls: its calls.
         sinks: slot, use and words for each place where PyTorch takes a value.
         sources: slots that hold devices.
+        unread: slots of required parameters that their functions ignore.
         strings: places of strings that may name a device or backend, and their slots.
         values: places of operands of comparisons and of receivers, and their slots.
         functions: by dotted name.
@@ -93,6 +94,8 @@ class Facts:
         references: dotted names that each function uses; those of the module under "".
         built: dotted names of the extensions that it builds of CUDA sources.
         runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
+        sheltered: those of them that it uses only where there is an accelerator.
+        is_script: whether it is run as a program.
     """
 
     module: str
@@ -106,6 +109,7 @@ class Facts:
     calls: list[Call] = field(default_factory=list)
     sinks: list[tuple[str, Use, str]] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
     strings: dict[Place, str] = field(default_factory=dict)
     values: dict[Place, str] = field(default_factory=dict)
     functions: dict[str, Signature] = field(default_factory=dict)
@@ -115,3 +119,5 @@ class Facts:
     references: dict[str, set[str]] = field(default_factory=dict)
     built: set[str] = field(default_factory=set)
     runs: dict[str, set[str]] = field(default_factory=dict)
+    sheltered: dict[str, set[str]] = field(default_factory=dict)
+    is_script: bool = False

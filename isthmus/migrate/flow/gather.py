@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
 from isthmus.migrate.flow.pytests import pass_values
+from isthmus.migrate.flow.sheltered import is_sheltered
 from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, text
@@ -79,8 +80,10 @@ class _Gatherer(Expressions):
     def _definitions(self) -> None:
         module = self.module
         functions: list[_Function] = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
+        read = {self.slot(each) for each in module.of(ast.Name) if isinstance(each.ctx, ast.Load)}
         for function in functions:
             self._function(function)
+            self._ignored(function, read)
         for lambda_ in module.of(ast.Lambda):
             self._defaults(lambda_.args)
         for owner in module.of(ast.ClassDef):
@@ -152,6 +155,18 @@ class _Gatherer(Expressions):
                 self._option(name, decorator)
         pass_values(self, function)
 
+    def _ignored(self, function: _Function, read: Set[str]) -> None:
+        """Record the required parameters that a function ignores; without a body, it is there to be overridden."""
+        if all(isinstance(each, ast.Pass | ast.Raise) or _is_constant(each) for each in function.body):
+            return
+        given = function.args
+        positional = [*given.posonlyargs, *given.args]
+        required = positional[: len(positional) - len(given.defaults)]
+        required += [
+            each for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if not default
+        ]
+        self.facts.unread.update({self.names.parameter(each) for each in required} - read)
+
     def _defaults(self, given: ast.arguments) -> None:
         positional = [*given.posonlyargs, *given.args]
         pairs = [*zip(positional[::-1], given.defaults[::-1], strict=False)]
@@ -218,6 +233,8 @@ class _Gatherer(Expressions):
             name = CUDA_SOURCE if is_handle else self.names.qualified(node)
             if name:
                 self._reference(node, name)
+            elif getattr(node, "id", "") == "__name__" and isinstance(self.module.parents[node], ast.Compare):
+                self.facts.is_script = True
         for constant in self.module.of(ast.Constant):
             said = text(constant)
             if said.endswith((".cu", ".cuh")) or said.startswith(("aten::cudnn_", "nvidia-smi")):
@@ -257,7 +274,18 @@ class _Gatherer(Expressions):
             self.facts.runs.setdefault(self.names.defined(kernel), set()).update(names)
 
     def _reference(self, node: ast.AST, name: str) -> None:
-        self.facts.references.setdefault(self._around(node), set()).add(name)
+        around = self._around(node)
+        names = self.facts.references.setdefault(around, set())
+        sheltered = self.facts.sheltered.setdefault(around, set())
+        if (name in sheltered or name not in names) and self._is_sheltered(node, name):
+            sheltered.add(name)
+        else:
+            sheltered.discard(name)
+        names.add(name)
+
+    def _is_sheltered(self, node: ast.AST, name: str) -> bool:
+        is_own = not sinks.is_torch(name) and self.module.mentions("is_available", "cuda", "gpu")
+        return is_own and is_sheltered(self.module, node)
 
     def _around(self, node: ast.AST) -> str:
         """Return the outermost function around a node, or method of a top-level class; "" for none."""
@@ -266,3 +294,8 @@ class _Gatherer(Expressions):
             if isinstance(above, FUNCTIONS):
                 found = self.names.defined(above)
         return found
+
+
+def _is_constant(statement: ast.stmt) -> bool:
+    """Whether a statement is a docstring or ``...``."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -48,6 +48,7 @@ class Solution:
         sources = [self._slot(each) for facts in self.facts for each in facts.sources]
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
         self._words = graph.forward([WORD])
+        self._unread = {self._slot(each) for facts in self.facts for each in facts.unread}
         self._verdicts = {slot: self._string(slot) for slot in self._strings()}
         shown = {slot for slot, (use, certain, _) in self._verdicts.items() if use is Use.DEVICE and certain}
         self._named = {node for node in graph.forward(shown) if node[0] != TEXT}
@@ -60,6 +61,18 @@ class Solution:
         classes = {place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: found for place, found in classes.items() if found}
         return Flow(facts.uses_torch, frozenset(facts.others), strings, values, classes)
+
+    def settings(self) -> dict[str, Verdict]:
+        """Return what PyTorch takes the values of keys and attributes as, by their names."""
+        found: dict[str, Verdict] = {}
+        for facts in self.facts:
+            read = [(f"{self._slot(owner)}.{name}", name) for owner, name in facts.attributes]
+            read += [(self._slot(slot), key) for _, key, slot in facts.loads]
+            for slot, name in sorted(read):
+                for use in (Use.DEVICE, Use.BACKEND):
+                    if name.isidentifier() and (why := self._by_sink(slot, use, 0)):
+                        found.setdefault(name, Verdict(use, True, f"passed to {why}"))
+        return found
 
     def _strings(self) -> Iterator[str]:
         for facts in self.facts:
@@ -83,7 +96,8 @@ class Solution:
 
     def _escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
-        reached = [node for node in self._graph.forward([slot]) if node not in ((slot, ()), (TEXT, ()))]
+        nowhere = {slot, TEXT, *self._unread}
+        reached = [node for node in self._graph.forward([slot]) if node[1] or node[0] not in nowhere]
         labels = (label for name, path in reached for label in path or (name.rpartition(".")[2],))
         is_named = any(map(_DEVICE.fullmatch, labels))
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):

@@ -14,9 +14,9 @@ from isthmus.migrate.flow.cuda_only import always, users
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
+from isthmus.migrate.flow.sheltered import sheltered
 from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.source import constants
-from isthmus.migrate.source.cuda_names import canonical
 from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
@@ -62,7 +62,7 @@ ANY = Request()
 def study(
     files: Sequence[File], request: Request = ANY, processes: int = 0, progress: Progress = lambda *_: None
 ) -> Mapping[str, Surroundings]:
-    """Return the surroundings of each Python file and notebook, by its name.
+    """Return the surroundings of each Python file, notebook and configuration file, by its name.
 
     Args:
         files: of the project.
@@ -77,17 +77,21 @@ def study(
         found.append(part)
     facts = [each for part in found for each in part.facts]
     taken = constants.together([each for part in found for each in part.texts])
-    around = surroundings(facts, request, taken)
+    settings = [each.name for each in files if each.kind is Kind.SETTINGS]
+    around = surroundings(facts, request, taken, settings)
     if request.evidence is None:
         return around
-    named = {each.name: each for each in python}
+    named = {each.name: each for each in files}
     return {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
 
 
 def surroundings(
-    found: Iterable[Facts], request: Request, taken: frozenset[str] = frozenset()
-) -> Mapping[str, Surroundings]:
-    """Return the surroundings of modules by their facts."""
+    found: Iterable[Facts],
+    request: Request,
+    taken: frozenset[str] = frozenset(),
+    settings: Sequence[str] = (),
+) -> dict[str, Surroundings]:
+    """Return the surroundings of modules by their facts, and those of configuration files."""
     facts = list(found)
     solution = Solution(facts)
     own = frozenset(
@@ -112,24 +116,21 @@ def surroundings(
         own_cuda=own,
         cuda_only=only,
         cuda_code=code,
-        cuda_names=_cuda_names(facts),
         built=built,
         imported=imported,
         torch=request.torch,
         quote=request.quote,
+        sheltered=sheltered(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
     )
     chains = always(facts, solution.symbols, built)
-    return {
+    around = {
         each.path: shared._replace(flow=solution.of(each), always=chains.get(each.module, ()))
         for each in facts
     }
-
-
-def _cuda_names(found: Iterable[Facts]) -> frozenset[str]:
-    """Return the names of ``torch.cuda`` that modules use."""
-    used = (name for each in found for names in each.references.values() for name in names)
-    return frozenset(canonical(name) for name in used if name.startswith("torch.cuda."))
+    if settings:
+        around |= dict.fromkeys(settings, shared._replace(settings=solution.settings()))
+    return around
 
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from isthmus.migrate.rules import amp_uses
 from isthmus.migrate.rules.amp_uses import AUTOCAST, FUNCTIONS, PARAMETERS, SCALER, amp_name
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, TERNARY, Draft, operand
-from isthmus.migrate.rules.functions import guarded, is_type
+from isthmus.migrate.rules.functions import guarded, is_type, needs_guard
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import argument, text, unpacks
-from isthmus.migrate.source.cuda_names import NAMES
+from isthmus.migrate.source.cuda_names import NAMES, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
@@ -100,7 +100,7 @@ class Amp(Rule):
         elif name in FUNCTIONS:
             draft.surround(node, "functools.partial(", ", device_type={type})", ATOM)
         elif not is_type(module, node):
-            enabled = "" if module.around.target else f", enabled={_ON}"
+            enabled = f", enabled={_ON}" if needs_guard(module, node, Guard.ACCELERATOR) else ""
             draft.surround(node, "functools.partial(", f", {{type}}{enabled})", ATOM)
         if not draft.edits:
             return self.right(module, node, name, "names the class of torch.amp", "stays: its import moves")
@@ -136,9 +136,11 @@ class Amp(Rule):
         draft.first_argument(call, "{type}")
         if name == _SET_DTYPE:
             guarded(draft, call, NAMES[name])
-        elif not module.around.target and name == _GET_DTYPE:
+        elif not needs_guard(module, call, Guard.ACCELERATOR):
+            pass
+        elif name == _GET_DTYPE:
             draft.surround(call, "", f" if {_ON} else torch.float16", TERNARY)
-        elif not module.around.target:
+        else:
             draft.surround(call, "", f" and {_ON}", AND)
         advice = f"becomes {_RENAMED.get(name, name)}(DEVICE.type)"
         return self.changed(call, name, "is for CUDA", advice, draft)
@@ -158,7 +160,7 @@ def _new(name: str) -> str:
 
 def _switch(draft: Draft, call: ast.Call, enabled: ast.expr | None) -> None:
     """Switch autocast off on the CPU: its condition is the source's, and an accelerator."""
-    if draft.module.around.target:
+    if not needs_guard(draft.module, call, Guard.ACCELERATOR):
         return
     if not (call.args or call.keywords):  # but the device type that is added
         draft.insert(call, draft.module.end(call) - 1, f", enabled={_ON}")

@@ -2,6 +2,7 @@
 
 import ast
 
+from isthmus.migrate.source.constants import gives_up
 from isthmus.migrate.source.module import Module
 
 _TYPE_TESTS = ("isinstance", "issubclass")
@@ -14,6 +15,25 @@ def public(name: str) -> str:
     """
     parts = name.split(".")
     return ".".join([*parts[:2], parts[-1]]) if parts[0] == "apex" and len(parts) > 2 else ""
+
+
+def is_optional(module: Module, node: ast.expr) -> bool:
+    """Whether a file goes on where the import of a name of apex fails: ``except ImportError: FusedAdam = None``."""
+    root = root_of(node)
+    statements: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
+    for statement in statements:
+        around = module.parents[statement]
+        bound = {(each.asname or each.name).partition(".")[0] for each in statement.names}
+        if root in bound and isinstance(around, ast.Try) and statement in around.body:
+            return not all(map(gives_up, around.handlers))
+    return False
+
+
+def root_of(node: ast.expr) -> str:
+    """Return the first name of a dotted name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return getattr(node, "id", "")
 
 
 def is_type_test(module: Module, node: ast.expr) -> bool:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.rules.apex import is_type_test, public
+from isthmus.migrate.rules.apex import is_optional, is_type_test, public, root_of
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.source.conditions import conditions
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
@@ -80,12 +81,24 @@ class ApexModules(Rule):
             parent = module.parents[node]
             if module.names.is_rebound(node):
                 yield self.right(
-                    module, node, name, _SAID, "stays: the file has a class of its own without apex"
+                    module, node, name, _SAID, "stays: the file gives the name another class too"
                 )
+            elif is_optional(module, node):
+                yield self._optional(module, node, name)
             elif isinstance(parent, ast.Call) and parent.func is node:
                 yield self._call(module, parent, name)
             else:
                 yield self._read(module, node, name)
+
+    def _optional(self, module: Module, node: ast.expr, name: str) -> Finding:
+        """Leave a class that the file only has where apex is installed: the trainings there keep it."""
+        said = "is used where apex is installed; the file goes on without it"
+        if _is_asked(module, node):
+            return self.right(module, node, name, said, "stays: the file tests for it")
+        instead = COUNTERPARTS[name][0]
+        shown = "".join(f" (with apex's {each}={value})" for each, value in instead.defaults.items())
+        advice = f"elsewhere, choose {instead.name}{shown}, or bind it to the name where the import fails"
+        return self.unclear(module, node, name, said, advice)
 
     def _call(self, module: Module, call: ast.Call, name: str) -> Finding:
         """Replace the class by its equivalent for these arguments."""
@@ -106,6 +119,13 @@ class ApexModules(Rule):
 
 
 _SAID = "has a counterpart in PyTorch"
+
+
+def _is_asked(module: Module, node: ast.expr) -> bool:
+    """Whether a node runs on a condition about its name: ``if FusedAdam is not None:``."""
+    tests = (each.test for each in conditions(module, node))
+    names = {each.id for test in tests for each in ast.walk(test) if isinstance(each, ast.Name)}
+    return root_of(node) in names
 
 
 def _fits(counterpart: Counterpart, call: ast.Call) -> bool:

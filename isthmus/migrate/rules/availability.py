@@ -7,16 +7,14 @@ from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.rules.indices import last
-from isthmus.migrate.source import words
-from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, is_cuda_only, keeps_cuda
+from isthmus.migrate.source import mps, words
+from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
-_MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
-_ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 
 
@@ -35,16 +33,13 @@ class Availability(FunctionRule):
         if module.names.qualified(call.func) != _AVAILABLE:
             return super().call(module, call, entry)
         if asks_cuda(module, call):
-            message = "is asked with a question that only CUDA answers, and stays a test for CUDA"
+            message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
         if stays := decided(self, module, call, _AVAILABLE):
             return stays
-        apart = {name for each in arms(module, call) for name in _ARM.findall(ast.unparse(each))}
-        if _is_switch(module, call) and _asks_mps(module):
-            apart.add("mps")
-        if apart and not module.around.target:
+        if (apart := mps.apart(module, call)) and not module.around.target:
             return self._without(module, call, sorted(apart))
         return super().call(module, call, entry)
 
@@ -81,13 +76,3 @@ def _is_apart(module: Module, part: ast.AST) -> bool:
     return not (
         is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in ast.walk(part))
     )
-
-
-def _is_switch(module: Module, call: ast.Call) -> bool:
-    """Whether a call is an operand of ``and``: available, and asked for."""
-    parent = module.parents[call]
-    return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
-
-
-def _asks_mps(module: Module) -> bool:
-    return any(module.names.qualified(each.func) in _MPS for each in module.of(ast.Call))

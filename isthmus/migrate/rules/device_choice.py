@@ -53,6 +53,10 @@ class DeviceChoice(Rule):
         if constants.is_device_value(whole, module.torch, module.around.target, module.around.torch):
             older = versions.shown(module.around.torch)
             return self.right(module, node, subject, message, f"stays: PyTorch {older} has no other form")
+        if _defines_device(module, whole):
+            value = constants.device_value("torch", module.around.target, module.around.torch)
+            draft = Draft(module).replace(whole, value.replace('"', "{q}"))
+            return self.changed(node, subject, message, "becomes the accelerator in use, or the CPU", draft)
         draft = Draft(module).replace(whole, template)
         return self.changed(node, subject, message, f"becomes {becomes}", draft)
 
@@ -119,6 +123,13 @@ def compares_device(module: Module, node: ast.AST) -> bool:
     ):
         return False
     return any(makes_device(module, each, is_cuda) for each in (node.left, node.comparators[0]))
+
+
+def _defines_device(module: Module, value: ast.expr) -> bool:
+    """Whether an expression is the value of the module's own device constant."""
+    holder = module.parents[value]
+    at_top = isinstance(holder, ast.Assign) and module.parents[holder] is module.tree
+    return module.has_own_choice and at_top and module.code(holder).startswith(module.device)
 
 
 def _is_cpu(node: ast.expr) -> bool:

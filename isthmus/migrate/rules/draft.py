@@ -21,8 +21,9 @@ class Draft:
     """The edits of one change.
 
     Templates may contain ``{device}`` (the device constant), ``{type}`` (its type, a string), ``{module}`` (the
-    device's module), ``{q}`` (a quotation mark that is right at the node), ``torch`` for PyTorch under the file's
-    name for it, and names in braces of further parts, given as keyword arguments, which are inserted as they are.
+    device's module), ``{q}`` (a quotation mark that is right at the node), ``torch``, ``torch.distributed``,
+    ``torch.nn`` and ``torch.optim`` for these under the file's names for them, and names in braces of further parts,
+    given as keyword arguments, which are inserted as they are.
 
     Args:
         module: the module to edit.
@@ -182,6 +183,9 @@ class Draft:
         template, why = versions.written(template, module.around.torch, module.around.target)
         self.lacking = self.lacking or why
         template = template.replace("{module}", "torch.get_device_module({device})")
+        for name, (alias, line) in module.parts_of_torch.items():
+            if line < getattr(node, "lineno", 0):
+                template = re.sub(rf"\b{re.escape(name)}\.", f"{alias}.", template)
         needs = {"torch"} if re.search(r"\btorch\b", template) else set[str]()
         needs |= {"device"} if "{device}" in template or "{type}" in template else set[str]()
         needs |= set(_STANDARD.findall(template))
@@ -213,7 +217,7 @@ def _required(module: Module, node: ast.expr) -> int:
     if isinstance(parent, ast.Call):
         return ATOM if node is parent.func else TERNARY
     if isinstance(parent, ast.BoolOp):
-        return AND if isinstance(parent.op, ast.Or) else NOT
+        return OR if isinstance(parent.op, ast.Or) else AND
     if isinstance(parent, ast.UnaryOp):
         return NOT if isinstance(parent.op, ast.Not) else ATOM
     if isinstance(parent, ast.IfExp):

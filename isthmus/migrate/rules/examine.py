@@ -21,7 +21,8 @@ def examine(module: Module, rules: Sequence[type[Rule]]) -> list[Finding]:
         if mentions(module.text, rule):
             module.findings += rule().find(module)
     kept = set(without_covered(edit for finding in module.findings for edit in finding.edits))
-    module.findings = [each for each in module.findings if not each.edits or kept.intersection(each.edits)]
+    found = dict.fromkeys(module.findings)  # equal names of a test with mocks share a finding
+    module.findings = [each for each in found if not each.edits or kept.intersection(each.edits)]
     return sorted(module.findings, key=lambda each: (each.line, each.column, each.code))
 
 

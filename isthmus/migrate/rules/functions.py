@@ -6,15 +6,26 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
+from isthmus.migrate.rules.demands import follows_demand
 from isthmus.migrate.rules.draft import AND, TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
-from isthmus.migrate.source import cuda_names
-from isthmus.migrate.source.conditions import AVAILABLE, conditions, implies_accelerator, implies_cuda
+from isthmus.migrate.source import cuda_names, mps
+from isthmus.migrate.source.conditions import (
+    AVAILABLE,
+    Condition,
+    conditions,
+    implies_accelerator,
+    implies_cuda,
+)
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
-_TESTS = {Guard.ACCELERATOR: "torch.accelerator.is_available()", Guard.CUDA: "{type} == {q}cuda{q}"}
+_TESTS = {
+    Guard.ACCELERATOR: "torch.accelerator.is_available()",
+    Guard.APART: "{type} not in ({q}cpu{q}, {q}mps{q})",
+    Guard.CUDA: "{type} == {q}cuda{q}",
+}
 _SHOWN = {"{module}": "torch.get_device_module(DEVICE)", "{device}": "DEVICE", "{type}": "DEVICE.type"}
 
 
@@ -56,12 +67,15 @@ class FunctionRule(Rule):
         if entry.guard is Guard.CUDA and not needs_guard(module, call, entry.guard):
             return self.right(module, call, name, "is called on CUDA only", "stays")
         draft = Draft(module)
+        entry = _for_accelerator(module, call, entry)
         if entry.guard is not Guard.CUDA:
             draft.replace(call.func, entry.becomes)
-            if self.positional:
+            if self.positional or entry.becomes.startswith("torch.accelerator."):
                 without_keywords(draft, call)
         guarded(draft, call, entry)
         advice = "is called on CUDA only" if entry.guard is Guard.CUDA else f"becomes {shown(entry.becomes)}"
+        if mps.lacks(entry.becomes) and not mps.is_known(module) and not module.around.target:
+            advice += ", which MPS lacks"
         return self.changed(call, name, "belongs to CUDA", advice, draft)
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
@@ -73,10 +87,9 @@ class FunctionRule(Rule):
             yield self.right(module, node, name, "is read where there is no accelerator", "stays")
         else:
             draft = Draft(module)
-            if entry.becomes.startswith("{module}") and needs_guard(
-                module, node, entry.guard
-            ):  # the CPU lacks it
-                draft.surround(node, f"{entry.becomes} if {_TESTS[entry.guard]} else ", "", TERNARY)
+            guard = _guard(module, entry)
+            if entry.becomes.startswith("{module}") and needs_guard(module, node, guard):  # the CPU lacks it
+                draft.surround(node, f"{entry.becomes} if {_TESTS[guard]} else ", "", TERNARY)
             else:
                 draft.replace(node, entry.becomes)
             yield self.changed(node, name, "belongs to CUDA", f"becomes {shown(entry.becomes)}", draft)
@@ -87,6 +100,30 @@ def shown(template: str) -> str:
     for placeholder, words in _SHOWN.items():
         template = template.replace(placeholder, words)
     return template
+
+
+def _guard(module: Module, entry: CudaName) -> Guard:
+    """Return where the replacement of a name may be called, in a module that may know MPS."""
+    if entry.guard is Guard.ACCELERATOR and mps.is_known(module) and mps.lacks(entry.becomes):
+        return Guard.APART
+    return entry.guard
+
+
+def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaName:
+    """Return the entry of a call, by ``torch.accelerator`` where the source has tested for one, or knows MPS."""
+    if not entry.accelerator or module.around.target or any(each.arg is None for each in call.keywords):
+        return entry  # torch.accelerator takes its arguments by position only
+    own = entry._replace(becomes=entry.accelerator, guard=Guard.ACCELERATOR)
+    if any(is_tested(module, each) for each in conditions(module, call)):
+        return own
+    is_statement = isinstance(module.parents[call], ast.Expr)
+    return own if is_statement and mps.is_known(module) and mps.lacks(entry.becomes) else entry
+
+
+def is_tested(module: Module, condition: Condition) -> bool:
+    """Whether a condition is a test for an accelerator, and not only a switch with such a name."""
+    is_test = isinstance(condition.test, ast.Call | ast.Compare)
+    return is_test and (implies_accelerator(module, condition) or implies_cuda(module, condition))
 
 
 def without_keywords(draft: Draft, call: ast.Call) -> None:
@@ -101,8 +138,17 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     target = module.around.target
     if guard is Guard.NONE or target == "cuda" or (target and guard is Guard.ACCELERATOR):
         return False
-    implies = implies_cuda if guard is Guard.CUDA else implies_accelerator
-    return not any(implies(module, each) for each in conditions(module, node))
+    found = list(conditions(module, node))
+    if guard is Guard.APART:
+        return not any(mps.excludes(module, each) for each in found)
+    if any(implies_cuda(module, each) for each in found):
+        return False
+    if guard is Guard.CUDA:
+        return True
+    if any(implies_accelerator(module, each) for each in found) or follows_demand(module, node):
+        return False
+    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.ClassDef))
+    return not any(module.names.defined(each) in module.around.sheltered for each in functions)
 
 
 def is_without_accelerator(module: Module, node: ast.AST) -> bool:
@@ -131,9 +177,10 @@ def is_annotation(module: Module, node: ast.AST) -> bool:
 def guarded(draft: Draft, call: ast.expr, entry: CudaName) -> None:
     """Put a call under its entry's guard: an ``if`` around a statement, else a conditional expression."""
     module = draft.module
-    if not needs_guard(module, call, entry.guard):
+    guard = _guard(module, entry)
+    if not needs_guard(module, call, guard):
         return
-    test = _TESTS[entry.guard]
+    test = _TESTS[guard]
     statement = module.parents[call]
     if isinstance(statement, ast.Expr) and is_alone(module, statement):
         draft.guard(statement, test)

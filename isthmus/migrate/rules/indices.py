@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from isthmus.migrate.source.assigned import bindings
 from isthmus.migrate.source.module import Module
@@ -22,7 +23,24 @@ _INTEGERS = re.compile(r"(^|_)rank$|^(int|len|current_device|current_device_inde
 
 def is_integer(module: Module, node: ast.expr) -> bool:
     """Whether a node is an integer and not None."""
-    return _is_integer(module, node, frozenset())
+    return _is_integer(module, node, frozenset()) or _is_set_elsewhere(module, node)
+
+
+def _is_set_elsewhere(module: Module, node: ast.expr) -> bool:
+    """Whether an attribute, not named as a device, is the argument of ``set_device`` or in ``device_ids=[...]``."""
+    if not isinstance(node, ast.Attribute) or _DEVICE.fullmatch(node.attr):
+        return False
+    calls = (each for each in module.of(ast.Call) if len(each.args) == 1)
+    given = [each.args[0] for each in calls if module.names.qualified(each.func) == "torch.cuda.set_device"]
+    given += _device_ids(module)
+    return any(isinstance(each, ast.Attribute) and module.code(each) == module.code(node) for each in given)
+
+
+def _device_ids(module: Module) -> Iterator[ast.expr]:
+    """Yield the elements of ``device_ids=[...]`` in a module."""
+    for keyword in module.of(ast.keyword):
+        if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
+            yield from keyword.value.elts
 
 
 def is_index(module: Module, node: ast.expr) -> bool:
@@ -98,9 +116,7 @@ def is_device_id(module: Module, node: ast.expr) -> bool:
     slot = module.names.slot(node)
     return any(
         isinstance(each, ast.Name) and each.id == node.id and module.names.slot(each) == slot
-        for keyword in module.of(ast.keyword)
-        if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List)
-        for each in keyword.value.elts
+        for each in _device_ids(module)
     )
 
 

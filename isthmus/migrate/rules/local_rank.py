@@ -35,7 +35,11 @@ class LocalRank(Rule):
                 continue
             if "LOCAL_RANK" in module.text and not _READ.search(module.text):
                 yield self.right(
-                    module, call, name, _SAID, "stays: the file reads torchrun's LOCAL_RANK itself"
+                    module,
+                    call,
+                    name,
+                    _SAID,
+                    "stays: the file takes the rank from LOCAL_RANK, not from the argument",
                 )
             else:
                 yield self._end(module, call, name)

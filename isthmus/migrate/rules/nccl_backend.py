@@ -49,7 +49,7 @@ class NcclBackend(Rule):
         known = [backends.verdict(module, each) for each in (node, node.body, node.orelse)]
         is_word = any(each and each.use is Use.WORD and each.certain for each in known)
         if is_word and "backend" not in backends.holder(module, node).lower():
-            return self.right(module, node, subject, "is not used as a backend", "stays")
+            return self.right(module, node, subject, "does not reach torch.distributed as a backend", "stays")
         draft, advice = backends.with_default(module, node)
         return self.changed(node, subject, "chooses a backend", advice, draft, evidence)
 
@@ -63,7 +63,7 @@ class NcclBackend(Rule):
             draft, advice = backends.with_default(module, node)
             yield self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, known.why)
         elif known is not None and known.certain and known.use in (Use.WORD, Use.KEY):
-            yield self.right(module, node, '"nccl"', "is not used as a backend", "stays")
+            yield self.right(module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays")
         else:
             may = f"may be CUDA's backend: {known.why}" if known and known.why else "may be CUDA's backend"
             yield self.unclear(module, node, '"nccl"', may, _CHECK)
@@ -74,7 +74,7 @@ class NcclBackend(Rule):
         if backends.is_word(module, node) and not (known and known.use is Use.BACKEND):
             return
         if known and known.certain and known.use is Use.WORD:
-            yield self.right(module, node, subject, "is not used as a backend", "stays")
+            yield self.right(module, node, subject, "does not reach torch.distributed as a backend", "stays")
             return
         pair = "{{type}}:{" + DEFAULT + "}"
         template = "f{q}" + ",".join(pair if each == "cuda:nccl" else each for each in found) + "{q}"

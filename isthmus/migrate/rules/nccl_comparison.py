@@ -25,7 +25,7 @@ class NcclComparison(Rule):
     name = "nccl-comparison"
     summary = "tests for NCCL become tests for the backend of the device in use"
     before = 'if dist.get_backend() == "nccl":'
-    after = 'if dist.get_backend() == torch.distributed.get_default_backend_for_device(DEVICE) != "gloo":'
+    after = 'if dist.get_backend() == dist.get_default_backend_for_device(DEVICE) != "gloo":'
     words = ("nccl", "NCCL")
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -86,7 +86,9 @@ class NcclComparison(Rule):
             return self.changed(node, '"nccl"', "is one of several backends", BECOMES, draft, known.why)
         verdict = backends.verdict(module, node)
         if verdict is not None and verdict.certain and verdict.use is Use.WORD:
-            return self.right(module, node, '"nccl"', "is not used as a backend", "stays")
+            return self.right(
+                module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays"
+            )
         return self.unclear(module, node, '"nccl"', "may be one of several backends", _CHECK)
 
 

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.functions import is_annotation
+from isthmus.migrate.rules import mocks
+from isthmus.migrate.rules.functions import is_annotation, shown
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.stays import longest, whole_names
 from isthmus.migrate.source import words
@@ -31,13 +32,13 @@ class OtherCuda(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find such names, strings that are names, and ``hasattr(torch, "cuda")``."""
         for node, name in whole_names(module):
-            if node in module.claimed or not _is_of_cuda(name):
-                continue
-            if not _is_alias(module, node) and not _has_rule(name):
-                yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
+            if _is_of_cuda(name) and not _is_alias(module, node) and not _has_rule(name):
+                if mock := mocks.replaced(module, module.parents[node]):
+                    yield self._replaced(module, node, mock)
+                else:
+                    yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
         for constant in module.of(ast.Constant):
-            is_found = constant in module.claimed
-            if not is_found and _is_of_cuda(text(constant)) and _is_name(module, constant):
+            if _is_of_cuda(text(constant)) and _is_name(module, constant):
                 yield self._string(module, constant)
         for call in module.of(ast.Call):
             yield from self._by_name(module, call)
@@ -48,7 +49,18 @@ class OtherCuda(Rule):
         subject, said = f'"{text(node)}"', "names an object of CUDA"
         if is_annotation(module, node):
             return self.right(module, node, subject, said, "stays: it is an annotation")
+        if mock := mocks.replaced(module, module.parents[node]):
+            return self._replaced(module, node, mock)
         return self.unclear(module, node, subject, said, _REMEDY)
+
+    def _replaced(self, module: Module, node: ast.expr, name: str) -> Finding:
+        """Return the finding of a function that a test replaces by a mock."""
+        entry = look_up(name)
+        becomes = shown(entry.becomes) if entry is not None else ""
+        instead = f"{becomes} and " if becomes not in ("", name) else ""
+        said = "is replaced by a mock, which does not steer converted code"
+        advice = f"where the tested module is converted, replace {instead}its DEVICE too"
+        return self.unclear(module, node, name, said, advice)
 
     def _by_name(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         """Find ``hasattr(torch, "cuda")`` and ``getattr(torch, "cuda")``."""
@@ -93,5 +105,6 @@ def _is_name(module: Module, node: ast.Constant) -> bool:
         function = module.names.qualified(parent.func) or getattr(parent.func, "id", "")
         last = parent.func.attr if isinstance(parent.func, ast.Attribute) else function
         is_text = last in words.FUNCTIONS or last in words.METHODS
-        return function in _IMPORTS or (entry is not None and not is_text)
+        is_name = entry is not None and not is_text
+        return function in _IMPORTS or is_name or bool(mocks.replaced(module, parent))
     return entry is not None and not isinstance(parent, ast.Expr | ast.JoinedStr | ast.Dict | ast.Compare)

@@ -5,14 +5,15 @@ import ast
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.functions import FunctionRule, guarded, shown
 from isthmus.migrate.source.assigned import fields
-from isthmus.migrate.source.cuda_names import CudaName, Guard
+from isthmus.migrate.source.cuda_names import CAPABILITY, CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
 _PROPERTIES = "{module}.get_device_properties"
 # Values of fields without an accelerator, and of fields that belong to CUDA elsewhere.
-_ON_CPU = {"name": "{q}cpu{q}", "total_memory": "0"}
-_ELSEWHERE = {"major": "0", "minor": "0"}
+_ON_CPU = {"name": "{type}", "total_memory": "0"}
+_ELSEWHERE = dict.fromkeys(sorted(CAPABILITY), "0")
+_CAPABILITY = "torch.cuda.get_device_capability"
 
 
 class Properties(FunctionRule):
@@ -31,6 +32,8 @@ class Properties(FunctionRule):
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call, with the field that is read of its result."""
         field = module.parents[call]
+        if entry.becomes == _CAPABILITY and (limit := _limit(module, call)):
+            return self._capability(module, call, limit, entry)
         if entry.becomes != _PROPERTIES:
             return super().call(module, call, entry)
         if not isinstance(field, ast.Attribute) and (others := fields(module, call) - _ON_CPU.keys()):
@@ -40,6 +43,14 @@ class Properties(FunctionRule):
             draft = Draft(module).replace(call.func, _PROPERTIES)
             return self.changed(call, "torch.cuda.get_device_properties", "belongs to CUDA", advice, draft)
         return self._field(module, call, field, entry)
+
+    def _capability(self, module: Module, call: ast.Call, limit: ast.Compare, entry: CudaName) -> Finding:
+        """Return the finding of ``torch.cuda.get_device_capability()[0] >= 8``, which is false on other devices."""
+        draft = Draft(module)
+        guarded(draft, limit, entry._replace(otherwise="False"))
+        if not draft.edits:
+            return self.right(module, call, _CAPABILITY, "is called on CUDA only", "stays")
+        return self.changed(call, _CAPABILITY, "belongs to CUDA", "is called on CUDA only", draft)
 
     def _field(self, module: Module, call: ast.Call, field: ast.Attribute, entry: CudaName) -> Finding:
         """Return the finding of ``torch.cuda.get_device_properties(0).total_memory``."""
@@ -68,3 +79,14 @@ class Properties(FunctionRule):
         return self.unclear(
             module, call, subject, message, "query it on CUDA only, and choose a value for other devices"
         )
+
+
+def _limit(module: Module, call: ast.Call) -> ast.Compare | None:
+    """Return the comparison of a call, or an element of its result, that is false for a capability of 0."""
+    below: ast.AST = call
+    above = module.parents[call]
+    if isinstance(above, ast.Subscript):
+        below, above = above, module.parents[above]
+    if not isinstance(above, ast.Compare) or above.left is not below or len(above.ops) != 1:
+        return None
+    return above if isinstance(above.ops[0], ast.Gt | ast.GtE | ast.Eq) else None

@@ -90,7 +90,9 @@ def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
 
 
 _LACKS = "excludes every PyTorch with torch.accelerator, which the converted sources use"
-_REMEDY = "require torch>=2.7, or convert for the older one by --torch"
+_REMEDY = (
+    "require the version that `isthmus migrate convert` prints at its end, or give the older one by --torch"
+)
 
 
 def _older_torch(line: str) -> str:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
+from isthmus.migrate.rules import mocks
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding, Severity
@@ -67,12 +68,14 @@ class Rule(ABC):
             evidence: what shows that the change is right, beyond the text of the place itself.
 
         It stays in code for CUDA only. It is left in a file that does not use PyTorch; in code that TorchScript
-        compiles, if it needs the device; in an f-string whose parts have no certain position; and if the PyTorch of
-        the request lacks what it becomes.
+        compiles, if it needs the device; in an f-string whose parts have no certain position; in a test whose mocks
+        expect the same name; and if the PyTorch of the request lacks what it becomes.
         """
         module = draft.module
         if found := region(module, node):
             return self.right(module, node, subject, f"{message}, {found.why}", "stays")
+        if held := self._held(module, node):
+            return held
         if not (self.anywhere or module.around.flow.uses_torch):
             shown = f" ({evidence})" if evidence else ""
             why = f"{message}{shown}, in a file that does not use PyTorch"
@@ -106,7 +109,18 @@ class Rule(ABC):
 
     def unclear(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
         """Return a finding that is not converted, since the source does not show what it means."""
-        return module.finding(self.code, Severity.REVIEW, node, subject, message, advice)
+        held = self._held(module, node)
+        return held or module.finding(self.code, Severity.REVIEW, node, subject, message, advice)
+
+    def _held(self, module: Module, node: ast.AST) -> Finding | None:
+        """Return the finding of all equal names of a test with mocks, which stay together; None elsewhere."""
+        equal = mocks.equals(module, node)
+        if not equal:
+            return None
+        said = "is in a test with mocks" + (f", {len(equal)} times" if len(equal) > 1 else "")
+        advice = "stays: change all of them, with what the test replaces and expects, or none"
+        place = (equal[0], f'"{equal[0].value!s}"', said, advice)
+        return module.finding(self.code, Severity.REVIEW, *place)
 
     def right(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
         """Return a finding that stays as it is, and is right on every accelerator."""

@@ -29,11 +29,12 @@ class StaysRule(Rule):
             return self.right(module, node, name, "is used on CUDA only", "stays")
         if entry.severity is Severity.NONE:
             return self.right(module, node, name, "chooses among kernels for attention", entry.advice)
+        said = "belongs to CUDA" if "cuda" in name else "is not on every accelerator"
         if entry.severity is Severity.MANUAL:
-            return self.left(module, node, name, "belongs to CUDA", entry.advice)
+            return self.left(module, node, name, said, entry.advice)
         if name == "torch.version.cuda" and _is_printed(module, node):
             return self.right(module, node, name, "is printed", "stays: it is None on another accelerator")
-        return self.unclear(module, node, name, "belongs to CUDA", entry.advice)
+        return self.unclear(module, node, name, said, entry.advice)
 
 
 def whole_names(module: Module) -> Iterator[tuple[ast.expr, str]]:

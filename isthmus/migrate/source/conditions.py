@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from isthmus.migrate.source import cuda_names, cuda_only
 from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.questions import is_portable, is_question, names_type
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ALIASES = 4  # limit of variables followed
 
 
@@ -27,24 +29,38 @@ class Condition(NamedTuple):
 
 
 def conditions(module: Module, node: ast.AST) -> Iterator[Condition]:
-    """Yield the conditions, within its function, under which a node runs, innermost first."""
-    below: ast.AST = node
+    """Yield the conditions under which a node runs, innermost first.
+
+    Those around the function of the node are yielded if they cannot change until it is called.
+    """
+    below, is_own = node, True
     for above in module.enclosing(node):
-        if isinstance(above, _FUNCTIONS):
-            if not isinstance(above, ast.ClassDef):
-                yield from _left_before(above, below)
-                return
-        elif isinstance(above, ast.If | ast.IfExp | ast.While) and below is not above.test:
-            body = above.body if isinstance(above.body, list) else [above.body]
-            yield from _split(Condition(above.test, below in body))
-        elif isinstance(above, ast.BoolOp):
-            for each in above.values[: above.values.index(below) if below in above.values else 0]:
-                yield from _split(Condition(each, isinstance(above.op, ast.And)))
-        elif isinstance(above, ast.ListComp | ast.SetComp | ast.GeneratorExp) and below is above.elt:
-            for each in above.generators[-1].ifs:
-                yield from _split(Condition(each, True))
-        yield from _left_before(above, below)
+        found = _at(above, below)
+        yield from found if is_own else (each for each in found if _is_fixed(module, each))
+        is_own = is_own and not isinstance(above, _FUNCTIONS)
         below = above
+
+
+def _at(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
+    """Yield the conditions that a node makes for its child."""
+    if isinstance(above, ast.If | ast.IfExp | ast.While) and below is not above.test:
+        body = above.body if isinstance(above.body, list) else [above.body]
+        yield from _split(Condition(above.test, below in body))
+    elif isinstance(above, ast.BoolOp):
+        for each in above.values[: above.values.index(below) if below in above.values else 0]:
+            yield from _split(Condition(each, isinstance(above.op, ast.And)))
+    elif isinstance(above, ast.ListComp | ast.SetComp | ast.GeneratorExp) and below is above.elt:
+        for each in above.generators[-1].ifs:
+            yield from _split(Condition(each, True))
+    yield from _left_before(above, below)
+
+
+def _is_fixed(module: Module, condition: Condition) -> bool:
+    """Whether a condition is the same for as long as a program runs."""
+    test = condition.test
+    if isinstance(test, ast.Call):
+        return module.names.qualified(test.func) in AVAILABLE
+    return isinstance(test, ast.Compare) and is_own_type(test.left)
 
 
 def _left_before(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
@@ -111,44 +127,56 @@ def _value_implies(module: Module, value: ast.expr, holds: bool, aliases: int) -
 def implies_cuda(module: Module, condition: Condition) -> bool:
     """Whether a condition implies CUDA after the conversion too.
 
-    That is a comparison with the device constant's type, or a test for CUDA that stays for what only CUDA answers.
+    That is a comparison with the device constant's type, a test for CUDA that stays one, or a lower limit of the
+    compute capability, which is 0 elsewhere.
     """
     test, holds = condition
     if isinstance(test, ast.Call) and module.names.qualified(test.func) == "torch.cuda.is_available":
-        return holds and asks_cuda(module, test)
+        return holds and stays(module, test)
+    if isinstance(test, ast.Attribute) and test.attr == "is_cuda":
+        return holds and stays(module, test)
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
-    ours = ast.unparse(test.left) == f"{module.device}.type"
-    return ours and isinstance(test.ops[0], ast.Eq) and holds and _is_text(test.comparators[0], "cuda")
+    if holds and isinstance(test.ops[0], ast.Gt | ast.GtE) and is_question(module, test.left):
+        return True
+    equal = isinstance(test.ops[0], ast.Eq) and holds
+    ours = ast.unparse(test.left) == f"{module.device}.type" and not module.has_own_choice
+    return equal and names_type(test.comparators[0], "cuda") and (ours or stays(module, test))
 
 
 def _compares_type(module: Module, test: ast.Compare, holds: bool) -> bool:
-    equal = isinstance(test.ops[0], ast.Eq) == holds
-    if not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+    operator, right = test.ops[0], test.comparators[0]
+    if isinstance(operator, ast.In | ast.NotIn):  # DEVICE.type not in ("cpu", "mps")
+        is_outside = isinstance(operator, ast.NotIn) == holds and isinstance(right, ast.Tuple)
+        return is_outside and any(map(_is_cpu, ast.walk(right)))
+    equal = isinstance(operator, ast.Eq) == holds
+    if not isinstance(operator, ast.Eq | ast.NotEq):
         return False
-    sides = (test.left, test.comparators[0])
-    if any(_is_text(side, "cuda") or _is_text(side, "nccl") for side in sides):
+    sides = (test.left, right)
+    if any(names_type(side, "cuda") or names_type(side, "nccl") for side in sides):
         return equal
-    return any(_is_text(side, "cpu") for side in sides) and not equal
+    return any(map(_is_cpu, sides)) and not equal
 
 
-def _is_text(node: ast.expr, text: str) -> bool:
-    return (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and node.value.partition(":")[0] == text
-    )
+def _is_cpu(node: ast.AST) -> bool:
+    return isinstance(node, ast.expr) and names_type(node, "cpu")
+
+
+def stays(module: Module, test: ast.expr) -> bool:
+    """Whether a test for CUDA stays one, for what it stands in front of."""
+    return asks_cuda(module, test) or keeps_cuda(module, test)
 
 
 def asks_cuda(module: Module, test: ast.expr) -> bool:
-    """Whether a test is joined by ``and`` with a question that only CUDA answers: its compute capability."""
-    above = module.parents[test]
-    if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
-        return False
-    others = (each for value in above.values if value is not test for each in ast.walk(value))
-    names = (module.names.qualified(each) for each in others if isinstance(each, ast.Attribute | ast.Name))
-    known = (cuda_names.look_up(name) for name in names if name)
-    return any(each is not None and each.guard is cuda_names.Guard.CUDA for each in known)
+    """Whether a test stands in front of questions that only CUDA answers, such as its compute capability.
+
+    That is an operand of the same ``and``, or the branch if nothing else in it is CUDA's.
+    """
+    parts = list(guarded(module, test))
+    asked = [each for each in parts if any(is_question(module, inner) for inner in ast.walk(each))]
+    if any(isinstance(each, ast.expr) for each in asked):
+        return True
+    return bool(asked) and not any(is_portable(module, inner) for each in parts for inner in ast.walk(each))
 
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:

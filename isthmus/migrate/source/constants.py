@@ -12,6 +12,8 @@ _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
 _CHOICE = '{torch}.device("cuda" if {torch}.cuda.is_available() else "cpu")'  # before torch.accelerator
 _IN_2_6 = '{torch}.accelerator.current_accelerator() if {torch}.accelerator.is_available() else {torch}.device("cpu")'
+_PARTS = ("torch.distributed", "torch.nn", "torch.optim")
+_DEVICES = re.compile(r"cuda|gpu|nccl|amp|autocast|GradScaler|Parallel|device", re.IGNORECASE)
 _PINNED = '{torch}.device("{target}")'
 
 
@@ -21,6 +23,20 @@ def torch_name(tree: ast.Module) -> str:
     Imports that always run are preferred to those under an ``if`` or ``try``.
     """
     return _torch(always(tree.body)) or _torch(tree.body)
+
+
+def parts_of_torch(tree: ast.Module) -> dict[str, tuple[str, int]]:
+    """Return the names under which a module imports modules of PyTorch that conversion uses, with the lines."""
+    found: dict[str, tuple[str, int]] = {}
+    for statement in tree.body:
+        for alias in statement.names if isinstance(statement, ast.Import) else ():
+            if alias.name in _PARTS and alias.asname:
+                found[alias.name] = alias.asname, statement.lineno
+        if isinstance(statement, ast.ImportFrom) and statement.module == "torch" and not statement.level:
+            for alias in statement.names:
+                if f"torch.{alias.name}" in _PARTS:
+                    found[f"torch.{alias.name}"] = alias.asname or alias.name, statement.lineno
+    return found
 
 
 def is_torch_optional(tree: ast.Module) -> bool:
@@ -46,9 +62,56 @@ def device_name(
             named = statement.targets[0]
             if isinstance(named, ast.Name) and named.id in _NAMES:
                 return named.id
+    if chosen := own_choice(tree, torch):
+        return chosen
     numbered = (f"{_NAMES[-1]}_{number}" for number in itertools.count(2))
     candidates = itertools.chain(_NAMES, numbered)
     return next(name for name in candidates if not _mentions(text, name) and name not in taken)
+
+
+def own_choice(tree: ast.Module, torch: str) -> str:
+    """Return the name of a module's own constant that is CUDA or the CPU, ``DEVICE``; "" if it has none.
+
+    It is bound once, and what runs before it has nothing to do with devices.
+    """
+    for index, statement in enumerate(tree.body):
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            continue
+        named = statement.targets[0]
+        if isinstance(named, ast.Name) and named.id in _NAMES and _is_choice(statement.value, torch):
+            is_first = not any(map(_may_use_devices, tree.body[:index]))
+            return named.id if is_first and _bindings(tree, named.id) == 1 else ""
+    return ""
+
+
+def _is_choice(node: ast.AST, torch: str) -> bool:
+    return ast.dump(node) == ast.dump(ast.parse(_CHOICE.format(torch=torch), mode="eval").body)
+
+
+def _may_use_devices(statement: ast.stmt) -> bool:
+    """Whether a statement before the constant may be converted to one that uses it when it runs."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return False
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        parts: list[ast.AST] = [statement.args, *statement.decorator_list]
+    else:
+        parts = [statement]
+    return any(_DEVICES.search(ast.unparse(each)) for each in parts)
+
+
+def _bindings(tree: ast.Module, name: str) -> int:
+    """Return how often a module binds a name, in any scope."""
+    names = (each for each in ast.walk(tree) if isinstance(each, ast.Name | ast.arg | ast.Global | ast.alias))
+    return sum(
+        name in each.names
+        if isinstance(each, ast.Global)
+        else name == (each.asname or each.name)
+        if isinstance(each, ast.alias)
+        else name == each.arg
+        if isinstance(each, ast.arg)
+        else name == each.id and not isinstance(each.ctx, ast.Load)
+        for each in names
+    )
 
 
 def device_value(torch: str, target: str, version: Version = ()) -> str:

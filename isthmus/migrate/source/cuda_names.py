@@ -16,6 +16,7 @@ class Guard(enum.Enum):
 
     NONE = "none"  # everywhere, including on the CPU
     ACCELERATOR = "accelerator"  # with an accelerator only
+    APART = "apart"  # with an accelerator other than MPS, whose module lacks it
     CUDA = "cuda"  # on CUDA only; skipped elsewhere
 
 
@@ -29,6 +30,7 @@ class CudaName(NamedTuple):
         becomes: the replacement; "" if a separate rule writes it, or none does.
         guard: where the replacement may be called.
         otherwise: source of the value if the guard fails.
+        accelerator: the replacement where there is an accelerator, if it has one of its own.
     """
 
     code: str
@@ -37,6 +39,7 @@ class CudaName(NamedTuple):
     becomes: str = ""
     guard: Guard = Guard.NONE
     otherwise: str = "None"
+    accelerator: str = ""
 
     @property
     def stays(self) -> bool:
@@ -53,6 +56,10 @@ def _everywhere(code: str, **names: str) -> dict[str, CudaName]:
         f"torch.cuda.{name}": CudaName(code, _AUTOMATIC, f"becomes {becomes}", becomes)
         for name, becomes in names.items()
     }
+
+
+def _either(code: str, becomes: str, accelerator: str) -> CudaName:
+    return CudaName(code, _AUTOMATIC, f"becomes {becomes}", becomes, accelerator=accelerator)
 
 
 def _guarded(code: str, becomes: str, otherwise: str, severity: Severity = _AUTOMATIC) -> CudaName:
@@ -83,7 +90,10 @@ _AVAILABILITY = {
 }
 
 _DEVICES = {
-    **_everywhere("IM111", set_device="{module}.set_device", current_device="{module}.current_device"),
+    "torch.cuda.set_device": _either("IM111", "{module}.set_device", "torch.accelerator.set_device_index"),
+    "torch.cuda.current_device": _either(
+        "IM111", "{module}.current_device", "torch.accelerator.current_device_index"
+    ),
     **{
         f"torch.cuda.{name}": _guarded("IM111", "{module}." + name, "contextlib.nullcontext()")
         for name in ("device", "device_of")
@@ -93,7 +103,9 @@ _DEVICES = {
     ),
 }
 
-_SYNCHRONIZE = _everywhere("IM112", synchronize="{module}.synchronize")
+_SYNCHRONIZE = {
+    "torch.cuda.synchronize": _either("IM112", "{module}.synchronize", "torch.accelerator.synchronize")
+}
 
 # Memory in bytes. torch.accelerator takes the device by position only.
 _MEMORY = {
@@ -133,7 +145,7 @@ _HISTORY = {
 }
 
 _PROPERTIES = {
-    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{q}cpu{q}"),
+    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{type}"),
     "torch.cuda.is_bf16_supported": _guarded("IM115", "{module}.is_bf16_supported", "False"),
     "torch.cuda.get_device_properties": CudaName(
         "IM115",
@@ -146,6 +158,9 @@ _PROPERTIES = {
     **_cuda_only("IM115", "get_arch_list", "[]"),
     **_cuda_only("IM115", "get_gencode_flags", "{q}{q}"),
 }
+
+# Fields of get_device_properties with the compute capability, which only CUDA has.
+CAPABILITY = frozenset({"major", "minor"})
 
 _STREAMS = {
     **_everywhere(

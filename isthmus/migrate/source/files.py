@@ -15,6 +15,7 @@ from typing import NamedTuple
 from isthmus.migrate.source.findings import Finding, Severity
 
 LARGEST = 10 << 20  # bytes
+_LARGEST_SETTINGS = 1 << 20  # bytes; what is larger is data
 _CACHES = frozenset({"__pycache__", "node_modules", "site-packages"})
 _REQUIREMENTS = re.compile(
     r"(.*requirements.*|constraints.*)\.(txt|in)|(environment|conda).*\.ya?ml|pyproject\.toml|setup\.cfg"
@@ -35,12 +36,14 @@ class Kind(enum.Enum):
     SHELL = "shell"  # and files that build or start containers
     REQUIREMENTS = "requirements"
     NATIVE = "native"  # C++ and CUDA
+    SETTINGS = "settings"
 
 
 _KINDS = {
     **dict.fromkeys((".py", ".pyw"), Kind.PYTHON),
     ".ipynb": Kind.NOTEBOOK,
     **dict.fromkeys((".sh", ".bash", ".zsh", ".slurm", ".sbatch"), Kind.SHELL),
+    **dict.fromkeys((".yaml", ".yml", ".toml", ".json"), Kind.SETTINGS),
     **dict.fromkeys((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hh", ".hpp"), Kind.NATIVE),
 }
 
@@ -154,11 +157,11 @@ def files(root: Path) -> Iterator[File | Finding]:
         kind = kind_of(path.name)
         try:
             if path.is_symlink() and path != root:
-                yield from _link(path, name, top, kind)
+                yield from _link(path, name, top, None if kind is Kind.SETTINGS else kind)
             elif path.is_dir():
                 if path == root or not _left_out(path):
                     entries += sorted(path.iterdir(), reverse=True)
-            elif kind:
+            elif kind and (kind is not Kind.SETTINGS or path.stat().st_size <= _LARGEST_SETTINGS):
                 yield File(path, name, kind)
         except OSError as error:
             yield _unreadable(name, error)

@@ -7,7 +7,7 @@ returns a small picklable value, ``judge(project)`` runs at the end on all of th
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.names import Index, Names, index
 from isthmus.migrate.source.scripted import Definition, scripted_functions
-from isthmus.migrate.source.verdicts import NO_FLOW, Flow
+from isthmus.migrate.source.verdicts import NO_FLOW, NO_SETTINGS, Flow, Verdict
 
 Node = TypeVar("Node", bound=ast.AST)
 _SINGLE = re.compile(r"(?<!['\w])'[^'\"\n]+'(?!')")
@@ -35,11 +35,12 @@ class Surroundings(NamedTuple):
         own_cuda: classes of the project with a method ``cuda``, by dotted name.
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         cuda_code: those of them that run kernels, graphs or engines for CUDA.
-        cuda_names: names of ``torch.cuda`` that files of the project use, as in source/cuda_names.
         built: extensions that the project builds of CUDA sources, by dotted name.
         always: names from a function that the module calls in any case to one that runs code for CUDA only.
         imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
+        sheltered: functions and classes of the project that are used only where there is an accelerator.
         flow: what the data flow of the project shows.
+        settings: for a configuration file, what the project uses a setting as, by its name.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
         tested: texts that modules of the project look for in messages.
@@ -51,10 +52,11 @@ class Surroundings(NamedTuple):
     own_cuda: frozenset[str] = frozenset()
     cuda_only: frozenset[str] = frozenset()
     cuda_code: frozenset[str] = frozenset()
-    cuda_names: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
+    sheltered: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
+    settings: Mapping[str, Verdict] = NO_SETTINGS
     torch: tuple[int, ...] = ()
     quote: str = ""
     always: tuple[str, ...] = ()
@@ -187,12 +189,25 @@ class Module:
         return constants.torch_name(self.tree) or "torch"
 
     @cached_property
+    def parts_of_torch(self) -> dict[str, tuple[str, int]]:
+        """Names of modules of PyTorch in the whole module, and the lines that import them, by dotted names."""
+        bound = {each.arg for each in self.of(ast.arg)}
+        bound |= {each.id for each in self.of(ast.Name) if not isinstance(each.ctx, ast.Load)}
+        found = constants.parts_of_torch(self.tree)
+        return {name: (alias, line) for name, (alias, line) in found.items() if alias not in bound}
+
+    @cached_property
     def device(self) -> str:
         """The name of the module's device constant, which it may already define."""
         around = self.around
         return constants.device_name(
             self.tree, self.text, self.torch, around.target, around.taken, around.torch
         )
+
+    @cached_property
+    def has_own_choice(self) -> bool:
+        """Whether the device constant is the project's own, which is CUDA or the CPU before the conversion."""
+        return constants.own_choice(self.tree, self.torch) == self.device
 
     @cached_property
     def _quote(self) -> str:

@@ -93,6 +93,11 @@ LIBRARIES: dict[str, Library] = {
     **_only("use isthmus.ops.AdamW or torch.optim.AdamW", "colossalai.nn.optimizer"),
     **_attention("its accelerators are CUDA and NPU; use torch.distributed.fsdp elsewhere", "colossalai"),
     **_only("use isthmus.ops.grouped_matmul", "grouped_gemm"),
+    **_only("its kernels are for CUDA and ROCm; use isthmus.ops (permute, grouped_matmul)", "tutel"),
+    **_attention(
+        "it skips the test on devices other than CUDA, HPU and XPU; ask torch.accelerator.device_count()",
+        "torch.testing._internal.common_distributed.skip_if_lt_x_gpu",
+    ),
     **_only("its devices are CUDA, MPS, TPU and CPU; use a loop of your own or transformers.Trainer", "composer"),
     **_only("use torch.distributed and DistributedDataParallel", "horovod"),
     **_only(

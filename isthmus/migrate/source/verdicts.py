@@ -56,6 +56,7 @@ class Flow(NamedTuple):
 
 
 NO_FLOW = Flow()
+NO_SETTINGS: Mapping[str, Verdict] = {}
 
 
 def place_of(node: ast.AST) -> Place:

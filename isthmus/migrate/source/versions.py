@@ -46,7 +46,9 @@ _OF_CPU: Mapping[str, Version] = {"set_device": (2, 2), "current_device": (2, 2)
 
 _PLAIN = {name: since for name, since in SINCE.items() if "(" not in name}
 _NAME = re.compile(rf"(?<![\w.])torch\.({'|'.join(sorted(map(re.escape, _PLAIN), key=len, reverse=True))})\b")
-_ALIAS = re.compile(r"^\s*import torch as (\w+)", re.MULTILINE)
+_ALIAS = re.compile(
+    r"^\s*(?:import (torch(?:\.\w+)?) as|from torch import (distributed)(?: as)?) *(\w*)", re.MULTILINE
+)
 _AVAILABLE = "accelerator.current_accelerator(check_available=True)"
 _ENABLED = re.compile(r"\.is_autocast_enabled\([^)]")
 
@@ -55,6 +57,8 @@ _OLD: Mapping[str, str] = {
     **{f"torch.accelerator.{name}": f"{{module}}.{name}" for name in _MEMORY.split()},
     "torch.accelerator.get_memory_info": "{module}.mem_get_info",
     "torch.accelerator.set_stream": "{module}.set_stream",
+    "torch.accelerator.set_device_index": "{module}.set_device",
+    "torch.accelerator.synchronize": "{module}.synchronize",
     "torch.accelerator.current_device_index": "{module}.current_device",
 }
 # Without a target, the device is CUDA's or the CPU: see constants.device_value.
@@ -124,8 +128,8 @@ def missing(source: str, torch: Version) -> str:
 def minimum(before: str, after: str) -> Version:
     """Return the oldest PyTorch that has the names in the changed lines of a source; () if any has them."""
     lines = "\n".join(sorted(set(after.splitlines()) - set(before.splitlines())))
-    for alias in set(_ALIAS.findall(after)):
-        lines = re.sub(rf"(?<![\w.]){alias}\.", "torch.", lines)
+    for name, part, alias in set(_ALIAS.findall(after)):
+        lines = re.sub(rf"(?<![\w.]){alias or part}\.", f"{name or f'torch.{part}'}.", lines)
     found = [SINCE[name] for name in _NAME.findall(lines)]
     found += [SINCE[_AVAILABLE]] * (_AVAILABLE in lines)
     found += [SINCE["is_autocast_enabled(device_type)"]] * bool(_ENABLED.search(lines))

@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from isthmus.migrate.verify import printed, saved
 from isthmus.migrate.verify.record import Record
 from isthmus.migrate.verify.run import Run
@@ -42,10 +44,10 @@ def compare(original: Run, other: Run, references: Sequence[Reference] = ()) -> 
 
 
 def compare_spread(original: Run, other: Run, references: Sequence[Reference] = ()) -> list[Comparison]:
-    """Compare one process with the means of ranks that share its batches.
+    """Compare one process with ranks that share its batches: the means of their losses, and their parameters.
 
-    Random numbers and saved files are not compared, because each rank has its own. Parameters are not compared: they
-    are those of the means of gradients, which the losses of later steps show.
+    All parameters of a rank are one array, as some have no gradient but rounding: biases before BatchNorm. Random
+    numbers and saved files are not compared, because each rank has its own.
 
     Args:
         original: run, of one process.
@@ -55,8 +57,20 @@ def compare_spread(original: Run, other: Run, references: Sequence[Reference] = 
     mine = original.records[0] if original.records else Record()
     losses = [record.losses for record in other.records]
     mean = Record(losses=[math.fsum(each) / len(each) for each in zip(*losses, strict=False)])
-    pair = Pair(mine, mean, [(each.run.records[0], each.unit) for each in references if each.run.records], "")
-    return [_losses([pair], SPREAD), printed.compare(original, other, references, SPREAD)]
+    again = [(each.run.records[0], each.unit) for each in references if each.run.records]
+    whole = [(_whole(record), unit) for record, unit in again]
+    pairs = [Pair(_whole(mine), _whole(each), whole, f" of rank {each.rank}") for each in other.records]
+    return [
+        _losses([Pair(mine, mean, again, "")], SPREAD),
+        _parameters(pairs, SPREAD),
+        printed.compare(original, other, references, SPREAD),
+    ]
+
+
+def _whole(record: Record) -> Record:
+    """Return a record's parameters as one array."""
+    arrays = [record.parameters[name].ravel() for name in sorted(record.parameters)]
+    return Record(parameters={"all parameters": np.concatenate(arrays)} if arrays else {})
 
 
 def _pairs(original: Run, other: Run, references: Sequence[Reference]) -> Iterator[Pair]:
@@ -84,8 +98,8 @@ def _losses(pairs: Sequence[Pair], floor: float = EXACT) -> Comparison:
     return tally.done()
 
 
-def _parameters(pairs: Sequence[Pair]) -> Comparison:
-    tally = Tally("parameters")
+def _parameters(pairs: Sequence[Pair], floor: float = EXACT) -> Comparison:
+    tally = Tally("parameters", floor)
     for mine, theirs, references, where in pairs:
         arrays = [(record.parameters, unit) for record, unit in references]
         add_arrays(tally, mine.parameters, theirs.parameters, arrays, where)

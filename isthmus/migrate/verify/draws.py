@@ -1,12 +1,10 @@
 """Equal random numbers on all devices: both runs draw from the CPU's generator."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
-from torch.utils.data import DistributedSampler, RandomSampler
 
 from isthmus.shim import cpu_device
 
@@ -24,19 +22,6 @@ def share_generator() -> None:
     for name in _STATE:
         setattr(module, name, getattr(cpu_device, name))
     DrawOnCpu().__enter__()
-
-
-def shuffle_nothing() -> None:
-    """Load samples in the order of their data set in this process, permanently.
-
-    One process and several ranks shuffle with different generators, so no batch would be the same.
-    """
-
-    def in_order(sampler: RandomSampler) -> Iterator[int]:
-        return (number % len(sampler.data_source) for number in range(sampler.num_samples))
-
-    RandomSampler.__iter__ = in_order  # type: ignore[method-assign]
-    DistributedSampler.shuffle = property(lambda sampler: False, lambda sampler, value: None)  # type: ignore[assignment]
 
 
 class DrawOnCpu(TorchDispatchMode):

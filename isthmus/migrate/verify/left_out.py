@@ -30,11 +30,11 @@ def _lines(original: Run, other: Run, comparisons: Sequence[Comparison], ddp: bo
             yield _EMPTY[each.subject]
         yield from (f"{each.subject}: {line}" for line in each.left_out)
     if ddp:
-        yield "parameters, random numbers, saved files and the output of ranks above 0: each rank has its own"
+        yield "random numbers, saved files and the output of ranks above 0: each rank has its own"
     if number := max(original.lines_of_errors, other.lines_of_errors):
         yield f"standard error: {number} lines; logging and progress bars write there"
     steps = [record.steps for run in (original, other) for record in run.records if record.ended]
     if steps:
         yield f"what follows optimizer step {steps[0]}, where --steps ended the run; --steps 0 runs all of it"
     for record in other.processes:
-        yield from (f"outside this command it fails: {what}" for what in record.stand_ins)
+        yield from record.stand_ins

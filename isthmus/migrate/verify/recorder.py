@@ -24,7 +24,9 @@ from isthmus.migrate.verify.record import VARIABLE, Record, Request
 # aborts the process if the interpreter has already finalized.
 _LET_GO = 0.2
 _UNSCALED = "_isthmus_unscaled"
-_SYNC = "SyncBatchNorm on the CPU, which PyTorch itself refuses with several ranks"
+_SYNC = (
+    "outside this command it fails: SyncBatchNorm on the CPU, which PyTorch itself refuses with several ranks"
+)
 
 
 def start() -> None:
@@ -65,7 +67,7 @@ class Recorder:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         from isthmus._support.patches import Scope
-        from isthmus.migrate.verify.draws import share_generator, shuffle_nothing
+        from isthmus.migrate.verify.draws import share_generator
         from isthmus.shim import sync_batch_norm
 
         share_generator()
@@ -74,7 +76,9 @@ class Recorder:
 
             Noise(self._request.noise, self._request.seed).__enter__()
         if self._request.in_order:
-            shuffle_nothing()
+            from isthmus.migrate.verify.shares import share
+
+            share(self._request.seed, self._note)
         torch.manual_seed(self._request.seed)
         np.random.seed(self._request.seed)
         register_optimizer_step_post_hook(self._stepped)
@@ -85,8 +89,13 @@ class Recorder:
         atexit.register(self._leave)
         self._lines.start()
 
+    def _note(self, what: str) -> None:
+        if what not in self._record.stand_ins:
+            self._record.stand_ins.append(what)
+
     def _note_sync(self) -> None:
-        self._record.stand_ins = [_SYNC]
+        if not self._record.stand_ins:  # else it stands in for BatchNorm
+            self._note(_SYNC)
 
     def _recording(self, backward: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(backward)

@@ -37,7 +37,7 @@ class Edits:
         """Return the offset of a node's first character."""
         return self._places.offset(node.lineno, node.col_offset)
 
-    def end(self, node: ast.expr | ast.stmt) -> int:
+    def end(self, node: ast.expr | ast.keyword | ast.stmt) -> int:
         """Return the offset after a node's last character."""
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._places.offset(node.end_lineno, node.end_col_offset)
@@ -63,6 +63,14 @@ class Edits:
         """Replace a call by one of its arguments."""
         self.replace_span(self.start(call), self.start(argument), "", message, call.lineno)
         self.replace_span(self.end(argument), self.end(call), "", "", call.lineno)
+
+    def delete_keyword(self, call: ast.Call, keyword: ast.keyword) -> None:
+        """Delete a keyword argument of a call, with the comma before it."""
+        given: list[ast.expr | ast.keyword] = sorted([*call.args, *call.keywords], key=self.start)
+        position = given.index(keyword)
+        start = self.end(given[position - 1]) if position else self.start(keyword)
+        end = self.end(keyword) if position or len(given) == 1 else self.start(given[1])
+        self.replace_span(start, end, "", "", keyword.lineno)
 
     def insert_lines_before(self, statement: ast.stmt, lines: str, message: str) -> None:
         """Insert lines before a statement, with its indentation."""

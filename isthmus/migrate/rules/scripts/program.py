@@ -178,13 +178,14 @@ class Program:
             seen = self.reached(value, seen)
         return seen
 
+    def bound(self, variable: Variable) -> list[Binding]:
+        """Return the assignments to a variable, without a ``None`` that another value replaces."""
+        bindings = self.bindings.get((variable.scope, variable.name), [])
+        return [each for each in bindings if not _is_none(each.value)] or bindings
+
     def values(self, variable: Variable) -> list[ast.expr]:
         """Return the values assigned to a variable or passed for it."""
-        bound = [
-            each.value
-            for each in self.bindings.get((variable.scope, variable.name), [])
-            if each.value is not None
-        ]
+        bound = [each.value for each in self.bound(variable) if each.value is not None]
         if isinstance(variable.scope, Function) and variable.name in parameters(variable.scope):
             for call in self.call_sites(variable.scope):
                 value = self.argument(call, variable.scope, variable.name)
@@ -242,6 +243,10 @@ class Program:
         if isinstance(value, ast.Tuple) and len(value.elts) == len(parent.elts):
             return value.elts[position]
         return None
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def parameters(function: Function) -> list[str]:

@@ -1,13 +1,14 @@
 """Data flow of a training loop: which values depend on this rank's data, and which are equal on all ranks."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from isthmus.migrate.rules.scripts.ddp.training import Loop
 from isthmus.migrate.rules.scripts.program import Program, within
 
 _SAME_ON_ALL = ("shape", "size", "dim", "dtype", "device", "numel")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OWN = ("time.", "datetime.", "random.", "numpy.random.", "torch.rand")
 SAME_KIND = ("detach", "cpu", "float", "double", "data", "clone", "squeeze", "numpy")
 
 
@@ -75,6 +76,28 @@ class Dataflow:
         return item_of(node) is not None or any(
             self.is_number(child, seen) for child in ast.iter_child_nodes(node)
         )
+
+    def is_own(self, node: ast.AST) -> bool:
+        """Whether an expression contains a random number or the time, which each rank has of its own."""
+        return self._has(node, lambda part: self._program.qualified(part).startswith(_OWN), frozenset())
+
+    def is_numpy(self, node: ast.AST) -> bool:
+        """Whether a number is computed by NumPy."""
+        return self._has(node, self._is_of_numpy, frozenset())
+
+    def _is_of_numpy(self, node: ast.expr) -> bool:
+        method = isinstance(node, ast.Attribute) and node.attr == "numpy"
+        return method or self._program.qualified(node).startswith("numpy.")
+
+    def _has(self, node: ast.AST, matches: Callable[[ast.expr], bool], seen: frozenset[str]) -> bool:
+        """Whether a function matches that an expression calls, directly or through a name."""
+        name = name_of(node)
+        if name:
+            values = [] if name in seen else self.values(name)
+            return any(self._has(value, matches, seen | {name}) for value in values)
+        if isinstance(node, ast.Call) and matches(node.func):
+            return True
+        return any(self._has(child, matches, seen) for child in ast.iter_child_nodes(node))
 
     def is_moved(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether an expression was moved to a device in the loop, or does not depend on the batch."""

@@ -74,6 +74,10 @@ class Kinds:
         left, right = self._flow.same_on_all(node.left), self._flow.same_on_all(node.right)
         if isinstance(node.op, ast.Add | ast.Sub) and not left and not right:
             return self._common(node, [node.left, node.right], seen)
+        if isinstance(node.op, ast.Add | ast.Sub) and left != right:
+            varies, number = (node.right, node.left) if left else (node.left, node.right)
+            if (degree := self._degree(varies, seen)) == self._power(number):
+                return degree
         if isinstance(node.op, ast.Mult) and left != right:
             varies, factor = (node.right, node.left) if left else (node.left, node.right)
             return self._scaled(node, varies, factor, 1, seen)

@@ -41,12 +41,14 @@ class Metrics:
         program: the script.
         edits: receives the changes.
         loop: the training loop.
+        device: name of the device constant.
     """
 
-    def __init__(self, program: Program, edits: Edits, loop: Loop) -> None:
+    def __init__(self, program: Program, edits: Edits, loop: Loop, device: str) -> None:
         self._program = program
         self._edits = edits
         self._loop = loop
+        self._device = device
         self._flow = Dataflow(program, loop)
         self._kinds = Kinds(program, self._flow, edits)
         others = (*self._collecting(), *self._measuring())
@@ -133,17 +135,24 @@ class Metrics:
         function = self._kinds.of(node)
         self.used.add(function)
         said = f"{self._edits.text(node)}: {_MESSAGES[function]}"
-        self._edits.surround(node, f"{function}(", ")", said)
+        before, after = f"{function}(", ")"
+        if self._flow.is_numpy(node):
+            before, after = f"{before}torch.as_tensor(", f", device={self._device})).item()"
+        self._edits.surround(node, before, after, said)
 
     def _check_conditions(self) -> None:
         """Check that no rank leaves the loop or skips a step because of its own data."""
         for node in self._nodes:
-            if not isinstance(node, ast.If) or self._flow.same_on_all(node.test):
+            if not isinstance(node, ast.If) or self._decided_by_all(node.test):
                 continue
             if not self._flow.is_of_loop(node.test):
                 continue
             if any(isinstance(part, _LEAVES) or _steps(part) for part in within(node)):
                 raise NotRecognised(node.lineno, "control flow depends on a rank's own data")
+
+    def _decided_by_all(self, test: ast.expr) -> bool:
+        """Whether a condition is the same on all ranks."""
+        return self._flow.same_on_all(test) and not self._flow.is_own(test)
 
     def _check_reached_by_all(self, node: ast.expr) -> None:
         """Check that every rank reaches the collective."""
@@ -152,7 +161,7 @@ class Metrics:
             if each is self._loop.node:
                 return
             decides = isinstance(each, ast.If | ast.IfExp | ast.While) and inner is not each.test
-            if decides and not self._flow.same_on_all(each.test):  # type: ignore[attr-defined]
+            if decides and not self._decided_by_all(each.test):  # type: ignore[attr-defined]
                 raise NotRecognised(
                     node.lineno, "a number is reported under a condition on a rank's own data"
                 )

@@ -5,7 +5,7 @@ import itertools
 from typing import NamedTuple
 
 from isthmus.migrate.rules.scripts.ddp.dataflow import Dataflow
-from isthmus.migrate.rules.scripts.ddp.training import Training
+from isthmus.migrate.rules.scripts.ddp.training import Loop, Training
 from isthmus.migrate.rules.scripts.edits import Edits
 from isthmus.migrate.rules.scripts.program import (
     Function,
@@ -39,7 +39,7 @@ def is_data_parallel(program: Program, node: ast.expr) -> bool:
     return name.startswith("torch.nn.") and name.endswith(".DataParallel")
 
 
-def wrap(program: Program, edits: Edits, training: Training) -> Wrap:
+def wrap(program: Program, edits: Edits, training: Training, device: str) -> Wrap:
     """Remove DataParallel and wrap the model after it is moved to its device.
 
     Raises:
@@ -54,7 +54,7 @@ def wrap(program: Program, edits: Edits, training: Training) -> Wrap:
     if calls and not _moves_inputs(
         program, training
     ):  # DataParallel moves inputs; DistributedDataParallel does with device_ids
-        options += ', device_ids=[LOCAL_RANK] if DEVICE.type != "cpu" else None'
+        options += f', device_ids=[LOCAL_RANK] if {device}.type != "cpu" else None'
     line = f"{place.name} = torch.nn.parallel.DistributedDataParallel({place.name}{options})"
     edits.insert_lines_after(place.statement, line, "the model is wrapped after it is moved to its device")
     _ask_module(program, edits, training.model, place)
@@ -62,8 +62,10 @@ def wrap(program: Program, edits: Edits, training: Training) -> Wrap:
 
 
 def _moves_inputs(program: Program, training: Training) -> bool:
-    """Whether the training loops move the model's inputs themselves."""
-    for loop in training.loops:
+    """Whether the loops that run the model, for training or evaluation, move its inputs themselves."""
+    others = (each for each in program.nodes if isinstance(each, ast.For))
+    loops = [*training.loops, *(Loop(each, each.iter, "", tuple(each.body)) for each in others)]
+    for loop in loops:
         flow = Dataflow(program, loop)
         calls = (each for each in flow.nodes if isinstance(each, ast.Call))
         inputs = [arg for each in calls if training.model in program.reached(each.func) for arg in each.args]
@@ -75,7 +77,7 @@ def _moves_inputs(program: Program, training: Training) -> bool:
 def _place(program: Program, edits: Edits, training: Training) -> Wrap:
     """Find the last statement before training that creates or moves the model."""
     model = training.model
-    bound = program.bindings[model.scope, model.name]
+    bound = program.bound(model)
     target = _target(bound[0].statement, program, model)
     block = program.block(bound[0].statement)
     function = program.function(bound[0].statement)

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from isthmus.migrate.rules.scripts.ddp import advice, devices, epochs, helpers, model
 from isthmus.migrate.rules.scripts.ddp.advice import Advice
+from isthmus.migrate.rules.scripts.ddp.dataflow import Dataflow
 from isthmus.migrate.rules.scripts.ddp.metrics import Metrics
 from isthmus.migrate.rules.scripts.ddp.side_effects import SideEffects
-from isthmus.migrate.rules.scripts.ddp.training import Training, recognise
+from isthmus.migrate.rules.scripts.ddp.training import Loop, Training, is_without_sampler, recognise
 from isthmus.migrate.rules.scripts.edits import Change, Edits
 from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, within
 
@@ -49,16 +50,19 @@ def plan(program: Program, source: str, device: str) -> Plan | None:
     _check(program, training)
     edits = Edits(source)
     used = {"start_process_group", "model_group", "training_loader"}
-    place = model.wrap(program, edits, training)
+    place = model.wrap(program, edits, training, device)
     for call in training.loaders:
         edits.replace(call.func, "training_loader", "each rank loads its share of every batch")
+        for keyword in call.keywords:
+            if is_without_sampler(program, keyword):
+                edits.delete_keyword(call, keyword)
     for loop in training.loops:
         epochs.tell(program, edits, loop)
-        metrics = Metrics(program, edits, loop)
+        metrics = Metrics(program, edits, loop, device)
         metrics.reduce()
         used |= metrics.used
     started = _start(program, edits, place)
-    effects = SideEffects(program, edits, started)
+    effects = SideEffects(program, edits, started, device)
     effects.restrict(training)
     devices.release(program, edits)
     _insert_helpers(program, edits, helpers.source(used | effects.used, device))
@@ -96,6 +100,25 @@ def _check(program: Program, training: Training) -> None:
                 raise NotRecognised(
                     call.lineno, "the loss is a sum over the batch; gradients would be averaged"
                 )
+
+        _check_loss(program, training, loop)
+
+
+def _check_loss(program: Program, training: Training, loop: Loop) -> None:
+    """Check that the loss is computed by PyTorch or by functions of the script.
+
+    A loss that compares samples with each other (contrastive) is not the mean of the losses of shares of a batch.
+    """
+    flow = Dataflow(program, loop)
+    values = [value for name in flow.losses for value in flow.values(name)]
+    imported = {name.partition(".")[0] for name in program.imports.values()} - {"torch"}
+    for call in (part for value in values for part in ast.walk(value) if isinstance(part, ast.Call)):
+        made = [each.func if isinstance(each, ast.Call) else each for each in program.origins(call.func)]
+        unknown = [name for name in map(program.qualified, made) if name.partition(".")[0] in imported]
+        if unknown and training.model not in program.reached(call.func):
+            raise NotRecognised(
+                call.lineno, f"unclear whether {unknown[0]} is a mean over samples that are independent"
+            )
 
 
 def _sums(call: ast.Call) -> bool:

@@ -25,12 +25,14 @@ class SideEffects:
         program: the script.
         edits: receives the changes.
         started: line at which the process group starts.
+        device: name of the device constant.
     """
 
-    def __init__(self, program: Program, edits: Edits, started: int) -> None:
+    def __init__(self, program: Program, edits: Edits, started: int, device: str) -> None:
         self._program = program
         self._edits = edits
         self._started = started
+        self._device = device
         self._saves = any(program.qualified(call.func) == "torch.save" for call in program.calls)
         self.used: set[str] = set()
 
@@ -65,7 +67,7 @@ class SideEffects:
 
     def _load(self, call: ast.Call) -> None:
         if len(call.args) < 2:
-            self._add(call, "map_location", "DEVICE", "loaded onto this rank's device")
+            self._add(call, "map_location", self._device, "loaded onto this rank's device")
         if not self._saves or self._in_workers(call) or self._is_before_start(call):
             return
         outermost: ast.stmt = self._program.statement(call)

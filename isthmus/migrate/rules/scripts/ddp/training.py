@@ -1,6 +1,8 @@
 """Recognise the training in a script: loop, loader, model and epochs."""
 
 import ast
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, within
@@ -148,7 +150,7 @@ def _loaders(program: Program, loops: list[Loop]) -> list[ast.Call]:
             raise NotRecognised(
                 loop.node.lineno, "the training loop's loader is not always a DataLoader of this file"
             )
-        if len(made) > 1:
+        if len(made) > 1 and not (_always_trains(program, loop) and _one_runs(program, list(made))):
             raise NotRecognised(
                 loop.node.lineno, "one loop iterates several loaders; split training from evaluation"
             )
@@ -158,8 +160,39 @@ def _loaders(program: Program, loops: list[Loop]) -> list[ast.Call]:
     return list(found)
 
 
+def _always_trains(program: Program, loop: Loop) -> bool:
+    """Whether every batch of a loop is trained on, so that the loop does not evaluate another loader."""
+    calls = (node for part in loop.region for node in within(part) if isinstance(node, ast.Call))
+    trained = (
+        call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+    )
+    return all(not isinstance(each, ast.If) for call in trained for each in _up_to(program, call, loop.node))
+
+
+def _up_to(program: Program, node: ast.AST, end: ast.AST) -> Iterator[ast.AST]:
+    """Yield the ancestors of a node within a statement, or within the node's function."""
+    around = program.ancestors(node)
+    return itertools.takewhile(lambda each: each is not end and not isinstance(each, Function), around)
+
+
+def _one_runs(program: Program, calls: list[ast.Call]) -> bool:
+    """Whether only one of several calls runs: any two are in different branches of an ``if``."""
+    return all(_excluded(program, *pair) for pair in itertools.combinations(calls, 2))
+
+
+def _excluded(program: Program, one: ast.AST, other: ast.AST) -> bool:
+    around_other = [other, *program.ancestors(other)]
+    inner = one
+    for each in program.ancestors(one):
+        if isinstance(each, ast.If) and each in around_other:
+            there = around_other[around_other.index(each) - 1]
+            return (inner in each.body) != (there in each.body)
+        inner = each
+    return False
+
+
 def _check_loader(program: Program, call: ast.Call) -> None:
-    given = {keyword.arg for keyword in call.keywords}
+    given = {keyword.arg for keyword in call.keywords if not is_without_sampler(program, keyword)}
     if given & {"sampler", "batch_sampler"} or len(call.args) > 3:
         raise NotRecognised(call.lineno, "the training loader already has a sampler")
     if any(isinstance(each, ast.Starred) for each in call.args):
@@ -169,6 +202,15 @@ def _check_loader(program: Program, call: ast.Call) -> None:
         raise NotRecognised(
             call.lineno, "an IterableDataset gives every rank the same samples; shard its __iter__"
         )
+
+
+def is_without_sampler(program: Program, keyword: ast.keyword) -> bool:
+    """Whether a keyword argument of a DataLoader is ``sampler=x`` with None for x."""
+    if keyword.arg not in ("sampler", "batch_sampler"):
+        return False
+    variable = program.variable(keyword.value)
+    values = [keyword.value] if variable is None else program.values(variable)
+    return bool(values) and all(isinstance(each, ast.Constant) and each.value is None for each in values)
 
 
 def _is_iterable(program: Program, node: ast.expr) -> bool:
@@ -234,7 +276,7 @@ def _is_trained(program: Program, node: ast.expr, seen: frozenset[Variable]) -> 
     for each in program.nodes:
         if (
             isinstance(each, ast.Attribute)
-            and each.attr in ("parameters", "named_parameters", "state_dict")
+            and each.attr in ("parameters", "named_parameters", "state_dict", "train")
             and program.variable(each.value) == variable
         ):
             return True
