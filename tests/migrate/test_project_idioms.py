@@ -412,3 +412,13 @@ def test_equal_names_of_a_mocked_test_stay_together() -> None:
 def test_what_is_set_as_the_device_of_the_rank_is_an_index(uses: str, converted: bool) -> None:
     result = _convert(f"def f(m, c):\n    m.cuda(c.LOCAL)\n\n\ndef g(m, c):\n    {uses or 'pass'}\n")
     assert ("m.to(torch.device(DEVICE.type, c.LOCAL))" in result.text) == converted
+
+
+def test_a_mock_of_a_name_by_the_path_of_a_module_is_listed() -> None:
+    source = (
+        'from unittest import mock\n\n\n@mock.patch("own.torch.cuda.device_count", return_value=2)\n'
+        "def test(count): ...\n"
+    )
+    (found,) = _convert(source).findings
+    assert (found.code, found.severity) == ("IM199", Severity.REVIEW)
+    assert "torch.accelerator.device_count" in found.advice
