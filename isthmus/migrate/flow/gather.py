@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
+from isthmus.migrate.source import visible_devices
 from isthmus.migrate.source.cuda_names import CUDA_SOURCE
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
@@ -29,24 +30,27 @@ class _Gatherer(Expressions):
         self._gather()
 
     def _gather(self) -> None:
+        module = self.module
         for chained in (
             ast.Subscript,
             ast.Call,
             ast.BinOp,
         ):  # inner ones first: a long chain does not recurse
-            for node in reversed(self.module.of(chained)):
+            for node in reversed(module.of(chained)):
                 self.slot(node)
         self._bindings()
         self._definitions()
-        for compared in self.module.of(ast.Compare):
+        for compared in module.of(ast.Compare):
             self._compare(compared)
-        for matched in self.module.of(ast.Match):
+        for matched in module.of(ast.Match):
             self.facts.values[place_of(matched.subject)] = self.slot(matched.subject)
         for kind in (ast.Dict, ast.NamedExpr, ast.Constant, ast.JoinedStr):
-            for node in self.module.of(kind):
+            for node in module.of(kind):
                 self.slot(node)
         self._refer()
         self._describe()
+        if module.mentions(visible_devices.VARIABLE):
+            self.facts.before_choice = visible_devices.loaded_before(module.tree, module.name)
 
     def _bindings(self) -> None:
         module = self.module

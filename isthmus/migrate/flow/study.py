@@ -97,8 +97,14 @@ def surroundings(
     only = cuda_only(facts, solution.symbols)
     named = (name for each in facts for name in {*each.imports.values()}.union(*each.references.values()))
     imported = frozenset(map(solution.symbols.member, named))
+    late = any(
+        name == each.module or solution.symbols.is_module(name)
+        for each in facts
+        for name in each.before_choice
+    )
+    names = (taken, own, only, imported)
     shared = Surroundings(
-        request.target, request.options, taken, own, only, imported, torch=request.torch, quote=request.quote
+        request.target, request.options, *names, late, torch=request.torch, quote=request.quote
     )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from isthmus.migrate.rules.draft import COMPARISON, Draft
+from isthmus.migrate.rules.draft import AND, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
@@ -51,10 +51,11 @@ class Availability(FunctionRule):
 
     def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
+        draft, negated = Draft(module), module.parents[call]
         types = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *apart))
-        negated = module.parents[call]
-        draft = Draft(module)
-        if isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
+        if module.around.late_choice:  # DEVICE is not the CPU where no device was chosen
+            draft.replace(call, f"torch.accelerator.is_available() and {{type}} not in ({types})", AND)
+        elif isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
             draft.replace(negated, f"{{type}} in ({types})", COMPARISON)
         else:
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)

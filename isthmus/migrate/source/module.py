@@ -35,6 +35,7 @@ class Surroundings(NamedTuple):
         own_cuda: classes of the project with a method ``cuda``, by dotted name.
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         imported: members of the project's modules that modules of the project name, ``"package.module.name"``.
+        late_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after modules of it are imported.
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
@@ -46,6 +47,7 @@ class Surroundings(NamedTuple):
     own_cuda: frozenset[str] = frozenset()
     cuda_only: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
+    late_choice: bool = False
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()
     quote: str = ""
