@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from isthmus.migrate.convert import project
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.source.findings import Severity
 
@@ -53,17 +56,24 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
-            '@torch.library.custom_op("m::f", mutates_args=(), device_types="cuda")\ndef f(x): ...\n',
-            "IM102",
-            Severity.REVIEW,
-        ),
-        (
             "given = {}\nfor key, value in rows:\n    given[key] = value\nother.Report(**given)\n"
             'rows = [("label", "cuda")]\n',
             "IM102",
             Severity.REVIEW,
         ),
         ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
+        ("y = torch.ops.symm_mem.fused_all_gather_matmul(a, b, 0, g)\n", "IM191", Severity.MANUAL),
+        (
+            "from torch.distributed._symmetric_memory import _test_mode\n"
+            "if torch.cuda.is_available():\n    with _test_mode():\n        f(x)\n",
+            "IM110",
+            Severity.NONE,
+        ),
+        (
+            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\ntorch.use_deterministic_algorithms(True)\n',
+            "IM129",
+            Severity.NONE,
+        ),
         ('n = torch.cuda.get_device_properties("cuda").multi_processor_count\n', "IM115", Severity.REVIEW),
         ("torch.manual_seed(seed)\ntorch.cuda.manual_seed_all(seed)\n", "IM117", Severity.NONE),
         ('name = str(x.device).replace("cuda:", "")\n', "IM133", Severity.REVIEW),
@@ -102,3 +112,19 @@ def test_what_is_converted(source: str, converted: str) -> None:
 )
 def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
+
+
+def test_the_default_of_an_option_that_is_evaluated_where_a_job_is_submitted(tmp_path: Path) -> None:
+    main = (
+        "import argparse\n\nimport torch\n\n\ndef options():\n    parser = argparse.ArgumentParser()\n"
+        '    parser.add_argument("--device", default="cuda")\n    return parser\n\n\n'
+        "def main(args):\n    return torch.ones(2, device=args.device)\n\n\nmain(options().parse_args())\n"
+    )
+    (tmp_path / "main.py").write_text(main)
+    (tmp_path / "job.py").write_text("import submitit\n\nimport main\n\nargs = main.options().parse_args()\n")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert converted.after.decode() == main
+    assert [each.severity for each in converted.findings if each.code == "IM102"] == [Severity.REVIEW]
+    (tmp_path / "job.py").write_text("import main\n\nargs = main.options().parse_args()\n")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert "default=DEVICE.type" in converted.after.decode()

@@ -15,6 +15,7 @@ from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.solve import Solution
+from isthmus.migrate.flow.submitted import submitted
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module, Surroundings
@@ -104,7 +105,13 @@ def surroundings(
     )
     names = (taken, own, only, imported)
     shared = Surroundings(
-        request.target, request.options, *names, late, torch=request.torch, quote=request.quote
+        request.target,
+        request.options,
+        *names,
+        late,
+        submitted(facts, solution.symbols),
+        torch=request.torch,
+        quote=request.quote,
     )
     return {each.path: shared._replace(flow=solution.of(each)) for each in facts}
 

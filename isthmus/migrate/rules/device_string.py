@@ -15,6 +15,10 @@ from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
 _TABLE = "add an entry for the device in use, DEVICE.type"
+_OF_JOB = (
+    "is the default of an option that a script evaluates where it submits a job, maybe without an accelerator"
+)
+_AT_JOB = "choose the device where the job runs, or pass the option"
 
 
 class DeviceString(Rule):
@@ -35,6 +39,7 @@ class DeviceString(Rule):
                 names_cuda(node)
                 and node not in module.claimed
                 and not isinstance(module.parents[node], ast.Expr)
+                and not _registers(module, node)
             ):
                 yield from self._string(module, node)
         for each in module.of(ast.List):
@@ -64,6 +69,8 @@ class DeviceString(Rule):
         if is_enum_value(module, node):
             message = "is a value of an Enum, which other values are compared with"
             return self.left(module, node, subject, message, _TABLE)
+        if _is_option_of_job(module, node):
+            return self.unclear(module, node, subject, _OF_JOB, _AT_JOB)
         draft = Draft(module)
         if not rename(draft, node):
             return self.left(module, node, subject, "is written in parts", "write it as one string")
@@ -131,6 +138,26 @@ class DeviceFormat(Rule):
             return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
         advice = 'becomes f"{DEVICE.type}:..."'
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+
+
+def _is_option_of_job(module: Module, node: ast.expr) -> bool:
+    """Whether a string is the default of an option, in a function that a script uses which submits jobs."""
+    given = module.parents[node]
+    if not (isinstance(given, ast.keyword) and given.arg == "default"):
+        return False
+    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef))
+    return any(module.names.defined(each) in module.around.submitted for each in functions)
+
+
+def _registers(module: Module, node: ast.expr) -> bool:
+    """Whether a string is the only device type of an operator: the finding of its kernel (IM410) says what to do."""
+    above: ast.AST = module.parents[node]
+    if isinstance(above, ast.List | ast.Tuple | ast.Set) and len(above.elts) == 1:
+        above = module.parents[above]
+    if not (isinstance(above, ast.keyword) and above.arg == "device_types"):
+        return False
+    call = module.parents[above]
+    return isinstance(call, ast.Call) and module.names.qualified(call.func) == "torch.library.custom_op"
 
 
 def is_enum_value(module: Module, node: ast.expr) -> bool:

@@ -61,6 +61,7 @@ VARIABLES = (
         "other backends do not read it; find its counterpart, or set it for CUDA only",
     ),
 )
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _LATE = "is set after a module's DEVICE has initialized CUDA, so it has no effect"
 _EARLIER = (
     f"set {VARIABLE} in the environment of the command, or at the top of the script that is started, "
@@ -90,6 +91,9 @@ class VariableRule(Rule):
     def _end(self, module: Module, node: ast.expr | ast.keyword, name: str, variable: Variable) -> Finding:
         if is_for_nccl(module, node):
             return self.right(module, node, name, f"{variable.message}, and used with it only", "stays")
+        if name == _WORKSPACE and _asks_for_determinism(module, node):
+            message = f"{variable.message}, beside torch.use_deterministic_algorithms for every device"
+            return self.right(module, node, name, message, "stays")
         return self.unclear(module, node, name, variable.message, variable.advice)
 
 
@@ -123,3 +127,13 @@ class NcclVariables(VariableRule):
     before = 'os.environ["NCCL_DEBUG"] = "INFO"'
     after = 'os.environ["NCCL_DEBUG"] = "INFO"'
     words = ("NCCL_",)
+
+
+def _asks_for_determinism(module: Module, node: ast.AST) -> bool:
+    """Whether the function around a node asks PyTorch for deterministic algorithms on every device."""
+    functions = (
+        each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    around = next(functions, module.tree)
+    calls = (each for each in ast.walk(around) if isinstance(each, ast.Call))
+    return any(module.names.qualified(each.func) == "torch.use_deterministic_algorithms" for each in calls)

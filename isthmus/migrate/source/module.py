@@ -36,6 +36,7 @@ class Surroundings(NamedTuple):
         cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
         imported: members of the project's modules that modules of the project name, ``"package.module.name"``.
         late_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after modules of it are imported.
+        submitted: what scripts that submit jobs use, by dotted name; it may run where there is no accelerator.
         flow: what the data flow of the project shows.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
@@ -48,6 +49,7 @@ class Surroundings(NamedTuple):
     cuda_only: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     late_choice: bool = False
+    submitted: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
     torch: tuple[int, ...] = ()
     quote: str = ""

@@ -130,7 +130,23 @@ LIBRARIES: dict[str, Library] = {
         "diff_gaussian_rasterization", "simple_knn", "pointnet2_ops", "pointops", "MultiScaleDeformableAttention",
     ),
     **_attention("its compiled operators have CPU and CUDA kernels only", "mmcv.ops", "detectron2", "pytorch3d"),
-    **_attention("nms, roi_align and deform_conv2d have CPU and CUDA kernels only", "torchvision.ops"),
+    **_attention(
+        "nms, roi_align and deform_conv2d have CPU and CUDA kernels only",
+        *(f"torchvision.ops.{name}" for name in (
+            "nms batched_nms boxes.nms boxes.batched_nms deform_conv2d DeformConv2d roi_align RoIAlign roi_pool "
+            "RoIPool ps_roi_align PSRoIAlign ps_roi_pool PSRoIPool MultiScaleRoIAlign poolers.MultiScaleRoIAlign"
+        ).split()),
+    ),
+    **_attention(
+        "its default device is CUDA: pass the type of the device in use, DEVICE.type",
+        "ultralytics.utils.torch_utils.autocast",
+    ),
+    **_attention(
+        "it waits for CUDA only, so that its times are wrong elsewhere: call torch.accelerator.synchronize()",
+        "ultralytics.utils.torch_utils.time_sync", "ultralytics.utils.ops.Profile",
+    ),
+    **_only("its other process groups are for gloo and XPU; write one for the target's backend",
+        "torchft.ProcessGroupNCCL", "torchft.ProcessGroupBabyNCCL", "torchft.process_group.ProcessGroupNCCL"),
     **_attention("replaced by torch.distributed.fsdp", "fairscale"),
     **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
 }  # fmt: skip
