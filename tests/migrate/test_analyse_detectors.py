@@ -206,15 +206,6 @@ def test_functions_of_torchvision_in_pytorch_operators_are_not_reported(name: st
 
 
 @pytest.mark.parametrize(
-    ("types", "code"), [('"cuda"', "IM410"), ('["cuda"]', "IM410"), ('("cpu", "cuda")', "IM102")]
-)
-def test_the_device_types_of_an_operator_have_one_finding(types: str, code: str):
-    head = f'import torch\n@torch.library.custom_op("m::f", mutates_args=(), device_types={types})\n'
-    (finding,) = findings(f"{head}def f(x): ...")
-    assert finding.code == code
-
-
-@pytest.mark.parametrize(
     ("source", "code", "severity"),
     [
         ("import xformers.ops", "IM301", Severity.MANUAL),

@@ -56,12 +56,48 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
+            '@torch.library.custom_op("m::f", mutates_args=(), device_types="cuda")\ndef f(x): ...\n',
+            "IM102",
+            Severity.REVIEW,
+        ),
+        (
             "given = {}\nfor key, value in rows:\n    given[key] = value\nother.Report(**given)\n"
             'rows = [("label", "cuda")]\n',
             "IM102",
             Severity.REVIEW,
         ),
         ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
+        (
+            "from torch._utils import _get_available_device_type\n"
+            'kind = _get_available_device_type() or "cuda"\nx = torch.ones(2, device=kind)\n',
+            "IM102",
+            Severity.NONE,
+        ),
+        (
+            'import unittest\n@unittest.skipUnless(torch.cuda.is_available(), "symmetric memory requires CUDA")\n'
+            "class Test(unittest.TestCase): ...\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            'import unittest\n@unittest.skipIf(not torch.cuda.is_available(), "this test requires CUDA")\n'
+            "class Test(unittest.TestCase): ...\n",
+            "IM110",
+            Severity.AUTOMATIC,
+        ),
+        (
+            "def load(d):\n    cuda = torch.cuda.is_available() and d.type != 'cpu'\n"
+            "    need('paddlepaddle-gpu' if cuda else 'paddlepaddle>=3.0.0')\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            "need(f\"tensorflow{'' if torch.cuda.is_available() else '-macos' if MAC else '-cpu'}<=2.15\")\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        ("opt.half = torch.cuda.is_available() and opt.device != 'cpu'\n", "IM110", Severity.REVIEW),
+        ("use = torch.cuda.is_available()\nn = 2 if use else 1\n", "IM110", Severity.AUTOMATIC),
         ("y = torch.ops.symm_mem.fused_all_gather_matmul(a, b, 0, g)\n", "IM191", Severity.MANUAL),
         (
             "from torch.distributed._symmetric_memory import _test_mode\n"

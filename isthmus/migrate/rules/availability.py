@@ -3,8 +3,10 @@
 import ast
 import re
 
+from isthmus.migrate.rules.cuda_builds import chosen
 from isthmus.migrate.rules.draft import AND, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
+from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
@@ -13,6 +15,8 @@ from isthmus.migrate.source.module import Module
 _AVAILABLE = "torch.cuda.is_available"
 _MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
 _ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
+_IF_PORTABLE = "test for any accelerator if what it names runs there"
+_OTHER_BUILD = "choose what other accelerators have too, if there is anything"
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 
 
@@ -35,6 +39,10 @@ class Availability(FunctionRule):
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
+        if need := named_need(module, call):
+            return self.unclear(module, call, _AVAILABLE, f"is what a test requires: {need!r}", _IF_PORTABLE)
+        if build := chosen(module, call):
+            return self.unclear(module, call, _AVAILABLE, f"chooses {build!r}, for CUDA", _OTHER_BUILD)
         apart = {name for each in arms(module, call) for name in _ARM.findall(ast.unparse(each))}
         if _is_switch(module, call) and _asks_mps(module):
             apart.add("mps")

@@ -15,6 +15,7 @@ from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
 _TABLE = "add an entry for the device in use, DEVICE.type"
+_ACCELERATOR = frozenset({"torch._utils._get_available_device_type", "torch.accelerator.current_accelerator"})
 _OF_JOB = (
     "is the default of an option that a script evaluates where it submits a job, maybe without an accelerator"
 )
@@ -39,7 +40,6 @@ class DeviceString(Rule):
                 names_cuda(node)
                 and node not in module.claimed
                 and not isinstance(module.parents[node], ast.Expr)
-                and not _registers(module, node)
             ):
                 yield from self._string(module, node)
         for each in module.of(ast.List):
@@ -71,6 +71,8 @@ class DeviceString(Rule):
             return self.left(module, node, subject, message, _TABLE)
         if _is_option_of_job(module, node):
             return self.unclear(module, node, subject, _OF_JOB, _AT_JOB)
+        if _is_without_accelerator(module, node):
+            return self.right(module, node, subject, "is used where there is no accelerator", "stays")
         draft = Draft(module)
         if not rename(draft, node):
             return self.left(module, node, subject, "is written in parts", "write it as one string")
@@ -149,15 +151,13 @@ def _is_option_of_job(module: Module, node: ast.expr) -> bool:
     return any(module.names.defined(each) in module.around.submitted for each in functions)
 
 
-def _registers(module: Module, node: ast.expr) -> bool:
-    """Whether a string is the only device type of an operator: the finding of its kernel (IM410) says what to do."""
-    above: ast.AST = module.parents[node]
-    if isinstance(above, ast.List | ast.Tuple | ast.Set) and len(above.elts) == 1:
-        above = module.parents[above]
-    if not (isinstance(above, ast.keyword) and above.arg == "device_types"):
+def _is_without_accelerator(module: Module, node: ast.expr) -> bool:
+    """Whether a string follows ``or`` and a call that returns the accelerator."""
+    parent = module.parents[node]
+    if not (isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or) and node is parent.values[-1]):
         return False
-    call = module.parents[above]
-    return isinstance(call, ast.Call) and module.names.qualified(call.func) == "torch.library.custom_op"
+    calls = (each for value in parent.values[:-1] for each in ast.walk(value) if isinstance(each, ast.Call))
+    return any(module.names.qualified(each.func) in _ACCELERATOR for each in calls)
 
 
 def is_enum_value(module: Module, node: ast.expr) -> bool:
