@@ -150,6 +150,32 @@ def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
 
 
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ("    return triton.cdiv(x, 2)\n", Severity.NONE),
+        ("    if fuse:\n        return triton.cdiv(x, 2)\n    return x\n", Severity.AUTOMATIC),
+        ("    if not fuse:\n        return x\n    return triton.cdiv(x, 2)\n", Severity.AUTOMATIC),
+        ("    return triton.cdiv(x, 2) if fuse else x\n", Severity.AUTOMATIC),
+        ("    if fuse:\n        return first(x)\n    return triton.cdiv(x, 2)\n", Severity.NONE),
+        (
+            "    if fuse:\n        return triton.cdiv(x, 2)\n    else:\n        return triton.cdiv(x, 3)\n",
+            Severity.NONE,
+        ),
+        (
+            "    global made\n    if made is None:\n        made = triton.jit(x)\n    return made(x)\n",
+            Severity.NONE,
+        ),
+        ("    return x + 1 if torch.version.hip else x\n", Severity.AUTOMATIC),
+    ],
+)
+def test_a_test_in_front_of_a_function_that_may_use_what_only_cuda_has(body: str, end: Severity) -> None:
+    source = (
+        f"import triton\n\n\ndef op(x, fuse):\n{body}\n\nif torch.cuda.is_available():\n    op(x, fuse)\n"
+    )
+    assert _ends(source, "IM110") == [end]
+
+
 def test_the_default_of_an_option_that_is_evaluated_where_a_job_is_submitted(tmp_path: Path) -> None:
     main = (
         "import argparse\n\nimport torch\n\n\ndef options():\n    parser = argparse.ArgumentParser()\n"

@@ -9,7 +9,7 @@ from isthmus.migrate.source.cuda_names import is_for_cuda_only
 
 
 def cuda_only(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
-    """Return the dotted names of functions that use a name of CUDA's runtime or a package for it, or one another.
+    """Return the dotted names of functions that require a name of CUDA's runtime or a package for it, or one another.
 
     Args:
         found: facts of the project's modules.
@@ -18,9 +18,7 @@ def cuda_only(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
     users: dict[str, set[str]] = defaultdict(set)
     queue: list[str] = []
     for facts in found:
-        for function, names in facts.references.items():
-            if not function:
-                continue
+        for function, names in facts.required.items():
             for name in names:
                 users[symbols.resolve(name)].add(function)
             if any(map(is_for_cuda_only, names)):

@@ -87,6 +87,7 @@ class Facts:
         classes: by dotted name.
         imports: names bound at the top level by imports, and their dotted names.
         references: dotted names that each function uses; those of the module under "".
+        required: those of them that it cannot do without: outside a condition, and no questions about CUDA.
         before_choice: modules that may be loaded before this one sets ``CUDA_VISIBLE_DEVICES``.
     """
 
@@ -107,4 +108,5 @@ class Facts:
     classes: dict[str, Class] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
     references: dict[str, set[str]] = field(default_factory=dict)
+    required: dict[str, set[str]] = field(default_factory=dict)
     before_choice: set[str] = field(default_factory=set)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.source import visible_devices
-from isthmus.migrate.source.cuda_names import CUDA_SOURCE
+from isthmus.migrate.source.cuda_names import CUDA_SOURCE, asks_cuda
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -217,7 +218,10 @@ class _Gatherer(Expressions):
                 self._reference(keyword, CUDA_SOURCE)
 
     def _reference(self, node: ast.AST, name: str) -> None:
-        self.facts.references.setdefault(self._around(node), set()).add(name)
+        function = self._around(node)
+        self.facts.references.setdefault(function, set()).add(name)
+        if function and not asks_cuda(name) and not is_optional(self.module, node):
+            self.facts.required.setdefault(function, set()).add(name)
 
     def _around(self, node: ast.AST) -> str:
         """Return the outermost function around a node, or method of a top-level class; "" for none."""

@@ -342,19 +342,24 @@ _CUDA_PACKAGES = frozenset(
 )
 
 
-CUDA_SOURCE = "torch.version.cuda"  # stands for sources in CUDA C++, which only CUDA runs
+CUDA_SOURCE = "CUDA C++"  # stands for sources that only CUDA runs
 _ASKS_CUDA = frozenset(
     [
-        CUDA_SOURCE,
+        "torch.version.cuda",
         "torch.version.hip",
         *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
     ]
 )
 
 
+def asks_cuda(name: str) -> bool:
+    """Whether a dotted name is a question about CUDA, which every PyTorch answers."""
+    return name in _ASKS_CUDA
+
+
 def is_for_cuda_only(name: str) -> bool:
     """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA:
+    if name.partition(".")[0] in _CUDA_PACKAGES or name == CUDA_SOURCE or asks_cuda(name):
         return True
     while name.startswith("torch."):
         known = look_up(name)
