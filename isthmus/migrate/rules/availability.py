@@ -15,8 +15,8 @@ from isthmus.migrate.source.module import Module
 _AVAILABLE = "torch.cuda.is_available"
 _MPS = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
 _ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
-_IF_PORTABLE = "test for any accelerator if what it names runs there"
-_OTHER_BUILD = "choose what other accelerators have too, if there is anything"
+_IF_PORTABLE = "test for any accelerator if what the text names runs there"
+_OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 
 
@@ -40,9 +40,9 @@ class Availability(FunctionRule):
         if keeps_cuda(module, call):
             return self._kept(module, call)
         if need := named_need(module, call):
-            return self.unclear(module, call, _AVAILABLE, f"is what a test requires: {need!r}", _IF_PORTABLE)
-        if build := chosen(module, call):
-            return self.unclear(module, call, _AVAILABLE, f"chooses {build!r}, for CUDA", _OTHER_BUILD)
+            return self.unclear(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
+        if choice := chosen(module, call):
+            return self.unclear(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
         apart = {name for each in arms(module, call) for name in _ARM.findall(ast.unparse(each))}
         if _is_switch(module, call) and _asks_mps(module):
             apart.add("mps")

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 
 from isthmus.migrate.rules.rule import is_read
 from isthmus.migrate.source.module import Module
@@ -15,7 +14,7 @@ _HALF = re.compile(r"(use_|is_|with_)?(half|fp16)(_precision)?")
 
 
 def chosen(module: Module, test: ast.expr) -> str:
-    """Return the package, the option for half precision, or another name for CUDA, that a test chooses; else "".
+    """Return what a test chooses that other accelerators may not have, a predicate, or "".
 
     Args:
         module: the module.
@@ -26,7 +25,7 @@ def chosen(module: Module, test: ast.expr) -> str:
         if isinstance(above, ast.Assign):
             return _by_variable(module, above.targets[0])
         if isinstance(above, ast.IfExp) and below is above.test:
-            return next(_builds(above), "")
+            return _builds(above)
         if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
             return ""
         below = above
@@ -34,22 +33,22 @@ def chosen(module: Module, test: ast.expr) -> str:
 
 
 def _by_variable(module: Module, target: ast.expr) -> str:
-    """Return what a variable or attribute chooses that holds a test."""
+    """Return what a variable or attribute that holds a test chooses, or ""."""
     name = ast.unparse(target)
     if _HALF.fullmatch(name.rpartition(".")[2]):
-        return name
+        return f"decides on half precision, {name}"
     scope = module.names.scope(target)
     for read in module.of(ast.Name) if isinstance(target, ast.Name) else ():
         parent = module.parents[read]
         if read.id != name or not is_read(read) or module.names.scope(read) != scope:
             continue
-        if isinstance(parent, ast.IfExp) and read is parent.test:
-            for build in _builds(parent):
-                return build
+        if isinstance(parent, ast.IfExp) and read is parent.test and (build := _builds(parent)):
+            return build
     return ""
 
 
-def _builds(choice: ast.IfExp) -> Iterator[str]:
-    """Yield the strings of a choice that name a build of a package."""
-    for part in (choice.body, choice.orelse):
-        yield from (text(each) for each in ast.walk(part) if _BUILD.fullmatch(text(each)))
+def _builds(choice: ast.IfExp) -> str:
+    """Return the predicate of a choice with a string that names a build of a package, or ""."""
+    texts = (text(each) for part in (choice.body, choice.orelse) for each in ast.walk(part))
+    found = next(filter(_BUILD.fullmatch, texts), "")
+    return f'chooses the build of a package, "{found}"' if found else ""

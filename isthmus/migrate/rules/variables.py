@@ -33,8 +33,14 @@ class Variable(NamedTuple):
 VARIABLES = (
     Variable(
         "IM129",
+        re.compile(rf"\b{VARIABLE}\b"),
+        "is read by CUDA",
+        "elsewhere index 0 stays the first device: select the device by its index, or in the launcher",
+    ),
+    Variable(
+        "IM129",
         re.compile(
-            r"\b(?:CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH|MODULE_LOADING"
+            r"\b(?:CUDA_(?:LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH|MODULE_LOADING"
             r"|CACHE_PATH|CACHE_DISABLE)|TORCH_CUDA_ARCH_LIST|NVIDIA_VISIBLE_DEVICES)\b"
         ),
         "is read by CUDA",
