@@ -4,7 +4,7 @@ import ast
 import re
 
 from isthmus.migrate.rules.cuda_builds import chosen
-from isthmus.migrate.rules.draft import AND, COMPARISON, Draft
+from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source.conditions import arms, asks_cuda, guarded, keeps_cuda
@@ -59,15 +59,24 @@ class Availability(FunctionRule):
 
     def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
-        draft, negated = Draft(module), module.parents[call]
+        if module.around.late_choice:
+            return self._at_run_time(module, call, apart)
         types = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *apart))
-        if module.around.late_choice:  # DEVICE is not the CPU where no device was chosen
-            draft.replace(call, f"torch.accelerator.is_available() and {{type}} not in ({types})", AND)
-        elif isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
+        negated = module.parents[call]
+        draft = Draft(module)
+        if isinstance(negated, ast.UnaryOp) and isinstance(negated.op, ast.Not):
             draft.replace(negated, f"{{type}} in ({types})", COMPARISON)
         else:
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
         advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
+        return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
+
+    def _at_run_time(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
+        """Return such a change where a device may be hidden after the device constant was defined."""
+        tests = " and ".join(f"{{type}} != {{q}}{each}{{q}}" for each in apart)
+        precedence = ATOM if _is_switch(module, call) else AND  # `and` in `and` needs no parentheses
+        draft = Draft(module).replace(call, f"torch.accelerator.is_available() and {tests}", precedence)
+        advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the file asks for apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
 
