@@ -31,27 +31,24 @@ class _Gatherer(Expressions):
         self._gather()
 
     def _gather(self) -> None:
-        module = self.module
         for chained in (
             ast.Subscript,
             ast.Call,
             ast.BinOp,
         ):  # inner ones first: a long chain does not recurse
-            for node in reversed(module.of(chained)):
+            for node in reversed(self.module.of(chained)):
                 self.slot(node)
         self._bindings()
         self._definitions()
-        for compared in module.of(ast.Compare):
+        for compared in self.module.of(ast.Compare):
             self._compare(compared)
-        for matched in module.of(ast.Match):
+        for matched in self.module.of(ast.Match):
             self.facts.values[place_of(matched.subject)] = self.slot(matched.subject)
         for kind in (ast.Dict, ast.NamedExpr, ast.Constant, ast.JoinedStr):
-            for node in module.of(kind):
+            for node in self.module.of(kind):
                 self.slot(node)
         self._refer()
         self._describe()
-        if module.mentions(visible_devices.VARIABLE):
-            self.facts.before_choice = visible_devices.loaded_before(module.tree, module.name)
 
     def _bindings(self) -> None:
         module = self.module
@@ -95,6 +92,8 @@ class _Gatherer(Expressions):
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }
+        if self.module.mentions(visible_devices.VARIABLE):
+            facts.before_choice = visible_devices.loaded_before(self.module.tree, self.module.name)
 
     def _imported(self) -> Iterator[str]:
         for plain in self.module.of(ast.Import):
