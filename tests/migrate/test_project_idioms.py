@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from isthmus.migrate.convert import project
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.source.findings import Severity
 
@@ -133,6 +136,49 @@ def test_what_is_converted(source: str, converted: str) -> None:
             "IM102",
             Severity.NONE,
         ),
+        (
+            "from torch._utils import _get_available_device_type\n"
+            'kind = _get_available_device_type() or "cuda"\nx = torch.ones(2, device=kind)\n',
+            "IM102",
+            Severity.NONE,
+        ),
+        (
+            'import unittest\n@unittest.skipUnless(torch.cuda.is_available(), "symmetric memory requires CUDA")\n'
+            "class Test(unittest.TestCase): ...\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            'import unittest\n@unittest.skipIf(not torch.cuda.is_available(), "this test requires CUDA")\n'
+            "class Test(unittest.TestCase): ...\n",
+            "IM110",
+            Severity.AUTOMATIC,
+        ),
+        (
+            "def load(d):\n    cuda = torch.cuda.is_available() and d.type != 'cpu'\n"
+            "    need('paddlepaddle-gpu' if cuda else 'paddlepaddle>=3.0.0')\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            "need(f\"tensorflow{'' if torch.cuda.is_available() else '-macos' if MAC else '-cpu'}<=2.15\")\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        ("opt.half = torch.cuda.is_available() and opt.device != 'cpu'\n", "IM110", Severity.REVIEW),
+        ("use = torch.cuda.is_available()\nn = 2 if use else 1\n", "IM110", Severity.AUTOMATIC),
+        ("y = torch.ops.symm_mem.fused_all_gather_matmul(a, b, 0, g)\n", "IM191", Severity.MANUAL),
+        (
+            "from torch.distributed._symmetric_memory import _test_mode\n"
+            "if torch.cuda.is_available():\n    with _test_mode():\n        f(x)\n",
+            "IM110",
+            Severity.NONE,
+        ),
+        (
+            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\ntorch.use_deterministic_algorithms(True)\n',
+            "IM129",
+            Severity.NONE,
+        ),
         ('n = torch.cuda.get_device_properties("cuda").multi_processor_count\n', "IM115", Severity.REVIEW),
         ("torch.manual_seed(seed)\ntorch.cuda.manual_seed_all(seed)\n", "IM117", Severity.NONE),
         ('name = str(x.device).replace("cuda:", "")\n', "IM133", Severity.REVIEW),
@@ -239,3 +285,43 @@ def test_equal_names_of_a_mocked_test_stay_together() -> None:
 def test_what_is_set_as_the_device_of_the_rank_is_an_index(uses: str, converted: bool) -> None:
     result = _convert(f"def f(m, c):\n    m.cuda(c.LOCAL)\n\n\ndef g(m, c):\n    {uses or 'pass'}\n")
     assert ("m.to(torch.device(DEVICE.type, c.LOCAL))" in result.text) == converted
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ("    return triton.cdiv(x, 2)\n", Severity.NONE),
+        ("    if fuse:\n        return triton.cdiv(x, 2)\n    return x\n", Severity.AUTOMATIC),
+        ("    if not fuse:\n        return x\n    return triton.cdiv(x, 2)\n", Severity.AUTOMATIC),
+        ("    return triton.cdiv(x, 2) if fuse else x\n", Severity.AUTOMATIC),
+        ("    if fuse:\n        return first(x)\n    return triton.cdiv(x, 2)\n", Severity.NONE),
+        (
+            "    if fuse:\n        return triton.cdiv(x, 2)\n    else:\n        return triton.cdiv(x, 3)\n",
+            Severity.NONE,
+        ),
+        (
+            "    global made\n    if made is None:\n        made = triton.jit(x)\n    return made(x)\n",
+            Severity.NONE,
+        ),
+        ("    return x + 1 if torch.version.hip else x\n", Severity.AUTOMATIC),
+    ],
+)
+def test_a_test_in_front_of_a_function_that_may_use_what_only_cuda_has(body: str, end: Severity) -> None:
+    source = (
+        f"import triton\n\n\ndef op(x, fuse):\n{body}\n\nif torch.cuda.is_available():\n    op(x, fuse)\n"
+    )
+    assert _ends(source, "IM110") == [end]
+
+
+def test_the_default_of_an_option_that_is_evaluated_where_a_job_is_submitted(tmp_path: Path) -> None:
+    main = (
+        "import argparse\n\nimport torch\n\n\ndef options():\n    parser = argparse.ArgumentParser()\n"
+        '    parser.add_argument("--device", default="cuda")\n    return parser\n\n\n'
+        "def main(args):\n    return torch.ones(2, device=args.device)\n\n\nmain(options().parse_args())\n"
+    )
+    (tmp_path / "main.py").write_text(main)
+    (tmp_path / "job.py").write_text("import submitit\n\nimport main\n\nargs = main.options().parse_args()\n")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert converted.after.decode() == main
+    assert [each.severity for each in converted.findings if each.code == "IM102"] == [Severity.REVIEW]
+    (tmp_path / "job.py").write_text("import main\n\nargs = main.options().parse_args()\n")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert "default=DEVICE.type" in converted.after.decode()
