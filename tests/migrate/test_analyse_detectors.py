@@ -203,6 +203,14 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
     assert {(code, line - 1) for code, _, line in found(f"import torch\n{source}")} == expected
 
 
+@pytest.mark.parametrize("name", ["box_area", "boxes.box_area", "_new_empty_tensor", "misc._output_size"])
+def test_functions_of_torchvision_in_pytorch_operators_are_not_reported(name: str):
+    module, _, last = f"torchvision.ops.{name}".rpartition(".")
+    assert (
+        findings(f"import torchvision\nfrom {module} import {last}\nf({last}, torchvision.ops.{name})") == []
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "code", "severity"),
     [
@@ -211,6 +219,11 @@ def test_loops(source: str, expected: set[tuple[str, int]]):
         ("import nvidia.dali.fn as fn", "IM301", Severity.MANUAL),
         ("from colossalai.nn.optimizer import HybridAdam", "IM301", Severity.MANUAL),
         ("import colossalai", "IM303", Severity.REVIEW),
+        ("import torchvision\nkeep = torchvision.ops.nms(b, s, 0.5)", "IM303", Severity.REVIEW),
+        ("from torchvision import ops\nkeep = ops.batched_nms(b, s, i, 0.5)", "IM303", Severity.REVIEW),
+        ("from torchvision.ops import RoIAlign, box_area", "IM303", Severity.REVIEW),
+        ("from ultralytics.utils.torch_utils import autocast, one_cycle", "IM303", Severity.REVIEW),
+        ("import torchft\nf(torchft.ProcessGroupNCCL)", "IM301", Severity.MANUAL),
         ("from apex.optimizers import FusedAdam\nf(FusedAdam)", "IM232", Severity.REVIEW),
         ("from apex.optimizers import FusedAdam\n__all__ = ['FusedAdam']", "IM232", Severity.REVIEW),
         ("from apex.parallel import DistributedDataParallel", "IM233", Severity.AUTOMATIC),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+from isthmus.migrate.convert import project
 from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Severity
+from isthmus.migrate.source.versions import Version
+from isthmus.migrate.source.visible_devices import loaded_before
 
 OWN_METHOD = """class Batch:
     def cuda(self):
@@ -69,6 +76,9 @@ def test_a_file_that_ends_without_torch_defines_its_device(end: str) -> None:
     assert convert_source(result.text, "a.py").text == result.text
 
 
+COUNTED = (
+    'torch.accelerator.current_accelerator() if torch.accelerator.device_count() else torch.device("cpu")'
+)
 IN_FUNCTION = """import os
 
 import torch
@@ -91,28 +101,68 @@ def main(gpu):
         'os.putenv("CUDA_VISIBLE_DEVICES", gpu)',
     ],
 )
-def test_devices_that_are_chosen_in_a_function_come_after_the_constant(setting: str) -> None:
+def test_before_devices_are_chosen_in_a_function_the_constant_only_counts_them(setting: str) -> None:
     source = IN_FUNCTION.format(setting)
-    found = [each for each in convert_source(source, "a.py").findings if each.code == "IM129"]
-    assert [(each.severity, each.line) for each in found] == [(Severity.MANUAL, 9)]
-    assert "so it has no effect" in found[0].message
-    fixed = convert_source(source, "a.py", "npu").findings  # is not queried
+    result = convert_source(source, "a.py")
+    assert f"\nDEVICE = {COUNTED}\n" in result.text
+    assert [each.severity for each in result.findings if each.code == "IM129"] == [Severity.REVIEW]
+    assert convert_source(result.text, "a.py").text == result.text
+    assert versions.minimum(source, result.text) == (2, 8)
+
+
+@pytest.mark.parametrize(("version", "lines"), [((2, 7), [9]), ((2, 8), [])])
+def test_before_2_8_no_form_of_the_constant_leaves_cuda_uninitialized(
+    version: Version, lines: list[int]
+) -> None:
+    source = IN_FUNCTION.format('os.environ["CUDA_VISIBLE_DEVICES"] = gpu')
+    found = convert_source(source, "a.py", torch=version).findings
+    assert [each.line for each in found if "so it has no effect" in each.message] == lines
+    fixed = convert_source(source, "a.py", "npu", torch=version).findings  # is not queried
     assert not any("so it has no effect" in each.message for each in fixed)
 
 
 @pytest.mark.parametrize(
-    ("source", "lines"),
+    ("source", "modules"),
     [
-        ('import torch\nx.cuda()\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', [3]),
-        ('import torch\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nx.cuda()\n', []),
-        ('def main():\n    os.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', [2]),  # for modules that it imports
-        ('def main():\n    child["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]\n', []),
-        ('def main():\n    os.environ["CUDA_VISIBLE_DEVICES"] = (\n', []),
+        ('import torch\nx.cuda()\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', {"torch", "main"}),
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nimport model\nx.cuda()\n', set()),
+        (
+            'import model\nif __name__ == "__main__":\n    os.environ["CUDA_VISIBLE_DEVICES"] = "1"\n',
+            {"model"},
+        ),
+        ('from .model import x\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', {"main"}),
+        ('def f():\n    os.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', {"main"}),  # for modules that import it
+        ('def f():\n    child["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]\n', set()),
     ],
 )
-def test_settings_of_devices_that_come_too_late(source: str, lines: list[int]) -> None:
-    found = convert_source(source, "a.py").findings
-    assert [each.line for each in found if "so it has no effect" in each.message] == lines
+def test_modules_that_are_loaded_before_devices_are_chosen(source: str, modules: set[str]) -> None:
+    assert loaded_before(ast.parse(source), "main") == modules
+
+
+@pytest.mark.parametrize(
+    ("main", "counts"),
+    [
+        ('import os\n\nimport model\n\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\n', True),
+        ('import os\n\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nimport model\n', False),
+        ('import os\n\nimport numpy\n\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nimport model\n', False),
+    ],
+)
+def test_the_constant_of_a_module_that_is_loaded_before_another_chooses_devices(
+    tmp_path: Path, main: str, counts: bool
+) -> None:
+    (tmp_path / "main.py").write_text(main)
+    (tmp_path / "model.py").write_text("import torch\n\ny = x.cuda()\n")
+    converted = {each.name: each.after.decode() for each in project.convert(tmp_path, project.Request())}
+    assert (COUNTED in converted["model.py"]) is counts
+
+
+def test_an_availability_test_is_not_answered_by_a_constant_of_before_the_choice() -> None:
+    source = IN_FUNCTION.format(
+        'os.environ["CUDA_VISIBLE_DEVICES"] = "-1"\n'
+        "    if torch.cuda.is_available():\n        pass\n    elif torch.xpu.is_available():\n        pass"
+    )
+    after = convert_source(source, "a.py").text
+    assert 'if torch.accelerator.is_available() and DEVICE.type != "xpu":' in after
 
 
 def test_mixed_precision_with_a_condition_of_its_own_is_also_off_on_the_cpu() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.migrate.convert import project
 from isthmus.migrate.convert.engine import Result, convert_source
-from isthmus.migrate.convert.project import Request, convert
 from isthmus.migrate.source.findings import Severity
 
 
@@ -134,6 +134,49 @@ def test_what_is_converted(source: str, converted: str) -> None:
         (
             "import pytest\n@pytest.mark.parametrize('name', ['cpu', 'cuda'])\ndef test(name):\n    print(name)\n",
             "IM102",
+            Severity.NONE,
+        ),
+        (
+            "from torch._utils import _get_available_device_type\n"
+            'kind = _get_available_device_type() or "cuda"\nx = torch.ones(2, device=kind)\n',
+            "IM102",
+            Severity.NONE,
+        ),
+        (
+            'import unittest\n@unittest.skipUnless(torch.cuda.is_available(), "symmetric memory requires CUDA")\n'
+            "class Test(unittest.TestCase): ...\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            'import unittest\n@unittest.skipIf(not torch.cuda.is_available(), "this test requires CUDA")\n'
+            "class Test(unittest.TestCase): ...\n",
+            "IM110",
+            Severity.AUTOMATIC,
+        ),
+        (
+            "def load(d):\n    cuda = torch.cuda.is_available() and d.type != 'cpu'\n"
+            "    need('paddlepaddle-gpu' if cuda else 'paddlepaddle>=3.0.0')\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        (
+            "need(f\"tensorflow{'' if torch.cuda.is_available() else '-macos' if MAC else '-cpu'}<=2.15\")\n",
+            "IM110",
+            Severity.REVIEW,
+        ),
+        ("opt.half = torch.cuda.is_available() and opt.device != 'cpu'\n", "IM110", Severity.REVIEW),
+        ("use = torch.cuda.is_available()\nn = 2 if use else 1\n", "IM110", Severity.AUTOMATIC),
+        ("y = torch.ops.symm_mem.fused_all_gather_matmul(a, b, 0, g)\n", "IM191", Severity.MANUAL),
+        (
+            "from torch.distributed._symmetric_memory import _test_mode\n"
+            "if torch.cuda.is_available():\n    with _test_mode():\n        f(x)\n",
+            "IM110",
+            Severity.NONE,
+        ),
+        (
+            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\ntorch.use_deterministic_algorithms(True)\n',
+            "IM129",
             Severity.NONE,
         ),
         ('n = torch.cuda.get_device_properties("cuda").multi_processor_count\n', "IM115", Severity.REVIEW),
@@ -299,12 +342,12 @@ def test_an_option_reaches_the_functions_of_other_files_by_its_name(tmp_path: Pa
     (tmp_path / "run.py").write_text(
         "import torch\n\n\ndef start(opt):\n    torch.distributed.init_process_group(backend=opt.gpu_backend)\n"
     )
-    (converted,) = convert(tmp_path, Request())
+    (converted,) = project.convert(tmp_path, project.Request())
     assert b"default=torch.distributed.get_default_backend_for_device(DEVICE)" in converted.after
     (tmp_path / "model.py").write_text(
         "class Model:\n    def __init__(self):\n        self.gpu_backend = 'fast'\n"
     )
-    (left,) = convert(tmp_path, Request())
+    (left,) = project.convert(tmp_path, project.Request())
     assert [each.severity for each in left.findings] == [Severity.REVIEW]
 
 
@@ -342,7 +385,7 @@ def test_sources_of_extensions_are_followed_to_the_call_that_names_them(
     tmp_path: Path, source: str, said: str
 ) -> None:
     (tmp_path / "build.py").write_text(f"import torch\n{source}")
-    (found,) = next(convert(tmp_path, Request())).findings
+    (found,) = next(project.convert(tmp_path, project.Request())).findings
     assert (found.code, found.message) == ("IM411", said)
 
 
@@ -422,3 +465,45 @@ def test_a_mock_of_a_name_by_the_path_of_a_module_is_listed() -> None:
     (found,) = _convert(source).findings
     assert (found.code, found.severity) == ("IM199", Severity.REVIEW)
     assert "torch.accelerator.device_count" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ("    return triton.cdiv(x, 2)\n", Severity.NONE),
+        ("    if fuse:\n        return triton.cdiv(x, 2)\n    return x\n", Severity.AUTOMATIC),
+        ("    if not fuse:\n        return x\n    return triton.cdiv(x, 2)\n", Severity.AUTOMATIC),
+        ("    return triton.cdiv(x, 2) if fuse else x\n", Severity.AUTOMATIC),
+        ("    if fuse:\n        return first(x)\n    return triton.cdiv(x, 2)\n", Severity.NONE),
+        (
+            "    if fuse:\n        return triton.cdiv(x, 2)\n    else:\n        return triton.cdiv(x, 3)\n",
+            Severity.NONE,
+        ),
+        (
+            "    global made\n    if made is None:\n        made = triton.jit(x)\n    return made(x)\n",
+            Severity.NONE,
+        ),
+        ("    return x + 1 if torch.version.hip else x\n", Severity.AUTOMATIC),
+    ],
+)
+def test_a_test_in_front_of_a_function_that_may_use_what_only_cuda_has(body: str, end: Severity) -> None:
+    source = (
+        f"import triton\n\n\ndef op(x, fuse):\n{body}\n\nif torch.cuda.is_available():\n    op(x, fuse)\n"
+    )
+    assert _ends(source, "IM110") == [end]
+
+
+def test_the_default_of_an_option_that_is_evaluated_where_a_job_is_submitted(tmp_path: Path) -> None:
+    main = (
+        "import argparse\n\nimport torch\n\n\ndef options():\n    parser = argparse.ArgumentParser()\n"
+        '    parser.add_argument("--device", default="cuda")\n    return parser\n\n\n'
+        "def main(args):\n    return torch.ones(2, device=args.device)\n\n\nmain(options().parse_args())\n"
+    )
+    (tmp_path / "main.py").write_text(main)
+    (tmp_path / "job.py").write_text("import submitit\n\nimport main\n\nargs = main.options().parse_args()\n")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert converted.after.decode() == main
+    assert [each.severity for each in converted.findings if each.code == "IM102"] == [Severity.REVIEW]
+    (tmp_path / "job.py").write_text("import main\n\nargs = main.options().parse_args()\n")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert "default=DEVICE.type" in converted.after.decode()

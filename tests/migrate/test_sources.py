@@ -56,10 +56,11 @@ def test_a_missing_path_is_refused(tmp_path: Path):
         list(walk(tmp_path / "absent"))
 
 
-def test_hidden_folders_environments_and_caches_are_left_out(tmp_path: Path):
-    kept = write(tmp_path / ".hidden", {"a.py": b""})
+def test_version_control_environments_and_caches_are_left_out(tmp_path: Path):
+    kept = write(tmp_path / ".git", {"a.py": b"", ".github/scripts/e.py": b""})
     write(kept, {".git/b.py": b"", "env/pyvenv.cfg": b"", "env/c.py": b"", "__pycache__/d.py": b""})
-    assert list(found(kept)) == ["a.py"]  # and the given folder may be hidden itself
+    write(kept, {".some_cache/CACHEDIR.TAG": b"", ".some_cache/f.py": b""})
+    assert list(found(kept)) == [".github/scripts/e.py", "a.py"]  # a given folder is read, whatever its name
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def _all(module: Module) -> Iterator[Finding]:
     for origin in module.of(ast.ImportFrom):
         if origin.module and not origin.level:
             found = {f"{origin.module}.{alias.name}" for alias in origin.names}
-            by_entry = {entry[0]: name for name in sorted(found) if (entry := library(name))}
+            by_entry = {(entry[0] if (entry := library(name)) else name): name for name in sorted(found)}
             for name in by_entry.values():
                 yield from _import(module, origin, name)
             yield from _extension(module, origin, origin.module)
@@ -66,14 +66,12 @@ def _all(module: Module) -> Iterator[Finding]:
 def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]:
     """Yield the findings of an import, or of the used parts that have entries: ``apex.optimizers.FusedAdam``."""
     entry = library(name)
-    if entry is None:
-        return
     uses = list(_parts(module, name)) if name in _WHOLES else []
     known = {found[0]: (node, used) for node, used in reversed(uses) if (found := library(used))}
-    if not known or entry[0] in known:
+    if entry is not None and (not known or entry[0] in known):
         yield from _found(module, statement, statement, name)
     for part, (node, used) in known.items():
-        if part != entry[0]:
+        if entry is None or part != entry[0]:
             yield from _found(module, node, statement, used)
 
 

@@ -11,7 +11,7 @@ _RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that ru
 
 
 def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool]) -> frozenset[str]:
-    """Return the dotted names of functions that use a name that is wanted, or one another.
+    """Return the dotted names of functions that cannot do without a name that is wanted, or one another.
 
     Args:
         found: facts of the project's modules.
@@ -21,9 +21,7 @@ def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool
     using: dict[str, set[str]] = defaultdict(set)
     queue: list[str] = []
     for facts in found:
-        for function, names in facts.references.items():
-            if not function:
-                continue
+        for function, names in facts.required.items():
             for name in names:
                 using[symbols.resolve(name)].add(function)
             if any(map(wanted, names)):

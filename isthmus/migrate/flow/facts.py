@@ -96,6 +96,8 @@ class Facts:
         runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
         sheltered: those of them that it uses only where there is an accelerator.
         is_script: whether it is run as a program.
+        required: those of them that it cannot do without: outside a condition, and no questions about CUDA.
+        before_choice: modules that may be loaded before this one sets ``CUDA_VISIBLE_DEVICES``.
     """
 
     module: str
@@ -121,3 +123,5 @@ class Facts:
     runs: dict[str, set[str]] = field(default_factory=dict)
     sheltered: dict[str, set[str]] = field(default_factory=dict)
     is_script: bool = False
+    required: dict[str, set[str]] = field(default_factory=dict)
+    before_choice: set[str] = field(default_factory=set)

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Set
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
+from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.flow.pytests import pass_values
 from isthmus.migrate.flow.sheltered import is_sheltered
 from isthmus.migrate.flow.tested import tested
+from isthmus.migrate.source import visible_devices
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, text
 from isthmus.migrate.source.cuda_names import HANDLES
-from isthmus.migrate.source.cuda_only import CUDA_SOURCE, is_of_kernels
+from isthmus.migrate.source.cuda_only import CUDA_SOURCE, asks_cuda, is_of_kernels
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -102,6 +104,8 @@ class _Gatherer(Expressions):
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }
+        if self.module.mentions(visible_devices.VARIABLE):
+            facts.before_choice = visible_devices.loaded_before(self.module.tree, self.module.name)
 
     def _imported(self) -> Iterator[str]:
         for plain in self.module.of(ast.Import):
@@ -282,6 +286,8 @@ class _Gatherer(Expressions):
         else:
             sheltered.discard(name)
         names.add(name)
+        if around and not asks_cuda(name) and not is_optional(self.module, node):
+            self.facts.required.setdefault(around, set()).add(name)
 
     def _is_sheltered(self, node: ast.AST, name: str) -> bool:
         is_own = not sinks.is_torch(name) and self.module.mentions("is_available", "cuda", "gpu")

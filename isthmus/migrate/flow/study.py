@@ -16,6 +16,7 @@ from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.sheltered import sheltered
 from isthmus.migrate.flow.solve import Solution
+from isthmus.migrate.flow.submitted import submitted
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
@@ -109,6 +110,11 @@ def surroundings(
         for name in {*each.imports.values()}.union(*each.references.values())
         if (member := solution.symbols.member(name)).rpartition(".")[0] != each.module
     )
+    late = any(
+        name == each.module or solution.symbols.is_module(name)
+        for each in facts
+        for name in each.before_choice
+    )
     shared = Surroundings(
         target=request.target,
         options=request.options,
@@ -121,6 +127,8 @@ def surroundings(
         torch=request.torch,
         quote=request.quote,
         sheltered=sheltered(facts, solution.symbols),
+        late_choice=late,
+        submitted=submitted(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
     )
     chains = always(facts, solution.symbols, built)

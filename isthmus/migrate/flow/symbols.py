@@ -74,6 +74,10 @@ class Symbols:
         module, rest = self._split(name)
         return f"{module}.{rest[0]}" if module and rest else ""
 
+    def is_module(self, name: str) -> bool:
+        """Whether a dotted name is a module of the project, or a member of one."""
+        return self._split(name)[0] is not None
+
     def is_class(self, name: str) -> bool:
         """Whether a name is a class of the project."""
         return self.resolve(name) in self._classes

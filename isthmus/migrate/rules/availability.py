@@ -3,10 +3,12 @@
 import ast
 import re
 
+from isthmus.migrate.rules.cuda_builds import chosen
 from isthmus.migrate.rules.decided import decided
-from isthmus.migrate.rules.draft import COMPARISON, Draft
+from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.rules.indices import last
+from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
 from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
@@ -15,6 +17,8 @@ from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
+_IF_PORTABLE = "test for any accelerator if what the text names runs there"
+_OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 
 
@@ -37,6 +41,10 @@ class Availability(FunctionRule):
             return self.right(module, call, _AVAILABLE, message, "stays")
         if keeps_cuda(module, call):
             return self._kept(module, call)
+        if need := named_need(module, call):
+            return self.unclear(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
+        if choice := chosen(module, call):
+            return self.unclear(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
         if stays := decided(self, module, call, _AVAILABLE):
             return stays
         if (apart := mps.apart(module, call)) and not module.around.target:
@@ -54,6 +62,8 @@ class Availability(FunctionRule):
 
     def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
+        if module.around.late_choice:
+            return self._at_run_time(module, call, apart)
         types = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *apart))
         negated = module.parents[call]
         draft = Draft(module)
@@ -63,6 +73,20 @@ class Availability(FunctionRule):
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
         advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
+
+    def _at_run_time(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
+        """Return such a change where a device may be hidden after the device constant was defined."""
+        tests = " and ".join(f"{{type}} != {{q}}{each}{{q}}" for each in apart)
+        precedence = ATOM if _is_switch(module, call) else AND  # `and` in `and` needs no parentheses
+        draft = Draft(module).replace(call, f"torch.accelerator.is_available() and {tests}", precedence)
+        advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the file asks for apart"
+        return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
+
+
+def _is_switch(module: Module, call: ast.Call) -> bool:
+    """Whether a call is an operand of ``and``: available, and asked for."""
+    parent = module.parents[call]
+    return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
 
 
 def _is_apart(module: Module, part: ast.AST) -> bool:

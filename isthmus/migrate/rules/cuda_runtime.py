@@ -11,4 +11,4 @@ class CudaRuntime(StaysRule):
     summary = "what belongs to CUDA's runtime or libraries stays"
     before = "torch.cuda.cudart().cudaProfilerStart()"
     after = before
-    words = ("cuda", "cudnn", "parallel", "_scaled_mm")
+    words = ("cuda", "cudnn", "parallel", "_scaled_mm", "_symmetric_memory", "symm_mem")

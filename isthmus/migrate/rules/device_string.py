@@ -17,6 +17,11 @@ from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
 _TABLE = "add an entry for the device in use, DEVICE.type"
+_ACCELERATOR = frozenset({"torch._utils._get_available_device_type", "torch.accelerator.current_accelerator"})
+_OF_JOB = (
+    "is the default of an option that a script evaluates where it submits a job, maybe without an accelerator"
+)
+_AT_JOB = "choose the device where the job runs, or pass the option"
 
 
 class DeviceString(Rule):
@@ -70,6 +75,10 @@ class DeviceString(Rule):
         if is_enum_value(module, node):
             message = "is a value of an Enum, which other values are compared with"
             return self.left(module, node, subject, message, _TABLE)
+        if _is_option_of_job(module, node):
+            return self.unclear(module, node, subject, _OF_JOB, _AT_JOB)
+        if _is_without_accelerator(module, node):
+            return self.right(module, node, subject, "is used where there is no accelerator", "stays")
         draft = Draft(module)
         if not rename(draft, node):
             return self.left(module, node, subject, "is written in parts", "write it as one string")
@@ -143,6 +152,24 @@ def _registers(module: Module, node: ast.Constant) -> bool:
     """Whether a string is an argument of a registration for CUDA, which has a finding of its own."""
     call = next((each for each in module.enclosing(node) if isinstance(each, ast.Call | ast.stmt)), None)
     return isinstance(call, ast.Call) and registrations.is_for_cuda(module, call)
+
+
+def _is_option_of_job(module: Module, node: ast.expr) -> bool:
+    """Whether a string is the default of an option, in a function that a script uses which submits jobs."""
+    given = module.parents[node]
+    if not (isinstance(given, ast.keyword) and given.arg == "default"):
+        return False
+    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef))
+    return any(module.names.defined(each) in module.around.submitted for each in functions)
+
+
+def _is_without_accelerator(module: Module, node: ast.expr) -> bool:
+    """Whether a string follows ``or`` and a call that returns the accelerator."""
+    parent = module.parents[node]
+    if not (isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or) and node is parent.values[-1]):
+        return False
+    calls = (each for value in parent.values[:-1] for each in ast.walk(value) if isinstance(each, ast.Call))
+    return any(module.names.qualified(each.func) in _ACCELERATOR for each in calls)
 
 
 def is_enum_value(module: Module, node: ast.expr) -> bool:

@@ -3,14 +3,15 @@
 import ast
 import re
 from collections.abc import Collection, Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from isthmus.migrate.rules.backends import is_for_nccl
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source import constants
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
-from isthmus.migrate.source.visible_devices import VARIABLE, is_setting
+from isthmus.migrate.source.visible_devices import VARIABLE, settings
 
 
 class Variable(NamedTuple):
@@ -32,8 +33,14 @@ class Variable(NamedTuple):
 VARIABLES = (
     Variable(
         "IM129",
+        re.compile(rf"\b{VARIABLE}\b"),
+        "is read by CUDA",
+        "elsewhere index 0 stays the first device: select the device by its index, or in the launcher",
+    ),
+    Variable(
+        "IM129",
         re.compile(
-            r"\b(?:CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
+            r"\b(?:CUDA_(?:LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
             r"|CACHE_PATH|CACHE_DISABLE)|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES))\b"
         ),
         "is read by CUDA",
@@ -64,7 +71,8 @@ VARIABLES = (
         "other backends do not read it; find its counterpart, or set it for CUDA only",
     ),
 )
-_LATE = "is set after a module's DEVICE has queried the devices, so it has no effect"
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_LATE = "is set after a module's DEVICE has initialized CUDA, so it has no effect"
 _EARLIER = (
     f"set {VARIABLE} in the environment of the command, or at the top of the script that is started, "
     "before it imports modules of the project"
@@ -74,25 +82,28 @@ _EARLIER = (
 class VariableRule(Rule):
     """Base class of rules that report environment variables; they change nothing."""
 
-    order: ClassVar[int] = 90  # after every rule that uses the device constant
-
     def find(self, module: Module) -> Iterator[Finding]:
-        """Find strings that name such a variable: keys of os.environ, arguments of getenv and of subprocesses."""
+        """Find strings and keywords that name such a variable: keys of os.environ, arguments of getenv."""
         yield from self.named(module)
 
     def named(self, module: Module, skipped: Collection[ast.AST] = ()) -> Iterator[Finding]:
         """Yield the findings of strings, without those to skip."""
-        for constant in module.of(ast.Constant):
-            if constant in skipped or isinstance(module.parents[constant], ast.Expr):
-                continue
-            for variable in VARIABLES:
-                found = variable.names.match(text(constant)) if variable.code == self.code else None
+        strings = (each for each in module.of(ast.Constant) if not isinstance(module.parents[each], ast.Expr))
+        named = [(each, text(each)) for each in strings] + [
+            (each, each.arg or "") for each in module.of(ast.keyword)
+        ]
+        for node, written in named:
+            for variable in VARIABLES if node not in skipped else ():
+                found = variable.names.match(written) if variable.code == self.code else None
                 if found is not None:
-                    yield self._end(module, constant, found[0], variable)
+                    yield self._end(module, node, found[0], variable)
 
-    def _end(self, module: Module, node: ast.Constant, name: str, variable: Variable) -> Finding:
+    def _end(self, module: Module, node: ast.expr | ast.keyword, name: str, variable: Variable) -> Finding:
         if is_for_nccl(module, node):
             return self.right(module, node, name, f"{variable.message}, and used with it only", "stays")
+        if name == _WORKSPACE and _asks_for_determinism(module, node):
+            message = f"{variable.message}, beside torch.use_deterministic_algorithms for every device"
+            return self.right(module, node, name, message, "stays")
         return self.unclear(module, node, name, variable.message, variable.advice)
 
 
@@ -107,8 +118,11 @@ class CudaVariables(VariableRule):
     words = ("CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_")
 
     def find(self, module: Module) -> Iterator[Finding]:
-        """Find the variables, and visible devices that are set after the device constant has queried them."""
-        late = {each for each in filter(is_setting, ast.walk(module.tree)) if _is_late(module, each)}
+        """Find the variables, and visible devices that are set after the device constant has initialized CUDA."""
+        is_late = module.around.late_choice and constants.initializes(
+            module.around.target, module.around.torch
+        )
+        late = set(settings(module.tree)) if is_late else set[ast.expr]()
         for each in late:
             yield self.left(module, each, VARIABLE, _LATE, _EARLIER)
         yield from self.named(module, {inner for each in late for inner in ast.walk(each)})
@@ -125,17 +139,11 @@ class NcclVariables(VariableRule):
     words = ("NCCL_",)
 
 
-def _is_late(module: Module, setting: ast.expr) -> bool:
-    """Whether a setting runs after the device constant of this module, or of one that it imports, is defined."""
-    if module.around.target:  # a fixed device is not queried
-        return False
-    statement: ast.AST = setting
-    for outer in module.enclosing(setting):
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
-            return True
-        if outer is not module.tree:
-            statement = outer
-    edits = (edit for finding in module.findings for edit in finding.edits)
-    uses = [edit.start for edit in edits if "device" in edit.needs]
-    uses += [module.start(each) for each in module.of(ast.Name) if each.id == module.device]
-    return min(uses, default=len(module.text)) < module.start(statement)
+def _asks_for_determinism(module: Module, node: ast.AST) -> bool:
+    """Whether the function around a node asks PyTorch for deterministic algorithms on every device."""
+    functions = (
+        each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    around = next(functions, module.tree)
+    calls = (each for each in ast.walk(around) if isinstance(each, ast.Call))
+    return any(module.names.qualified(each.func) == "torch.use_deterministic_algorithms" for each in calls)

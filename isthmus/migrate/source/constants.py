@@ -11,9 +11,10 @@ from isthmus.migrate.source.versions import Version
 _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
 _CHOICE = '{torch}.device("cuda" if {torch}.cuda.is_available() else "cpu")'  # before torch.accelerator
-_IN_2_6 = '{torch}.accelerator.current_accelerator() if {torch}.accelerator.is_available() else {torch}.device("cpu")'
 _PARTS = ("torch.distributed", "torch.nn", "torch.optim")
 _DEVICES = re.compile(r"cuda|gpu|nccl|amp|autocast|GradScaler|Parallel|device", re.IGNORECASE)
+_IF = '{{torch}}.accelerator.current_accelerator() if {{torch}}.accelerator.{}() else {{torch}}.device("cpu")'
+_IN_2_6, _COUNTED = _IF.format("is_available"), _IF.format("device_count")
 _PINNED = '{torch}.device("{target}")'
 
 
@@ -114,16 +115,31 @@ def _bindings(tree: ast.Module, name: str) -> int:
     )
 
 
-def device_value(torch: str, target: str, version: Version = ()) -> str:
-    """Return the source of the device constant's value, for a version of PyTorch."""
-    return _value(target, version).format(torch=torch, target=target)
+def device_value(torch: str, target: str, version: Version = (), before_choice: bool = False) -> str:
+    """Return the source of the device constant's value, for a version of PyTorch.
+
+    Args:
+        torch: the module's name of PyTorch.
+        target: device type to convert for, or "".
+        version: oldest version of PyTorch that the result has to run on; () for any.
+        before_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after imports, when a test for available
+            devices has initialized CUDA. A count of the devices does not initialize it.
+    """
+    return _value(target, version, before_choice).format(torch=torch, target=target)
 
 
-def _value(target: str, version: Version) -> str:
+def initializes(target: str, version: Version) -> bool:
+    """Whether every form of the device constant for a version of PyTorch initializes CUDA."""
+    return not target and bool(version) and version < versions.COUNTS_WITHOUT_CUDA
+
+
+def _value(target: str, version: Version, before_choice: bool) -> str:
     """Return the template of the device constant's value."""
     since = versions.SINCE
     if target:
         return _PINNED
+    if before_choice and not initializes(target, version):
+        return _COUNTED
     if not version or version >= since["accelerator.current_accelerator(check_available=True)"]:
         return _NEUTRAL
     return _CHOICE if version < since["accelerator.current_accelerator"] else _IN_2_6
@@ -131,8 +147,8 @@ def _value(target: str, version: Version) -> str:
 
 def is_device_value(node: ast.AST, torch: str, target: str, version: Version = ()) -> bool:
     """Whether an expression is the device constant's value."""
-    value = ast.parse(device_value(torch, target, version), mode="eval").body
-    return ast.dump(node) == ast.dump(value)
+    values = (device_value(torch, target, version, before_choice) for before_choice in (False, True))
+    return ast.dump(node) in {ast.dump(ast.parse(value, mode="eval").body) for value in values}
 
 
 def is_own_type(node: ast.AST) -> bool:

@@ -282,6 +282,12 @@ _UNCONVERTED = {
     ),
     **_own_rule(
         "IM191",
+        "needs symmetric memory, which few backends have: use the collectives of torch.distributed elsewhere",
+        "torch.distributed._symmetric_memory torch.ops.symm_mem",
+        _MANUAL,
+    ),
+    **_own_rule(
+        "IM191",
         "is None on another accelerator; use torch.accelerator.is_available() or the device type",
         "torch.version.cuda",
         _REVIEW,

@@ -16,7 +16,6 @@ _LANGUAGES = ("cutlass", "helion", "tilelang", "torch.numa", "triton")
 CUDA_SOURCE = "CUDA C++"  # stands for sources and operators that only CUDA runs
 _ASKS_CUDA = frozenset(
     [
-        CUDA_SOURCE,
         "torch.version.cuda",
         "torch.version.hip",
         *(f"torch.backends.cudnn.{name}" for name in ("enabled", "is_acceptable", "is_available", "version")),
@@ -30,9 +29,14 @@ CUDA_BUILDS = frozenset(
 )
 
 
+def asks_cuda(name: str) -> bool:
+    """Whether a dotted name is a question about CUDA, which every PyTorch answers."""
+    return name in _ASKS_CUDA
+
+
 def is_for_cuda_only(name: str) -> bool:
     """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name.partition(".")[0] in _CUDA_PACKAGES or name in _ASKS_CUDA or is_below(name, _LANGUAGES):
+    if name == CUDA_SOURCE or asks_cuda(name) or is_below(name, (*_CUDA_PACKAGES, *_LANGUAGES)):
         return True
     while name.startswith("torch."):
         known = look_up(name)

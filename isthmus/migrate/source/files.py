@@ -16,7 +16,10 @@ from isthmus.migrate.source.findings import Finding, Severity
 
 LARGEST = 10 << 20  # bytes
 _LARGEST_SETTINGS = 1 << 20  # bytes; what is larger is data
-_CACHES = frozenset({"__pycache__", "node_modules", "site-packages"})
+_LEFT_OUT = frozenset(
+    "__pycache__ node_modules site-packages .git .hg .svn .venv .tox .nox .eggs .cache .ipynb_checkpoints".split()
+)
+_MARKS_OF_TOOLS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")  # of environments and caches
 _REQUIREMENTS = re.compile(
     r"(.*requirements.*|constraints.*)\.(txt|in)|(environment|conda).*\.ya?ml|pyproject\.toml|setup\.cfg"
 )
@@ -85,9 +88,9 @@ class Source(NamedTuple):
 def walk(root: Path) -> Iterator[Source | Finding]:
     """Yield every source under a folder, or one file, sorted by name.
 
-    Hidden folders, environments and caches are skipped. Symbolic links below the root are not followed: their targets
-    are read under their own names. A circular link or one out of the tree is a finding (IM004), as is a file that
-    cannot be decoded, is too large or not readable (IM002, IM003, IM005).
+    Version control, environments and caches are skipped. Symbolic links below the root are not followed: their
+    targets are read under their own names. A circular link or one out of the tree is a finding (IM004), as is a
+    file that cannot be decoded, is too large or not readable (IM002, IM003, IM005).
 
     Raises:
         FileNotFoundError: root does not exist.
@@ -216,7 +219,7 @@ def problem(code: str, name: str, message: str, advice: str, line: int = 0) -> F
 
 
 def _left_out(folder: Path) -> bool:
-    return folder.name.startswith(".") or folder.name in _CACHES or (folder / "pyvenv.cfg").exists()
+    return folder.name in _LEFT_OUT or any((folder / mark).exists() for mark in _MARKS_OF_TOOLS)
 
 
 def _link(path: Path, name: str, top: str, kind: Kind | None) -> Iterator[Finding]:

@@ -39,6 +39,8 @@ class Surroundings(NamedTuple):
         always: names from a function that the module calls in any case to one that runs code for CUDA only.
         imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
         sheltered: functions and classes of the project that are used only where there is an accelerator.
+        late_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after modules of it are imported.
+        submitted: what scripts that submit jobs use, by dotted name; it may run where there is no accelerator.
         flow: what the data flow of the project shows.
         settings: for a configuration file, what the project uses a setting as, by its name.
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
@@ -55,6 +57,8 @@ class Surroundings(NamedTuple):
     built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     sheltered: frozenset[str] = frozenset()
+    late_choice: bool = False
+    submitted: frozenset[str] = frozenset()
     flow: Flow = NO_FLOW
     settings: Mapping[str, Verdict] = NO_SETTINGS
     torch: tuple[int, ...] = ()

@@ -148,6 +148,16 @@ LIBRARIES: dict[str, Library] = {
     **_attention("its devices are the CPU and CUDA", "ctranslate2"),
     **_attention("its GPU indices are CUDA's; use the CPU's", "faiss_gpu"),
     **_attention("its GPU provider is CUDA's; install onnxruntime, or its build for the target", "onnxruntime_gpu"),
+    **_attention(
+        "its default device is CUDA: pass the type of the device in use, DEVICE.type",
+        "ultralytics.utils.torch_utils.autocast",
+    ),
+    **_attention(
+        "it waits for CUDA only, so that its times are wrong elsewhere: call torch.accelerator.synchronize()",
+        "ultralytics.utils.torch_utils.time_sync", "ultralytics.utils.ops.Profile",
+    ),
+    **_only("its other process groups are for gloo and XPU; write one for the target's backend",
+        "torchft.ProcessGroupNCCL", "torchft.ProcessGroupBabyNCCL", "torchft.process_group.ProcessGroupNCCL"),
     **_attention("replaced by torch.distributed.fsdp", "fairscale"),
     **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
 }  # fmt: skip

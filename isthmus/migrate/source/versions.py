@@ -11,6 +11,7 @@ from collections.abc import Mapping
 Version = tuple[int, ...]
 
 OLDEST: Version = (2, 1)
+COUNTS_WITHOUT_CUDA: Version = (2, 8)  # torch.accelerator.device_count does not initialize CUDA
 _MEMORY = (
     "empty_cache memory_allocated memory_reserved max_memory_allocated max_memory_reserved memory_stats "
     "reset_peak_memory_stats reset_accumulated_memory_stats"
@@ -50,6 +51,7 @@ _ALIAS = re.compile(
     r"^\s*(?:import (torch(?:\.\w+)?) as|from torch import (distributed)(?: as)?) *(\w*)", re.MULTILINE
 )
 _AVAILABLE = "accelerator.current_accelerator(check_available=True)"
+_COUNTED = "current_accelerator() if torch.accelerator.device_count()"
 _ENABLED = re.compile(r"\.is_autocast_enabled\([^)]")
 
 _MODULE = "getattr(torch, {type})"
@@ -132,5 +134,6 @@ def minimum(before: str, after: str) -> Version:
         lines = re.sub(rf"(?<![\w.]){alias or part}\.", f"{name or f'torch.{part}'}.", lines)
     found = [SINCE[name] for name in _NAME.findall(lines)]
     found += [SINCE[_AVAILABLE]] * (_AVAILABLE in lines)
+    found += [COUNTS_WITHOUT_CUDA] * (_COUNTED in lines)
     found += [SINCE["is_autocast_enabled(device_type)"]] * bool(_ENABLED.search(lines))
     return max(found, default=())

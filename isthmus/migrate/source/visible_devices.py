@@ -1,11 +1,16 @@
 """Settings of ``CUDA_VISIBLE_DEVICES`` in a source."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from isthmus.migrate.source.constants import imports
+
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _SETTERS = {"setdefault", "update", "putenv"}
+_USES = re.compile("cuda|nccl")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def settings(tree: ast.AST) -> Iterator[ast.expr]:
@@ -13,6 +18,34 @@ def settings(tree: ast.AST) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if is_setting(node):
             yield node
+
+
+def loaded_before(tree: ast.Module, name: str) -> set[str]:
+    """Return the modules that may be loaded before a module sets the variable, by dotted name.
+
+    Args:
+        tree: of the module.
+        name: its dotted name, which is in the result if a function sets the variable, or if the module uses CUDA
+            before.
+    """
+    found: set[str] = set()
+    before: set[str] = set()
+    for statement in tree.body:
+        if any(True for _ in settings(statement)):
+            found |= {name} if isinstance(statement, _DEFINITIONS) else before
+        before |= _loads(statement, name)
+    return found
+
+
+def _loads(statement: ast.stmt, name: str) -> set[str]:
+    """Return the modules that a statement imports, and its own for relative imports and for uses of CUDA."""
+    found: set[str] = set()
+    for each in imports([statement]):
+        if isinstance(each, ast.ImportFrom):
+            found.add(name if each.level else each.module or "")
+        else:
+            found.update(alias.name for alias in each.names)
+    return found | {name} if _USES.search(ast.unparse(statement)) else found
 
 
 def is_setting(node: ast.AST) -> TypeGuard[ast.expr]:

@@ -1,0 +1,38 @@
+"""Reasons of skipped tests: one that names what requires CUDA is evidence against a test on every accelerator."""
+
+import ast
+import re
+
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
+
+_SKIPS = frozenset({"skipIf", "skipUnless", "skipif"})
+_PLAIN = frozenset(
+    "a accelerator an and are at available be but by can cannot capable could cuda device devices does enabled "
+    "environment for found four gpu gpus has have here in is it least machine more multiple must need needed "
+    "needs no not nvidia on one only or present require required requires run runs running skip skipped "
+    "skipping support supported system t test tests than that the there these this three to torch two "
+    "unavailable unless when with without won".split()
+)
+
+
+def named_need(module: Module, test: ast.expr) -> str:
+    """Return the reason of the skip that a test decides on if it names what requires CUDA, else "".
+
+    Args:
+        module: the module.
+        test: the test, ``torch.cuda.is_available()``.
+    """
+    for above in module.enclosing(test):
+        if isinstance(above, ast.Call) and ast.unparse(above.func).rpartition(".")[2] in _SKIPS:
+            given = [*above.args[1:2], *(each.value for each in above.keywords if each.arg == "reason")]
+            reasons = (text(each) for each in given)
+            return next((each for each in reasons if _names_need(each)), "")
+        if not isinstance(above, ast.UnaryOp | ast.BoolOp):
+            return ""
+    return ""
+
+
+def _names_need(reason: str) -> bool:
+    words = re.findall(r"[^\W\d]\w*", reason.lower())
+    return "cuda" in words and not _PLAIN.issuperset(words)
