@@ -237,8 +237,178 @@ def test_what_stays(source: str, code: str, end: Severity) -> None:
     assert _ends(source, code) == [end]
 
 
+_CHOICES = [
+    'import library\nlibrary.run(device="cuda" if torch.cuda.is_available() else "cpu")\n',
+    'import library\nif torch.cuda.is_available():\n    name = "cuda"\nelse:\n    name = "cpu"\nlibrary.run(name)\n',
+    "import library\nuse_cuda = torch.cuda.is_available()\n"
+    'name = "cuda" if use_cuda else "cpu"\nlibrary.run(name)\n',
+    "import library\n\n\ndef run(x):\n    "
+    'kind = "cuda" if x.device.type == "cuda" else "cpu"\n    library.run(kind)\n',
+    'import library\nlibrary.run("cuda" if x.is_cuda else "cpu")\n',
+]
+
+
+@pytest.mark.parametrize("source", _CHOICES)
+def test_a_test_for_cuda_stays_with_the_string_that_it_decides_for(source: str) -> None:
+    result = _convert(source)
+    assert result.text == f"import torch\n{source}"
+    tests = [each for each in result.findings if each.code in ("IM110", "IM119")]
+    assert [each.severity for each in tests] == [Severity.REVIEW]
+    assert 'decides for "cuda" in line' in tests[0].message
+
+
+def test_a_test_for_cuda_stays_with_the_word_that_it_decides_for() -> None:
+    source = 'print("built for", "cuda" if torch.cuda.is_available() else "cpu")\n'
+    assert _ends(source, "IM110") == [Severity.NONE]
+    said = 'if torch.cuda.is_available():\n    print("cuda")\n    x = torch.zeros(2).cuda()\n'
+    assert _ends(said, "IM110") == [Severity.AUTOMATIC]
+
+
+def test_what_is_printed_is_not_compared() -> None:
+    source = 'import library\nkind = "cuda"\nlibrary.run(kind)\nprint(kind, torch.zeros(2).device)\n'
+    assert _ends(source, "IM102") == [Severity.REVIEW]
+
+
+def test_a_string_and_the_comparisons_of_its_variable_change_together() -> None:
+    source = 'kind = "cuda"\nif x.device.type == kind:\n    f()\nif kind == "cuda":\n    g()\n'
+    assert set(_ends(source, "IM102") + _ends(source, "IM119")) == {Severity.AUTOMATIC}
+
+
+@pytest.mark.parametrize(
+    ("source", "becomes"),
+    [
+        (
+            "def f(opt):\n    if opt.cuda:\n        torch.cuda.empty_cache()\n",
+            "if torch.accelerator.is_available():",
+        ),
+        (
+            "def f(use_cuda):\n    n = torch.cuda.memory_allocated() if use_cuda else 1\n",
+            "is_available() else 0",
+        ),
+        (
+            "cuda = torch.cuda.is_available()\nif cuda:\n    torch.cuda.empty_cache()\n",
+            "if cuda:\n    torch.acc",
+        ),
+        (
+            "def f(args):\n    args.cuda = not args.no_cuda and torch.cuda.is_available()\n"
+            "    if args.cuda:\n        torch.cuda.empty_cache()\n",
+            "    if args.cuda:\n        torch.acc",
+        ),
+        (
+            "has = torch.cuda.is_available()\non = False\nif has:\n    on = True\n"
+            "if on:\n    torch.cuda.empty_cache()\n",
+            "if on:\n    torch.acc",
+        ),
+    ],
+)
+def test_a_condition_guards_by_what_its_variable_holds_not_by_its_name(source: str, becomes: str) -> None:
+    assert becomes in _convert(source).text
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "end"),
+    [
+        ("library.f(torch.cuda.current_stream().cuda_stream)\n", "IM116", Severity.MANUAL),
+        ("event = torch.cuda.Event()\nlibrary.f(event.cuda_event)\n", "IM116", Severity.MANUAL),
+        (
+            "def f(x):\n    if x.is_cuda:\n        library.f(torch.cuda.current_stream().cuda_stream)\n",
+            "IM119",
+            Severity.NONE,
+        ),
+        (
+            "known = torch.cuda.get_device_properties(0)\nprint(known.multi_processor_count)\n",
+            "IM115",
+            Severity.REVIEW,
+        ),
+        ("known = torch.cuda.get_device_properties(0)\nprint(known.name)\n", "IM115", Severity.AUTOMATIC),
+    ],
+)
+def test_a_call_whose_result_gives_what_only_cuda_has_stays(source: str, code: str, end: Severity) -> None:
+    assert _ends(source, code) == [end]
+
+
+def test_a_string_under_a_key_that_names_a_device_is_listed() -> None:
+    source = 'def fill(given):\n    for key, value in {"device": "cuda", "n": "one"}.items():\n'
+    found = _convert(f"{source}        given.setdefault(key, value)\n").findings
+    assert [(each.code, each.severity, each.message) for each in found] == [
+        ("IM102", Severity.REVIEW, 'may be a device: kept under "device", whose use is not shown')
+    ]
+
+
+def test_an_option_reaches_the_functions_of_other_files_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "opts.py").write_text(
+        'import torch\n\n\ndef add(parser):\n    parser.add("--gpu_backend", default="nccl")\n'
+    )
+    (tmp_path / "run.py").write_text(
+        "import torch\n\n\ndef start(opt):\n    torch.distributed.init_process_group(backend=opt.gpu_backend)\n"
+    )
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert b"default=torch.distributed.get_default_backend_for_device(DEVICE)" in converted.after
+    (tmp_path / "model.py").write_text(
+        "class Model:\n    def __init__(self):\n        self.gpu_backend = 'fast'\n"
+    )
+    (left,) = project.convert(tmp_path, project.Request())
+    assert [each.severity for each in left.findings] == [Severity.REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("source", "becomes"),
+    [
+        (
+            "def f(size=8):\n    return torch.cuda.ByteTensor(size)\n",
+            "torch.empty(size, dtype=torch.uint8, device=DEVICE)",
+        ),
+        ("def f(m, x):\n    weight = m.weight\n    x.cuda(weight.device)\n", "x.to(weight.device)"),
+    ],
+)
+def test_a_size_and_the_device_of_a_parameter_need_no_test(source: str, becomes: str) -> None:
+    assert becomes in _convert(source).text
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("plugin(sources=['a.cpp', 'a.cu'])\n", "is passed a.cu, to build for CUDA"),
+        ("plugin('a', extra_cuda_cflags=[])\n", "is passed CUDA sources, to build for CUDA"),
+        (
+            "import torch.utils.cpp_extension\n\n\ndef plugin(sources):\n"
+            "    torch.utils.cpp_extension.load(name='a', sources=sources)\n",
+            "builds sources that it is given",
+        ),
+        (
+            "import torch.utils.cpp_extension\ntorch.utils.cpp_extension.load(name='a', sources=['a.cpp'])\n",
+            "builds C++ sources",
+        ),
+    ],
+)
+def test_sources_of_extensions_are_followed_to_the_call_that_names_them(
+    tmp_path: Path, source: str, said: str
+) -> None:
+    (tmp_path / "build.py").write_text(f"import torch\n{source}")
+    (found,) = next(project.convert(tmp_path, project.Request())).findings
+    assert (found.code, found.message) == ("IM411", said)
+
+
+def test_a_function_that_asks_nvidia_smi_keeps_its_test_for_cuda() -> None:
+    source = (
+        "import subprocess\n\n\ndef links():\n    subprocess.run(['nvidia-smi', 'topo', '-m'])\n\n\n"
+        "if torch.cuda.is_available():\n    links()\n"
+    )
+    assert _ends(source, "IM110") == [Severity.NONE]
+
+
+def test_a_test_for_cuda_before_calls_of_both_kinds_is_listed() -> None:
+    source = (
+        "import subprocess\n\n\ndef links():\n    subprocess.run(['nvidia-smi', 'topo', '-m'])\n\n\n"
+        "def f(fabric):\n    if torch.cuda.is_available():\n        links()\n        fabric.launch()\n"
+    )
+    assert _ends(source, "IM110") == [Severity.REVIEW]
+
+
 def test_a_device_that_is_read_before_it_is_set_again_is_not_overwritten() -> None:
     assert _ends('device = "cuda"\ndevice = torch.device(device)\nx.to(device)\n', "IM106") == []
+
+
 MOCKED = """\
 from unittest.mock import patch
 
@@ -285,6 +455,18 @@ def test_equal_names_of_a_mocked_test_stay_together() -> None:
 def test_what_is_set_as_the_device_of_the_rank_is_an_index(uses: str, converted: bool) -> None:
     result = _convert(f"def f(m, c):\n    m.cuda(c.LOCAL)\n\n\ndef g(m, c):\n    {uses or 'pass'}\n")
     assert ("m.to(torch.device(DEVICE.type, c.LOCAL))" in result.text) == converted
+
+
+def test_a_mock_of_a_name_by_the_path_of_a_module_is_listed() -> None:
+    source = (
+        'from unittest import mock\n\n\n@mock.patch("own.torch.cuda.device_count", return_value=2)\n'
+        "def test(count): ...\n"
+    )
+    (found,) = _convert(source).findings
+    assert (found.code, found.severity) == ("IM199", Severity.REVIEW)
+    assert "torch.accelerator.device_count" in found.advice
+
+
 @pytest.mark.parametrize(
     ("body", "end"),
     [

@@ -6,6 +6,7 @@ from isthmus.migrate.analyse import (
     call_graph,
     checkpoints,
     dynamic_shapes,
+    extensions,
     kernels,
     libraries,
     magics,
@@ -24,6 +25,7 @@ from isthmus.migrate.source.module import Detector, ProjectDetector
 MODULE: tuple[Detector, ...] = (
     libraries.detect,
     kernels.detect,
+    extensions.detect,
     magics.detect,
     checkpoints.detect,
     dynamic_shapes.detect,

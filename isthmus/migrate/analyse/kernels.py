@@ -1,4 +1,4 @@
-"""Kernels and extensions in Python code: Triton, CuPy, Numba, cpp_extension, torch.library."""
+"""Kernels in Python code: Triton, CuPy, Numba, torch.library."""
 
 import ast
 from collections import defaultdict
@@ -18,13 +18,11 @@ _RAW = {
     ),
     "pycuda.compiler.SourceModule": "PyCUDA",
 }
-_EXTENSION = "torch.utils.cpp_extension."
-BUILDS = frozenset(_EXTENSION + name for name in ("load", "load_inline", "CUDAExtension", "CppExtension"))
 _TESTS = ("is_cuda", "cuda.is_available")
 
 
 def detect(module: Module) -> Iterator[Finding]:
-    """Kernels in Python (IM408, IM409), operators for CUDA (IM410) and extensions that are built (IM411)."""
+    """Kernels in Python (IM408, IM409), and operators for CUDA (IM410)."""
     found = list(kernels(module))
     helpers = _helpers(module, [function for function, _ in found])
     for function, code in found:
@@ -35,7 +33,7 @@ def detect(module: Module) -> Iterator[Finding]:
             instead = f"tests for CUDA in front of its launch stay, and have to admit the target; {instead}"
         said = "is a Triton kernel" if code == "IM408" else "is a CUDA kernel in Python"
         yield module.finding(code, severity, _head(function), function.name, said, instead)
-    if module.mentions("cupy", "pycuda", "cpp_extension", "library", "_custom_op"):
+    if module.mentions("cupy", "pycuda", "library", "_custom_op"):
         for call in module.of(ast.Call):
             yield from _called(module, call)
 
@@ -83,18 +81,8 @@ def _called(module: Module, call: ast.Call) -> Iterator[Finding]:
     if name in _RAW:
         said = f"compiles a CUDA kernel with {_RAW[name]}"
         yield module.finding("IM409", Severity.MANUAL, call, name, said, advice(_assigned(module, call)))
-    elif name in BUILDS:
-        yield _build(module, call, name)
     elif registrations.is_for_cuda(module, call):
         yield _registered(module, call, name)
-
-
-def _build(module: Module, call: ast.Call, name: str) -> Finding:
-    if builds_cuda(call, name):
-        instead = "build it for CUDA only, and implement each of its operators for the target"
-        return module.finding("IM411", Severity.MANUAL, call, name, "builds CUDA sources", instead)
-    instead = "build it for the target too; it works there if it uses ATen's operators and no data pointers"
-    return module.finding("IM411", Severity.REVIEW, call, name, "builds C++ sources", instead)
 
 
 def _registered(module: Module, call: ast.Call, name: str) -> Finding:
@@ -106,14 +94,6 @@ def _registered(module: Module, call: ast.Call, name: str) -> Finding:
     instead = f"register it for the target's device type too, or for all: {advice(operator)}"
     said = "is implemented here for CUDA only"
     return module.finding("IM410", severity, call, operator, said, instead)
-
-
-def builds_cuda(call: ast.Call, name: str) -> bool:
-    """Whether one of :data:`BUILDS` compiles CUDA sources."""
-    if name.endswith(".CUDAExtension") or "cuda_sources" in keywords(call):
-        return True
-    texts = (each.value for each in ast.walk(call) if isinstance(each, ast.Constant))
-    return any(isinstance(text, str) and text.endswith((".cu", ".cuh")) for text in texts)
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:

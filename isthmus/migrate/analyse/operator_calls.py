@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.analyse.cpp import Arity
-from isthmus.migrate.analyse.kernels import BUILDS, builds_cuda, kernels, keywords, todo
+from isthmus.migrate.analyse.extensions import BUILDS, builds_cuda
+from isthmus.migrate.analyse.kernels import kernels, keywords, todo
 from isthmus.migrate.analyse.native import Operator, findings, operators_of, units_of
 from isthmus.migrate.analyse.stand_ins import advice
 from isthmus.migrate.source.findings import Finding, Severity

@@ -15,6 +15,7 @@ from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source import visible_devices
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.cuda_names import HANDLES
 from isthmus.migrate.source.cuda_only import CUDA_SOURCE, asks_cuda, is_of_kernels
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
@@ -232,13 +233,15 @@ class _Gatherer(Expressions):
         for node in nodes:
             if isinstance(self.module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
-            name = self.names.qualified(node)
+            is_handle = isinstance(node, ast.Attribute) and node.attr in HANDLES
+            name = CUDA_SOURCE if is_handle else self.names.qualified(node)
             if name:
                 self._reference(node, name)
             elif getattr(node, "id", "") == "__name__" and isinstance(self.module.parents[node], ast.Compare):
                 self.facts.is_script = True
         for constant in self.module.of(ast.Constant):
-            if text(constant).endswith((".cu", ".cuh")) or text(constant).startswith("aten::cudnn_"):
+            said = text(constant)
+            if said.endswith((".cu", ".cuh")) or said.startswith(("aten::cudnn_", "nvidia-smi")):
                 self._reference(constant, CUDA_SOURCE)
         for keyword in self.module.of(ast.keyword):
             if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, REST, TEXT, WORD, Call, Facts
 from isthmus.migrate.flow.graph import Graph, Node
+from isthmus.migrate.flow.known import ARGUMENTS
 from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
@@ -48,13 +49,14 @@ class Solution:
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
         self._words = graph.forward([WORD])
         self._unread = {self._slot(each) for facts in self.facts for each in facts.unread}
-        named = [slot for slot in self._strings() if self._by_sink(slot, Use.DEVICE, 0)]
-        self._named = graph.forward(named)
+        self._verdicts = {slot: self._string(slot) for slot in self._strings()}
+        shown = {slot for slot, (use, certain, _) in self._verdicts.items() if use is Use.DEVICE and certain}
+        self._named = {node for node in graph.forward(shown) if node[0] != TEXT}
 
     # ---- answers --------------------------------------------------------------------------------------------
     def of(self, facts: Facts) -> Flow:
         """Return the verdicts on the places of a module."""
-        strings = {place: self._string(self._slot(slot)) for place, slot in facts.strings.items()}
+        strings = {place: self._verdicts[self._slot(slot)] for place, slot in facts.strings.items()}
         values = {place: self._value(self._slot(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: found for place, found in classes.items() if found}
@@ -96,7 +98,8 @@ class Solution:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         nowhere = {slot, TEXT, *self._unread}
         reached = [node for node in self._graph.forward([slot]) if node[1] or node[0] not in nowhere]
-        is_named = any(_DEVICE.fullmatch(name.rpartition(".")[2]) for name, path in reached if not path)
+        labels = (label for name, path in reached for label in path or (name.rpartition(".")[2],))
+        is_named = any(map(_DEVICE.fullmatch, labels))
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:
@@ -111,6 +114,8 @@ class Solution:
                 last = name.rpartition(".")[2]
                 if last.isidentifier() and not path:
                     return Verdict(Use.UNKNOWN, False, f"given to `{last}`, whose use is not shown")
+                if key := next((each for each in path if _DEVICE.fullmatch(each.lower())), ""):
+                    return Verdict(Use.UNKNOWN, False, f'kept under "{key}", whose use is not shown')
                 if path or name.endswith("()"):
                     return Verdict(Use.UNKNOWN, False, "in a collection or result, whose use is not shown")
         return WORD_HERE
@@ -125,7 +130,7 @@ class Solution:
         for node in self._graph.forward([slot]):
             if node[1] and node[0].endswith(COMPARED) and self._has_device_at(node):
                 return Verdict(Use.DEVICE, True, "compared with a device, as an element of a collection")
-            if node not in self._given[0]:
+            if node not in self._given[0] or node[0] == TEXT:  # a device is printed too
                 continue
             if node[1] == (KEYS,):
                 return Verdict(Use.KEY, True, "a device type is looked up among keys like it")
@@ -178,6 +183,9 @@ class Solution:
                 graph.add("store", self._slot(source), self._slot(destination), key)
             for source, key, destination in facts.loads:
                 graph.add("load", self._slot(source), self._slot(destination), key)
+        self._options = frozenset(self._own_options())
+        for name in self._options:
+            graph.link(f"{ARGUMENTS}.{name}", f"?.{name}")
         for _ in range(_ROUNDS):
             self._find_instances()
             changed = [self._bind(call) for facts in self.facts for call in facts.calls]
@@ -191,6 +199,15 @@ class Solution:
         for facts in self.facts:
             for call in facts.calls:
                 self._sink(call)
+
+    def _own_options(self) -> Iterator[str]:
+        """Yield the command-line options for devices and backends whose names no class has as an attribute."""
+        reached = (slot.rpartition(".") for slot, path in self._graph.forward(self._strings()) if not path)
+        names = {name for owner, _, name in reached if owner == ARGUMENTS}
+        split = (slot.rpartition(".") for slot in self._graph.slots())
+        yield from names - {
+            name for owner, _, name in split if name in names and self.symbols.is_class(owner)
+        }
 
     def _find_instances(self) -> None:
         self._instances.clear()
@@ -208,7 +225,7 @@ class Solution:
         for owner in owners:
             for each in self.symbols.lineage(owner):
                 changed |= self._graph.link(slot, f"{each}.{name}")
-        certain = _DEVICE.fullmatch(name) is not None
+        certain = _DEVICE.fullmatch(name) is not None or name in self._options
         for each in (slot,) if not owners else (f"{owner}.{name}" for owner in owners):
             if each != f"?.{name}":
                 changed |= self._graph.link(each, f"?.{name}", certain)

@@ -4,11 +4,13 @@ import ast
 import re
 
 from isthmus.migrate.rules.cuda_builds import chosen
+from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
+from isthmus.migrate.rules.indices import last
 from isthmus.migrate.rules.skip_reasons import named_need
-from isthmus.migrate.source import mps
-from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda
+from isthmus.migrate.source import mps, words
+from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -43,13 +45,16 @@ class Availability(FunctionRule):
             return self.unclear(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
         if choice := chosen(module, call):
             return self.unclear(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
+        if stays := decided(self, module, call, _AVAILABLE):
+            return stays
         if (apart := mps.apart(module, call)) and not module.around.target:
             return self._without(module, call, sorted(apart))
         return super().call(module, call, entry)
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
-        portable = (each for each in guarded(module, call) if region(module, each) is None)
-        if any(_MOVES.search(module.code(each)) for each in portable):
+        parts = list(guarded(module, call))
+        moves = (_MOVES.search(module.code(each)) for each in parts if region(module, each) is None)
+        if any(moves) or any(_is_apart(module, each) for each in parts):
             message = "guards code that only CUDA has, and code for any accelerator"
             return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"
@@ -82,3 +87,16 @@ def _is_switch(module: Module, call: ast.Call) -> bool:
     """Whether a call is an operand of ``and``: available, and asked for."""
     parent = module.parents[call]
     return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
+
+
+def _is_apart(module: Module, part: ast.AST) -> bool:
+    """Whether a statement of an ``if`` is a call of a method or function that is not CUDA's."""
+    if not isinstance(part, ast.Expr) or not isinstance(part.value, ast.Call):
+        return False
+    if not isinstance(module.parents[part], ast.If):
+        return False
+    name = module.names.qualified(part.value.func) or ""
+    is_said = name == "print" or last(part.value.func) in words.METHODS
+    return not (
+        is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in ast.walk(part))
+    )

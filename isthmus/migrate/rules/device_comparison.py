@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules import comparison_edits
+from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.device_choice import compares_device
 from isthmus.migrate.rules.draft import AND, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
@@ -82,7 +83,7 @@ class DeviceComparison(Rule):
             return self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
         if stays(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
-        return None
+        return decided(self, module, node, subject)
 
     def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
@@ -126,6 +127,8 @@ class DeviceComparison(Rule):
             return self.unclear(module, node, subject, "may be an attribute of a class of this file", _REMEDY)
         if stays(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
+        if kept := decided(self, module, node, subject):
+            return kept
         return self.changed(
             node, subject, "tests for CUDA", _BECOMES, comparison_edits.attribute(module, node)
         )

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from isthmus.migrate.source.assigned import bindings
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_formatted, names_cuda
 from isthmus.migrate.source.verdicts import WORD, Use, place_of
@@ -119,9 +120,17 @@ def is_device_id(module: Module, node: ast.expr) -> bool:
     )
 
 
+def is_size(module: Module, node: ast.expr) -> bool:
+    """Whether a node is an integer, or a parameter whose default is one."""
+    found = bindings(module, node)
+    defaults = [_default(module, each) for each in found if isinstance(each, ast.arg)]
+    return is_integer(module, node) or (bool(found) and [*map(type, defaults)] == [int] * len(found))
+
+
 def may_default_to_none(module: Module, node: ast.expr) -> bool:
     """Whether a name is a parameter whose default is None."""
-    return any(isinstance(each, ast.arg) and _has_none(module, each) for each in bindings(module, node))
+    parameters = (each for each in bindings(module, node) if isinstance(each, ast.arg))
+    return any(_default(module, each) is None for each in parameters)
 
 
 def _is_integer(module: Module, node: ast.expr, above: frozenset[str]) -> bool:
@@ -153,28 +162,8 @@ def _binds_integer(module: Module, binding: ast.AST, above: frozenset[str]) -> b
     return isinstance(binding, ast.arg) and getattr(binding.annotation, "id", "") == "int"
 
 
-def bindings(module: Module, node: ast.expr) -> list[ast.AST]:
-    """Return the bindings of a variable in its scope: assignments, loops, parameters, or the name itself."""
-    if not isinstance(node, ast.Name):
-        return []
-    slot = module.names.slot(node)
-    stored = [
-        each
-        for each in module.of(ast.Name)
-        if each.id == node.id and isinstance(each.ctx, ast.Store) and module.names.slot(each) == slot
-    ]
-    arguments = [
-        each for each in module.of(ast.arg) if each.arg == node.id and module.names.parameter(each) == slot
-    ]
-    return [*(_binding(module, each) for each in stored), *arguments]
-
-
-def _binding(module: Module, name: ast.Name) -> ast.AST:
-    parent = module.parents[name]
-    return parent if isinstance(parent, ast.Assign | ast.For | ast.comprehension) else name
-
-
-def _has_none(module: Module, parameter: ast.arg) -> bool:
+def _default(module: Module, parameter: ast.arg) -> object:
+    """Return the constant that is a parameter's default; ... if it has none."""
     arguments = module.parents[parameter]
     assert isinstance(arguments, ast.arguments)
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -183,7 +172,7 @@ def _has_none(module: Module, parameter: ast.arg) -> bool:
     )
     defaults |= dict(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
     default = defaults.get(parameter)
-    return isinstance(default, ast.Constant) and default.value is None
+    return default.value if isinstance(default, ast.Constant) else ...
 
 
 def last(node: ast.AST) -> str:

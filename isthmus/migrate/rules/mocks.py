@@ -37,7 +37,8 @@ def replaced(module: Module, call: ast.AST) -> str:
     name = text(call.args[0])
     if not name and len(call.args) > 1:
         name = f"{module.names.qualified(call.args[0])}.{text(call.args[1])}"
-    return name if name.startswith("torch.cuda.") else ""
+    _, cuda, rest = f".{name}".rpartition(".torch.cuda.")  # "package.module.torch.cuda.is_available"
+    return f"torch.cuda.{rest}" if cuda else ""
 
 
 def _calls(module: Module, test: ast.FunctionDef) -> list[ast.Call]:

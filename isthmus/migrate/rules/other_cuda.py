@@ -38,7 +38,9 @@ class OtherCuda(Rule):
                 else:
                     yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
         for constant in module.of(ast.Constant):
-            if _is_of_cuda(text(constant)) and _is_name(module, constant):
+            said = text(constant)
+            by_path = ".torch.cuda." in said and mocks.replaced(module, module.parents[constant])
+            if by_path or (_is_of_cuda(said) and _is_name(module, constant)):
                 yield self._string(module, constant)
         for call in module.of(ast.Call):
             yield from self._by_name(module, call)

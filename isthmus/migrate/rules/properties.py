@@ -4,6 +4,7 @@ import ast
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.functions import FunctionRule, guarded, shown
+from isthmus.migrate.source.assigned import fields
 from isthmus.migrate.source.cuda_names import CAPABILITY, CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -35,6 +36,8 @@ class Properties(FunctionRule):
             return self._capability(module, call, limit, entry)
         if entry.becomes != _PROPERTIES:
             return super().call(module, call, entry)
+        if not isinstance(field, ast.Attribute) and (others := fields(module, call) - _ON_CPU.keys()):
+            return self._own(module, call, ", ".join(sorted(others)))
         if not isinstance(field, ast.Attribute):  # without an accelerator it raises, as before
             advice = f"becomes {shown(_PROPERTIES)}; its fields differ between accelerators"
             draft = Draft(module).replace(call.func, _PROPERTIES)
@@ -59,15 +62,23 @@ class Properties(FunctionRule):
         elif field.attr in _ELSEWHERE:
             entry = entry._replace(guard=Guard.CUDA, otherwise=_ELSEWHERE[field.attr])
         else:
-            message = f"is asked for `{field.attr}`, which other accelerators may lack"
-            advice = "query it on CUDA only, and choose a value for other devices"
-            module.claimed.update(ast.walk(call))
-            return self.unclear(module, call, subject, message, advice)
+            return self._own(module, call, field.attr)
         guarded(draft, field, entry)
         if not draft.edits:
             return self.right(module, call, subject, "is called on CUDA only", "stays")
         advice = "is called on CUDA only" if entry.guard is Guard.CUDA else f"becomes {shown(_PROPERTIES)}"
         return self.changed(call, subject, "belongs to CUDA", advice, draft)
+
+    def _own(self, module: Module, call: ast.Call, names: str) -> Finding:
+        """Return the finding of properties with fields of CUDA's, which stay."""
+        subject, message = (
+            "torch.cuda.get_device_properties",
+            f"is asked for `{names}`, which other accelerators may lack",
+        )
+        module.claimed.update(ast.walk(call))
+        return self.unclear(
+            module, call, subject, message, "query it on CUDA only, and choose a value for other devices"
+        )
 
 
 def _limit(module: Module, call: ast.Call) -> ast.Compare | None:

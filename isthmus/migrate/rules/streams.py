@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.functions import FunctionRule, guarded, is_type, needs_guard
-from isthmus.migrate.source.cuda_names import CudaName, Guard
+from isthmus.migrate.source.assigned import fields
+from isthmus.migrate.source.cuda_names import HANDLES, CudaName, Guard
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
 
@@ -30,6 +31,17 @@ class Streams(FunctionRule):
         for call in module.of(ast.Call):
             if self._is_of_accelerators(module, call):
                 yield self._method(module, call)
+
+    def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
+        """Return the finding of a call; one whose result gives a handle of CUDA's runtime stays."""
+        handles = fields(module, call) & HANDLES
+        if not handles:
+            return super().call(module, call, entry)
+        name = module.names.qualified(call.func) or ""
+        message = f"gives `{min(handles)}`, a handle of CUDA's runtime"
+        if not needs_guard(module, call, Guard.CUDA):
+            return self.right(module, call, name, message, "stays: it is called on CUDA only")
+        return self.left(module, call, name, message, "call it on CUDA only, and port what takes the handle")
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name; a class may be a base class, or stand for the type."""

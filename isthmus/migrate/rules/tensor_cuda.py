@@ -17,6 +17,7 @@ from isthmus.migrate.rules.indices import (
 )
 from isthmus.migrate.rules.map_location import moves_storage
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.conditions import conditions
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -25,6 +26,7 @@ from isthmus.migrate.source.verdicts import place_of
 _PARAMETERS = ("device", "non_blocking")
 _REMEDY = "write `.to(device)` by hand"
 _OWN = re.compile(r"\.cuda\s*=[^=]|[\"']--?cuda|\bcuda\s*:\s*bool")  # an attribute with this name
+_TENSORS = frozenset({"bias", "data", "grad", "weight"})  # attributes that are tensors
 _CLASS = re.compile(r"torch\.(\w+\.)*[A-Z]\w*")
 
 
@@ -175,7 +177,7 @@ def _place(draft: Draft, device: ast.expr) -> None:
 def may_be_none(module: Module, node: ast.expr) -> bool:
     """Whether an index or device may be None without a test around the call."""
     text = module.code(node)
-    if isinstance(node, ast.Attribute) and node.attr == "device" and not isinstance(node.value, ast.Name):
+    if isinstance(node, ast.Attribute) and node.attr == "device" and _is_tensor(module, node.value):
         return False
     for test, holds in conditions(module, node):
         said = ast.unparse(test)
@@ -183,3 +185,11 @@ def may_be_none(module: Module, node: ast.expr) -> bool:
             return False
     asks = re.search(rf"{re.escape(text)}\s+is\s+(not\s+)?None", module.text) is not None
     return asks or not (is_integer(module, node) or is_device_id(module, node))
+
+
+def _is_tensor(module: Module, node: ast.expr) -> bool:
+    """Whether the device of an object is never None, as far as its module shows: no name, or one of a parameter."""
+    if not isinstance(node, ast.Name):
+        return True
+    values = assigned(module, node)
+    return bool(values) and all(isinstance(each, ast.Attribute) and each.attr in _TENSORS for each in values)

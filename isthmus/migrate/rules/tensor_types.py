@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import AND, ATOM, Draft
 from isthmus.migrate.rules.functions import is_alone, is_annotation, is_type
+from isthmus.migrate.rules.indices import is_size
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import text, unpacks
 from isthmus.migrate.source.findings import Finding
@@ -95,9 +96,9 @@ class TensorTypes(Rule):
         """Return the finding of a call of a type: a list is data, integers are a size."""
         dtype, subject = _dtype(module, call.func), module.names.qualified(call.func) or ""
         is_data = len(call.args) == 1 and isinstance(call.args[0], _DATA)
-        is_size = len(call.args) != 1 or isinstance(getattr(call.args[0], "value", None), int)
+        has_sizes = len(call.args) != 1 or is_size(module, call.args[0])
         draft = Draft(module)
-        if not (is_data or is_size) or unpacks(call) or call.keywords:
+        if not (is_data or has_sizes) or unpacks(call) or call.keywords:
             draft.replace(call.func, f"torch.{subject.rpartition('.')[2]}")
             draft.surround(call, "", ".to({device})", ATOM)
             return self.changed(call, subject, _SAID, "becomes the CPU's type, moved to DEVICE", draft)

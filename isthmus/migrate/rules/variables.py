@@ -40,11 +40,17 @@ VARIABLES = (
     Variable(
         "IM129",
         re.compile(
-            r"\b(?:CUDA_(?:LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|HOME|PATH|MODULE_LOADING"
-            r"|CACHE_PATH|CACHE_DISABLE)|TORCH_CUDA_ARCH_LIST|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES))\b"
+            r"\b(?:CUDA_(?:LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
+            r"|CACHE_PATH|CACHE_DISABLE)|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES))\b"
         ),
         "is read by CUDA",
         "accelerators have different variables; let the launcher choose devices",
+    ),
+    Variable(
+        "IM129",
+        re.compile(r"\b(?:CUDA_(?:HOME|PATH)|TORCH_CUDA_ARCH_LIST)\b"),
+        "is read where sources in CUDA C++ are built",
+        "keep it with the build for CUDA; other builds do not read it",
     ),
     Variable(
         "IM129",

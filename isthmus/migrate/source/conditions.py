@@ -5,17 +5,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.source import cuda_only
+from isthmus.migrate.source import cuda_names, cuda_only
+from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.questions import is_portable, is_question, names_type
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SWITCH = re.compile(
-    r"((is|on|use|has|with|have|using|enable)_?)?(cuda|gpu)(_available|_enabled|s)?", re.IGNORECASE
-)
-_NO_SWITCH = re.compile(r"(no|without|disable)_?(cuda|gpu)", re.IGNORECASE)
+_ALIASES = 4  # limit of variables followed
 
 
 class Condition(NamedTuple):
@@ -99,15 +97,31 @@ def _split(condition: Condition) -> Iterator[Condition]:
         yield condition
 
 
-def implies_accelerator(module: Module, condition: Condition) -> bool:
-    """Whether a condition of the source, or what it is converted to, implies an accelerator."""
+def implies_accelerator(module: Module, condition: Condition, aliases: int = _ALIASES) -> bool:
+    """Whether a condition of the source, or what it is converted to, implies an accelerator.
+
+    A variable implies one if the module shows it: if each of its assignments does.
+
+    Args:
+        module: the module.
+        condition: the condition.
+        aliases: number of variables that are followed.
+    """
     test, holds = condition
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _compares_type(module, test, holds)
     if isinstance(test, ast.Call):
         return holds and module.names.qualified(test.func) in AVAILABLE
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
-    return bool((_SWITCH if holds else _NO_SWITCH).fullmatch(name))
+    values = assigned(module, test) if aliases and isinstance(test, ast.Name | ast.Attribute) else []
+    return bool(values) and all(_value_implies(module, each, holds, aliases - 1) for each in values)
+
+
+def _value_implies(module: Module, value: ast.expr, holds: bool, aliases: int) -> bool:
+    """Whether a value, where it is assigned, is true (or false) only with an accelerator."""
+    if isinstance(value, ast.Constant) and bool(value.value) is not holds:
+        return True
+    known = [*_split(Condition(value, holds)), *conditions(module, value)]
+    return any(implies_accelerator(module, each, aliases) for each in known)
 
 
 def implies_cuda(module: Module, condition: Condition) -> bool:
@@ -291,6 +305,8 @@ def is_cuda_only(module: Module, node: ast.AST) -> bool:
         return node.value in cuda_only.CUDA_BUILDS
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return False
+    if isinstance(node, ast.Attribute) and node.attr in cuda_names.HANDLES:
+        return True
     name = module.names.qualified(node) or ""
     if name.endswith("ProfilerActivity.CUDA"):
         return isinstance(module.parents[node], ast.Call)  # activities.append(...); in a list it is converted

@@ -177,6 +177,9 @@ _STREAMS = {
     "torch.cuda.set_stream": _guarded("IM116", "torch.accelerator.set_stream", "None"),
 }
 
+# Attributes of streams and events that are handles of CUDA's runtime.
+HANDLES = frozenset({"cuda_stream", "cuda_event"})
+
 _RANDOM = {
     f"torch.cuda.{name}": _guarded("IM117", "{module}." + name, otherwise)
     for name, otherwise in (
