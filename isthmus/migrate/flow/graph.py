@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from isthmus.migrate.flow.facts import ANY, KEYS
 
 _DEEPEST = 2  # fields within fields
+_SHALLOW = 1  # where deeper ones would join too much
 _MOST = 50  # slots that are assigned to one
 Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
 
@@ -67,6 +68,33 @@ class Graph:
         """
         return self._reach({(each, ()): each for each in starts}, self._onward, certain)
 
+    def labels(self, starts: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Return for each slot the starts whose values get to it by certain flows."""
+        found: dict[Node, int] = {(each, ()): 1 << index for index, each in enumerate(starts)}  # sets of bits
+        queue = deque(found)
+        waiting = set(found)
+        while queue:
+            node = queue.popleft()
+            waiting.discard(node)
+            bits = found[node]
+            for other in self._onward(node, certain=True):
+                known = found.get(other, 0)
+                if bits | known == known or len(other[1]) > _DEEPEST:
+                    continue
+                found[other] = bits | known
+                if other not in waiting:
+                    waiting.add(other)
+                    queue.append(other)
+        decoded = {
+            bits: frozenset(each for index, each in enumerate(starts) if bits >> index & 1)
+            for bits in set(found.values())
+        }
+        return {slot: decoded[bits] for (slot, path), bits in found.items() if not path}
+
+    def leading(self, nodes: Iterable[Node]) -> set[Node]:
+        """Return the nodes whose values get to some nodes by certain flows, and these."""
+        return set(self._reach(dict.fromkeys(nodes, ""), self._back, True, _SHALLOW))
+
     def backward(
         self, ends: dict[str, str], certain: bool = True, path: tuple[str, ...] = ()
     ) -> dict[Node, str]:
@@ -90,13 +118,16 @@ class Graph:
                 return []
         return found[1:]
 
-    def _reach(self, starts: dict[Node, str], step: object, certain: bool) -> dict[Node, str]:
+    def _reach(
+        self, starts: dict[Node, str], step: object, certain: bool, deepest: int = 0
+    ) -> dict[Node, str]:
         found = dict(starts)
         queue = list(starts)
+        deepest = deepest or (_DEEPEST if certain else _SHALLOW)
         while queue:
             node = queue.pop()
             for other in step(node, certain):  # type: ignore[operator]
-                if other not in found and len(other[1]) <= _DEEPEST:
+                if other not in found and len(other[1]) <= deepest:
                     found[other] = found[node]
                     queue.append(other)
         return found

@@ -38,7 +38,7 @@ class Solution:
         self.symbols = Symbols(self.facts)
         self._graph = Graph()
         self._sinks: dict[Use, dict[str, str]] = defaultdict(dict)
-        self._instances: dict[str, set[str]] = defaultdict(set)
+        self._instances: dict[str, set[str]] = {}
         self._connect()
         graph = self._graph
         self._taken = {
@@ -48,6 +48,7 @@ class Solution:
         sources = [self._slot(each) for facts in self.facts for each in facts.sources]
         self._given = graph.forward(sources), graph.forward(sources, certain=False)
         self._words = graph.forward([WORD])
+        self._met_by_words = graph.leading(self._words)
         self._unread = {self._slot(each) for facts in self.facts for each in facts.unread}
         self._verdicts = {slot: self._string(slot) for slot in self._strings()}
         shown = {slot for slot, (use, certain, _) in self._verdicts.items() if use is Use.DEVICE and certain}
@@ -158,7 +159,7 @@ class Solution:
             return Verdict(Use.DEVICE, False, "may have the value of a device")
         if _DEVICE.fullmatch(slot.rpartition(".")[2]):
             return Verdict(Use.DEVICE, False, "is named like a device")
-        if node in self._words or any(each in self._words for each in self._graph.forward([slot])):
+        if node in self._met_by_words:
             return WORD_HERE
         return UNKNOWN
 
@@ -167,7 +168,7 @@ class Solution:
         return self._taken[use][level].get((slot, ()), "")
 
     def _classes(self, slot: str) -> set[str]:
-        return self._instances[self._slot(slot)]
+        return self._instances.get(self._slot(slot), set())
 
     # ---- the graph ------------------------------------------------------------------------------------------
     def _slot(self, slot: str) -> str:
@@ -210,12 +211,9 @@ class Solution:
         }
 
     def _find_instances(self) -> None:
-        self._instances.clear()
-        starts = {slot for slot in self._graph.slots() if slot.endswith("@")}
-        for start in starts:
-            for slot, path in self._graph.forward([start]):
-                if not path:
-                    self._instances[slot].add(start.removesuffix("@"))
+        starts = sorted(slot for slot in self._graph.slots() if slot.endswith("@"))
+        reached = self._graph.labels(starts)
+        self._instances = {slot: {each.removesuffix("@") for each in found} for slot, found in reached.items()}
 
     def _attribute(self, receiver: str, name: str) -> bool:
         """Join an attribute of an object with that of its classes, or of any object."""
