@@ -13,6 +13,7 @@ from typing import Any
 
 from isthmus.migrate.trace.places import Place, counted
 from isthmus.migrate.trace.text import DEVICE_TEXT, Traced, plain, traced
+from isthmus.shim import rewrite, source_text
 
 _FEATURES = [getattr(__future__, each).compiler_flag for each in __future__.all_feature_names]
 _FUTURE: int = functools.reduce(operator.or_, _FEATURES)
@@ -67,14 +68,15 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """Call compile(); the strings of traced text become traced."""
     if function is not builtins.compile:
         return function(*args, **kwargs)
-    if len(args) == 3 and not kwargs and type(args[0]) is Traced:
-        try:
-            args = (_tree(*args), *args[1:])
-        except (SyntaxError, ValueError):
-            args = tuple(map(plain, args))
     if len(args) == 3 and not kwargs:
-        return compile(*args, _future_of(sys._getframe(1)), dont_inherit=True)
-    return compile(*args, **kwargs)
+        flags = _future_of(sys._getframe(1))
+        if type(args[0]) is Traced:
+            try:
+                return compile(_tree(*args), *args[1:], flags, dont_inherit=True)
+            except (SyntaxError, ValueError):
+                args = tuple(map(plain, args))
+        args = (*args, flags, True)
+    return source_text.compile_text(compile, *args, **kwargs)
 
 
 def _future_of(frame: FrameType) -> int:
@@ -85,5 +87,5 @@ def _tree(source: Traced, filename: Any, mode: str) -> Any:
     for place in source.origins:
         counted(place.uses, mode)
     text_of = plain(source).lstrip(" \t") if mode == "eval" else plain(source)
-    tree = ast.parse(text_of, plain(filename), plain(mode))
+    tree = rewrite.parse(text_of, plain(filename), plain(mode))
     return ast.fix_missing_locations(_Strings(source.origins).visit(tree))
