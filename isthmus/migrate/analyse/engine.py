@@ -84,7 +84,7 @@ def analyse(
     parts = list(in_processes(work, items, processes, searched))
     findings = [*problems, *(finding for part in parts for finding in part.findings)]
     findings += _of_project(folder, target, parts, findings, probe)
-    wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}
+    wanted = dict.fromkeys(each for each in findings if advice or each.severity is not Severity.ADVICE)
     ordered = sorted(wanted, key=lambda each: (each.path, each.line, each.column, each.code, each.subject))
     return Report(ordered, sum(part.files for part in parts), sum(part.lines for part in parts))
 

@@ -145,7 +145,7 @@ class Expressions:
                 self.facts.sources.add(receiver)
             return receiver
         receiver = receiver or "?"
-        self.facts.attributes.add((receiver, node.attr))
+        self.facts.attributes[(receiver, node.attr)] = None
         slot = f"{receiver}.{node.attr}"
         if node.attr == "device":
             self.facts.sources.add(slot)

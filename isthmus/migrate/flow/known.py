@@ -82,7 +82,7 @@ def _getattr(gatherer: Expressions, call: ast.Call, result: str) -> str:
         gatherer.flow(gatherer.slot(call.args[2]), result)
     if isinstance(name, str):
         receiver = gatherer.slot(call.args[0]) or "?"
-        gatherer.facts.attributes.add((receiver, name))
+        gatherer.facts.attributes[(receiver, name)] = None
         gatherer.flow(f"{receiver}.{name}", result)
     return result
 
@@ -238,7 +238,7 @@ def _defaults(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
 
 def _option(gatherer: Expressions, name: str) -> str:
     """Return the slot of an attribute of what a parser returns."""
-    gatherer.facts.attributes.add((f"{ARGUMENTS}@", name))
+    gatherer.facts.attributes[(f"{ARGUMENTS}@", name)] = None
     return f"{ARGUMENTS}.{name}"
 
 
