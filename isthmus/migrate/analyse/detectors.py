@@ -15,14 +15,15 @@ from isthmus.migrate.analyse import (
     performance,
     precision,
 )
+from isthmus.migrate.analyse.detector import ProjectDetector
 from isthmus.migrate.rules.requirements import examine_requirements
 from isthmus.migrate.rules.shell import examine_shell
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
-from isthmus.migrate.source.module import Detector, ProjectDetector
+from isthmus.migrate.source.module import Module
 
 # Detectors of a Python module.
-MODULE: tuple[Detector, ...] = (
+MODULE: tuple[Callable[[Module], Iterator[Finding]], ...] = (
     libraries.detect,
     kernels.detect,
     extensions.detect,

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.analyse.cpp import Arity
+from isthmus.migrate.analyse.detector import Project, ProjectDetector
 from isthmus.migrate.analyse.extensions import BUILDS, builds_cuda
 from isthmus.migrate.analyse.kernels import kernels, keywords, todo
 from isthmus.migrate.analyse.native import Operator, findings, operators_of, units_of
 from isthmus.migrate.analyse.stand_ins import advice
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.module import Module, Project, ProjectDetector
+from isthmus.migrate.source.module import Module
 
 _OPS = "torch.ops."
 _NEVER = sys.stdlib_module_names | {"torch", "numpy"}  # packages that contain no operators of the project

@@ -16,6 +16,13 @@ OTHERS = frozenset("hpu maia meta mlu mps mtia musa npu xla xpu".split())
 # Strings beside which "cuda" may still be a device or a backend.
 _NEUTRAL = OTHERS | {"", "auto", "cpu", "gloo", "gpu", "hip", "mpi", "none", "ucc"}
 _LOADERS = frozenset({"torch.load", "torch.hub.load", "torch.utils.data.DataLoader"})  # return anything
+_WRAPPERS = frozenset(  # return a module that runs those it is given
+    [
+        "torch.compile",
+        *map("torch.nn.{}".format, ("DataParallel", "ModuleList", "Sequential")),
+        "torch.nn.parallel.DistributedDataParallel",
+    ]
+)
 _DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
@@ -224,6 +231,8 @@ class Expressions:
             self.facts.sources.add(result)
         elif name.startswith("torch.") and name not in _LOADERS:
             self.flow(TORCH, result)
+            for each in node.args if name in _WRAPPERS else ():
+                self.flow(self.slot(each), result)
         arguments = tuple(self.arguments(node))
         receiver = "" if name else self.slot(node.func)
         called = Call(name or "__call__", receiver, arguments, result, self.place(node), variable or receiver)

@@ -168,7 +168,25 @@ class Solution:
         return self._taken[use][level].get((slot, ()), "")
 
     def _classes(self, slot: str) -> list[str]:
-        return self._instances.get(self._slot(slot), [])
+        slot = self._slot(slot)
+        own = slot.removesuffix("@")
+        return self._instances.get(slot, [own] if slot != own and self.symbols.is_class(own) else [])
+
+    def runs(self, call: Call) -> Iterator[str]:
+        """Yield the project's functions that a call is shown to run, or to pass on."""
+        symbols = self.symbols
+        owners = self._classes(call.receiver)
+        if owners or not call.receiver or call.receiver.startswith("super "):
+            yield from (name for name, _ in self._functions(call))
+        held = [f"{each}.{call.callee}" for owner in owners for each in symbols.lineage(owner)]
+        for made in {owner for slot in (*held, call.variable) for owner in self._classes(slot)}:
+            yield symbols.method(made, "__call__") or symbols.method(made, "forward")
+        function, _, last = symbols.resolve(call.callee).rpartition(".")
+        if last == "apply" and symbols.is_class(function):  # of an autograd function
+            yield from (symbols.method(function, each) for each in ("forward", "backward"))
+        for _, slot in call.arguments:
+            passed = (slot, *self._graph.assigned(self._slot(slot)))
+            yield from (name for name in map(symbols.resolve, passed) if symbols.is_function(name))
 
     # ---- the graph ------------------------------------------------------------------------------------------
     def _slot(self, slot: str) -> str:
@@ -213,7 +231,9 @@ class Solution:
     def _find_instances(self) -> None:
         starts = sorted(slot for slot in self._graph.slots() if slot.endswith("@"))
         reached = self._graph.labels(starts)
-        self._instances = {slot: sorted(each.removesuffix("@") for each in found) for slot, found in reached.items()}
+        self._instances = {
+            slot: sorted(each.removesuffix("@") for each in found) for slot, found in reached.items()
+        }
 
     def _attribute(self, receiver: str, name: str) -> bool:
         """Join an attribute of an object with that of its classes, or of any object."""
