@@ -45,8 +45,7 @@ def analyse(
     advice: Annotated[
         bool,
         typer.Option(
-            "--advice",
-            help="Also find what is optional: speed and precision (IM6 to IM8), loading checkpoints (IM193).",
+            "--advice", help="Also find what is optional: speed, precision and checkpoints (IM6 to IM8)."
         ),
     ] = False,
     all: Annotated[bool, typer.Option("--all", help="Also list what needs no change.")] = False,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
-    checkpoints,
     dynamic_shapes,
     extensions,
     kernels,
@@ -28,7 +27,6 @@ MODULE: tuple[Callable[[Module], Iterator[Finding]], ...] = (
     kernels.detect,
     extensions.detect,
     magics.detect,
-    checkpoints.detect,
     dynamic_shapes.detect,
     performance.detect,
     precision.detect,

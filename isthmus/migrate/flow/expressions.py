@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, TORCH, WORD, Call, Facts
 from isthmus.migrate.flow.known import KNOWN, KNOWN_METHODS
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -148,7 +149,7 @@ class Expressions:
             return f"{owner}.{node.attr}"
         receiver = self.slot(node.value)
         if node.attr == "type":
-            if _DEVICE.fullmatch(name_of(node.value)):
+            if _DEVICE.fullmatch(last_name(node.value)):
                 self.facts.sources.add(receiver)
             return receiver
         receiver = receiver or "?"
@@ -272,11 +273,6 @@ class Expressions:
         """Return a place for messages."""
         path, line = self.module.place(node.lineno)  # type: ignore[attr-defined]
         return f"{path}:{line}"
-
-
-def name_of(node: ast.expr) -> str:
-    """Return the last part of a dotted name; "" for anything else."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def key_of(node: ast.expr) -> str:

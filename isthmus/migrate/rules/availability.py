@@ -7,9 +7,9 @@ from isthmus.migrate.rules.cuda_builds import chosen
 from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
-from isthmus.migrate.rules.indices import last
 from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
@@ -96,7 +96,7 @@ def _is_apart(module: Module, part: ast.AST) -> bool:
     if not isinstance(module.parents[part], ast.If):
         return False
     name = module.names.qualified(part.value.func) or ""
-    is_said = name == "print" or last(part.value.func) in words.METHODS
+    is_said = name == "print" or last_name(part.value.func) in words.METHODS
     return not (
         is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in ast.walk(part))
     )
