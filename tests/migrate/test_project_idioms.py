@@ -86,6 +86,10 @@ def _ends(source: str, code: str) -> list[Severity]:
             "{'weight': f'{DEVICE.type}:0'}",
         ),
         ("model.cuda(config.LOCAL_RANK)\n", "model.to(torch.device(DEVICE.type, config.LOCAL_RANK))"),
+        (
+            "with torch.autocast('cuda', enabled=torch.cuda.is_available()):\n    step()\n",
+            "with torch.autocast(DEVICE.type, enabled=torch.accelerator.is_available()):",
+        ),
         (  # a name that the parameter hides
             "import torch.distributed as dist\ndef f(dist):\n    torch.distributed.init_process_group('nccl')\n",
             "    torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))",

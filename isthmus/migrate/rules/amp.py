@@ -9,6 +9,7 @@ from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, TERNARY, Draft, o
 from isthmus.migrate.rules.functions import guarded, is_type, needs_guard
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import argument, text, unpacks
+from isthmus.migrate.source.conditions import value_implies
 from isthmus.migrate.source.cuda_names import NAMES, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -169,7 +170,7 @@ def _switch(draft: Draft, call: ast.Call, enabled: ast.expr | None) -> None:
     elif isinstance(enabled, ast.Constant):
         if enabled.value:
             draft.replace(enabled, _ON, COMPARISON)
-    else:
+    elif not value_implies(draft.module, enabled):
         opening, closing = operand(enabled)
         draft.surround(enabled, opening, f"{closing} and {_ON}", AND)
 

@@ -38,8 +38,10 @@ def _is_device_type(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "type"
 
 
-def _is_plain(node: ast.expr) -> bool:
-    """Whether an expression is a name with attributes, which can be written twice."""
+def _is_plain(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is a name with attributes, not of PyTorch, which can be written twice."""
+    if (module.names.qualified(node) or "").startswith("torch."):
+        return False
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
@@ -91,7 +93,7 @@ def equal(module: Module, node: ast.Compare) -> Draft:
         rename(draft, each)
     if not all(map(is_cuda, strings)) or module.around.target:
         return draft  # the CPU has no number
-    if _is_plain(other):
+    if _is_plain(module, other):
         return _also(draft, node, module.code(other))
     return draft.insert(node, module.end(node), _excluded(module))
 
@@ -128,7 +130,7 @@ def unequal(module: Module, node: ast.Compare) -> Draft | None:
     if _is_simple(module, string, other):
         return _simple(module, node, string)
     draft.replace(string, "{type}")
-    if _is_plain(other) or module.around.target:
+    if _is_plain(module, other) or module.around.target:
         return _also(draft, node, module.code(other))
     return None if string is node.left else draft.negated(node, _excluded(module))
 
@@ -152,7 +154,7 @@ def member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast.
             return None
     if "cpu" in names or module.around.target:
         return draft
-    if isinstance(node.ops[0], ast.In) and _is_plain(node.left):
+    if isinstance(node.ops[0], ast.In) and _is_plain(module, node.left):
         return _also(draft, node, module.code(node.left), names)
     return None
 
@@ -166,7 +168,7 @@ def devices(module: Module, node: ast.Compare) -> Draft:
         elif names_cuda(each):
             rename(draft, each)
     other = next(each for each in (node.left, node.comparators[0]) if not makes_device(module, each, is_cuda))
-    if _is_plain(other):
+    if _is_plain(module, other):
         return _also(draft, node, f"{module.code(other)}.type")
     if module.around.target:
         return draft

@@ -113,11 +113,11 @@ def implies_accelerator(module: Module, condition: Condition, aliases: int = _AL
     if isinstance(test, ast.Call):
         return holds and module.names.qualified(test.func) in AVAILABLE
     values = assigned(module, test) if aliases and isinstance(test, ast.Name | ast.Attribute) else []
-    return bool(values) and all(_value_implies(module, each, holds, aliases - 1) for each in values)
+    return bool(values) and all(value_implies(module, each, holds, aliases - 1) for each in values)
 
 
-def _value_implies(module: Module, value: ast.expr, holds: bool, aliases: int) -> bool:
-    """Whether a value, where it is assigned, is true (or false) only with an accelerator."""
+def value_implies(module: Module, value: ast.expr, holds: bool = True, aliases: int = _ALIASES) -> bool:
+    """Whether a value, at its place, is true (or false) only with an accelerator."""
     if isinstance(value, ast.Constant) and bool(value.value) is not holds:
         return True
     known = [*_split(Condition(value, holds)), *conditions(module, value)]
