@@ -68,7 +68,16 @@ def _ends(source: str, code: str) -> list[Severity]:
         (
             "from contextlib import nullcontext\nscope = torch.autocast if mixed else nullcontext\n"
             "with scope('cuda'):\n    step()\n",
-            "with scope(DEVICE.type):",
+            "scope = torch.autocast if mixed and DEVICE.type != 'cpu' else nullcontext\nwith scope(DEVICE.type):",
+        ),
+        (
+            "from contextlib import nullcontext\nscope = nullcontext if full else torch.autocast\n"
+            "with scope(device_type='cuda'):\n    step()\n",
+            "nullcontext if full or DEVICE.type == 'cpu' else torch.autocast\nwith scope(device_type=DEVICE.type):",
+        ),
+        (
+            "scope = torch.autocast\nwith scope('cuda', enabled=mixed):\n    step()\n",
+            "with scope(DEVICE.type, enabled=mixed and DEVICE.type != 'cpu'):",
         ),
         (
             "def new(where):\n    return torch.zeros(2).to(where)\ndef old(where):\n    pass\n"
@@ -128,6 +137,13 @@ def test_what_is_converted(source: str, converted: str) -> None:
             "IM102",
             Severity.REVIEW,
         ),
+        (
+            "from contextlib import nullcontext\nif mixed:\n    scope = torch.autocast\nelse:\n"
+            "    scope = nullcontext\nwith scope('cuda'):\n    step()\n",
+            "IM118",
+            Severity.REVIEW,
+        ),
+        ("def f(scope=torch.autocast):\n    with scope('cuda'):\n        step()\n", "IM118", Severity.REVIEW),
         ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
         ("torch.backends.cuda.enable_cudnn_sdp(False)\n", "IM191", Severity.NONE),
         (
