@@ -110,11 +110,11 @@ def _guard(module: Module, entry: CudaName) -> Guard:
 
 
 def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaName:
-    """Return the entry of a call, by ``torch.accelerator`` where the source has tested for one, or knows MPS."""
+    """Return the entry of a call, by ``torch.accelerator`` where the source tests for one, or MPS needs it."""
     if not entry.accelerator or module.around.target or any(each.arg is None for each in call.keywords):
         return entry  # torch.accelerator takes its arguments by position only
     own = entry._replace(becomes=entry.accelerator, guard=Guard.ACCELERATOR)
-    if any(is_tested(module, each) for each in conditions(module, call)):
+    if mps.refuses(entry.becomes, call) or any(is_tested(module, each) for each in conditions(module, call)):
         return own
     is_statement = isinstance(module.parents[call], ast.Expr)
     return own if is_statement and mps.is_known(module) and mps.lacks(entry.becomes) else entry
