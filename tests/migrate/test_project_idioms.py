@@ -195,7 +195,8 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
-            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\ntorch.use_deterministic_algorithms(True)\n',
+            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\n'
+            "def main():\n    torch.use_deterministic_algorithms(True)\n",
             "IM129",
             Severity.NONE,
         ),
