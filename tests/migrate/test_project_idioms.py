@@ -103,6 +103,23 @@ def _ends(source: str, code: str) -> list[Severity]:
             "import torch.distributed as dist\ndef f(dist):\n    torch.distributed.init_process_group('nccl')\n",
             "    torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))",
         ),
+        (
+            "import torch.distributed as dist\nassert torch.cuda.is_available()\n"
+            "dist.init_process_group(backend='cuda:nccl,cpu:gloo')\n",
+            "backend=f'{DEVICE.type}:{dist.get_default_backend_for_device(DEVICE)},cpu:gloo')\n",
+        ),
+        (
+            "def keep(x):\n    if x.device != torch.device('cuda'):\n        x = x.to(torch.device('cuda'))\n",
+            "    if x.device != DEVICE:\n        x = x.to(DEVICE)\n",
+        ),
+        (
+            "def keep(x):\n    if x.device != torch.device('cuda'):\n        print(x)\n",
+            "    if x.device != DEVICE or x.device.type == 'cpu':\n",
+        ),
+        (
+            "n = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count\n",
+            "torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count",
+        ),
         (  # the step of the block, not that of a text or of another block
             '"""Layout:\n  text\n"""\ndef f():\n    torch.cuda.empty_cache()\ndef g():\n  pass\n',
             "    if torch.accelerator.is_available():\n        torch.accelerator.empty_cache()\n",
