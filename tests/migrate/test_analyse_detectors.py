@@ -267,7 +267,7 @@ def test_libraries(source: str, code: str, severity: Severity):
 
 def test_a_library_that_needs_attention_is_listed_once_in_a_file():
     found = findings(
-        "from detectron2.layers import nms\nfrom detectron2.layers import ShapeSpec\nimport fla\n"
+        "from detectron2.layers import nms\nfrom detectron2.layers import cat\nimport fla\nnms(cat(fla.f))\n"
     )
     assert [(each.line, each.subject) for each in found] == [(1, "detectron2.layers"), (3, "fla")]
 

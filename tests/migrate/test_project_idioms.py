@@ -502,6 +502,8 @@ def test_a_mock_of_a_name_by_the_path_of_a_module_is_listed() -> None:
     )
     (found,) = _convert(source).findings
     assert (found.code, found.severity) == ("IM199", Severity.REVIEW)
+    (both,) = _convert('monkeypatch.setattr("torch.cuda.set_device", int)\n').findings
+    assert ".set_device or torch.accelerator.set_device_index and its DEVICE" in both.advice
     assert "torch.accelerator.device_count" in found.advice
 
 

@@ -35,7 +35,7 @@ def detect(module: Module) -> Iterator[Finding]:
     seen: set[str] = set()
     for each in sorted(found.values(), key=lambda each: (each.path, each.line, each.column)):
         entry = library(each.subject)
-        if each.code != "IM303" or entry is None:
+        if each.code != "IM303" or entry is None or each.message == _UNUSED:
             yield each
         elif entry[0] not in seen:
             seen.add(entry[0])
