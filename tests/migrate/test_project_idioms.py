@@ -68,7 +68,16 @@ def _ends(source: str, code: str) -> list[Severity]:
         (
             "from contextlib import nullcontext\nscope = torch.autocast if mixed else nullcontext\n"
             "with scope('cuda'):\n    step()\n",
-            "with scope(DEVICE.type):",
+            "scope = torch.autocast if mixed and DEVICE.type != 'cpu' else nullcontext\nwith scope(DEVICE.type):",
+        ),
+        (
+            "from contextlib import nullcontext\nscope = nullcontext if full else torch.autocast\n"
+            "with scope(device_type='cuda'):\n    step()\n",
+            "nullcontext if full or DEVICE.type == 'cpu' else torch.autocast\nwith scope(device_type=DEVICE.type):",
+        ),
+        (
+            "scope = torch.autocast\nwith scope('cuda', enabled=mixed):\n    step()\n",
+            "with scope(DEVICE.type, enabled=mixed and DEVICE.type != 'cpu'):",
         ),
         (
             "def new(where):\n    return torch.zeros(2).to(where)\ndef old(where):\n    pass\n"
@@ -93,6 +102,23 @@ def _ends(source: str, code: str) -> list[Severity]:
         (  # a name that the parameter hides
             "import torch.distributed as dist\ndef f(dist):\n    torch.distributed.init_process_group('nccl')\n",
             "    torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))",
+        ),
+        (
+            "import torch.distributed as dist\nassert torch.cuda.is_available()\n"
+            "dist.init_process_group(backend='cuda:nccl,cpu:gloo')\n",
+            "backend=f'{DEVICE.type}:{dist.get_default_backend_for_device(DEVICE)},cpu:gloo')\n",
+        ),
+        (
+            "def keep(x):\n    if x.device != torch.device('cuda'):\n        x = x.to(torch.device('cuda'))\n",
+            "    if x.device != DEVICE:\n        x = x.to(DEVICE)\n",
+        ),
+        (
+            "def keep(x):\n    if x.device != torch.device('cuda'):\n        print(x)\n",
+            "    if x.device != DEVICE or x.device.type == 'cpu':\n",
+        ),
+        (
+            "n = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count\n",
+            "torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count",
         ),
         (  # the step of the block, not that of a text or of another block
             '"""Layout:\n  text\n"""\ndef f():\n    torch.cuda.empty_cache()\ndef g():\n  pass\n',
@@ -128,6 +154,13 @@ def test_what_is_converted(source: str, converted: str) -> None:
             "IM102",
             Severity.REVIEW,
         ),
+        (
+            "from contextlib import nullcontext\nif mixed:\n    scope = torch.autocast\nelse:\n"
+            "    scope = nullcontext\nwith scope('cuda'):\n    step()\n",
+            "IM118",
+            Severity.REVIEW,
+        ),
+        ("def f(scope=torch.autocast):\n    with scope('cuda'):\n        step()\n", "IM118", Severity.REVIEW),
         ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
         ("torch.backends.cuda.enable_cudnn_sdp(False)\n", "IM191", Severity.NONE),
         (
@@ -179,7 +212,8 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
-            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\ntorch.use_deterministic_algorithms(True)\n',
+            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\n'
+            "def main():\n    torch.use_deterministic_algorithms(True)\n",
             "IM129",
             Severity.NONE,
         ),
@@ -468,6 +502,8 @@ def test_a_mock_of_a_name_by_the_path_of_a_module_is_listed() -> None:
     )
     (found,) = _convert(source).findings
     assert (found.code, found.severity) == ("IM199", Severity.REVIEW)
+    (both,) = _convert('monkeypatch.setattr("torch.cuda.set_device", int)\n').findings
+    assert ".set_device or torch.accelerator.set_device_index and its DEVICE" in both.advice
     assert "torch.accelerator.device_count" in found.advice
 
 

@@ -159,6 +159,18 @@ def member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast.
     return None
 
 
+def _only_moves(module: Module, test: ast.Compare, device: ast.expr) -> bool:
+    """Whether a test only stands in front of ``x = x.to(torch.device("cuda"))``, with ``x.device`` compared."""
+    branch = module.parents[test]
+    if not isinstance(branch, ast.If) or len(branch.body) != 1 or branch.orelse:
+        return False
+    moved, call = ast.unparse(device).removesuffix(".device"), getattr(branch.body[0], "value", None)
+    if not isinstance(test.ops[0], ast.NotEq) or not isinstance(call, ast.Call) or len(call.args) != 1:
+        return False
+    to = is_cuda(call.args[0]) or makes_device(module, call.args[0], is_cuda)
+    return to and not call.keywords and ast.unparse(call.func) == f"{moved}.to"
+
+
 def devices(module: Module, node: ast.Compare) -> Draft:
     """``x.device == torch.device("cuda")``."""
     draft = Draft(module)
@@ -168,6 +180,8 @@ def devices(module: Module, node: ast.Compare) -> Draft:
         elif names_cuda(each):
             rename(draft, each)
     other = next(each for each in (node.left, node.comparators[0]) if not makes_device(module, each, is_cuda))
+    if _only_moves(module, node, other):
+        return draft
     if _is_plain(module, other):
         return _also(draft, node, f"{module.code(other)}.type")
     if module.around.target:

@@ -13,6 +13,8 @@ HAS = frozenset(
     "Event device_count empty_cache get_rng_state is_available manual_seed seed set_per_process_memory_fraction "
     "set_rng_state synchronize".split()
 )
+# Those that take no device, unlike the functions of torch.cuda.
+WITHOUT_DEVICE = frozenset({"synchronize"})
 _ASKED = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
 _ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MODULE = "{module}."
@@ -21,6 +23,12 @@ _MODULE = "{module}."
 def lacks(becomes: str) -> bool:
     """Whether ``torch.mps`` lacks what a replacement takes from the device's module."""
     return becomes.startswith(_MODULE) and becomes.removeprefix(_MODULE) not in HAS
+
+
+def refuses(becomes: str, call: ast.Call) -> bool:
+    """Whether the replacement of a function takes an argument of a call that ``torch.mps`` does not take."""
+    is_given = bool(call.args or call.keywords)
+    return is_given and becomes.startswith(_MODULE) and becomes.removeprefix(_MODULE) in WITHOUT_DEVICE
 
 
 def is_known(module: Module) -> bool:
