@@ -4,6 +4,7 @@ import ast
 import re
 
 from isthmus.migrate.rules.cuda_builds import chosen
+from isthmus.migrate.rules.data_parallel import starts_data_parallel
 from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
@@ -17,6 +18,7 @@ from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
+_COUNT = "torch.cuda.device_count"
 _IF_PORTABLE = "test for any accelerator if what the text names runs there"
 _OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
@@ -34,7 +36,10 @@ class Availability(FunctionRule):
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call; a test that guards code for CUDA stays."""
-        if module.names.qualified(call.func) != _AVAILABLE:
+        name = module.names.qualified(call.func) or ""
+        if name in (_AVAILABLE, _COUNT) and starts_data_parallel(module, call):
+            return self.right(module, call, name, "guards DataParallel, which runs on CUDA only", "stays")
+        if name != _AVAILABLE:
             return super().call(module, call, entry)
         if asks_cuda(module, call):
             message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"

@@ -247,7 +247,16 @@ def _branch(module: Module, test: ast.If | ast.IfExp | ast.While, holds: bool) -
     if isinstance(test, ast.If) and not holds and not test.orelse and _leaves(test.body[-1]):
         yield from _following(module, test)
         if any(map(_is_refusal, ast.walk(test))):
+            yield from _refused_on(module, test)
             yield from _asked(module, test)
+
+
+def _refused_on(module: Module, statement: ast.If) -> Iterator[ast.expr]:
+    """Yield the other conditions on which the block of an ``if ...: return False`` answers so."""
+    block = getattr(module.parents[statement], "body", [])
+    for each in block if statement in block else ():
+        if isinstance(each, ast.If) and each is not statement and _is_refusal(each.body[-1]):
+            yield each.test
 
 
 def _is_refusal(node: ast.AST) -> bool:
@@ -279,6 +288,20 @@ def _asked(module: Module, inside: ast.AST) -> Iterator[ast.AST]:
             each is function for each in module.enclosing(call)
         ):
             yield from guarded(module, call)
+    for read in module.of(ast.Name):
+        if isinstance(read.ctx, ast.Load) and module.names.qualified(read) == name:
+            yield from _passed_beside(module, read)
+
+
+def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """Yield what a call is given beside a function: ``register(checker=is_supported, implementation=kernel)``."""
+    above = module.parents[name]
+    call = module.parents[above] if isinstance(above, ast.keyword) else above
+    if isinstance(call, ast.Call) and call.func is not name:
+        for each in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if each is not name:
+                yield each
+                yield from assigned(module, each) if isinstance(each, ast.Name) else ()
 
 
 def _skips(call: ast.Call) -> bool:

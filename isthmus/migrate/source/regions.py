@@ -58,6 +58,7 @@ def regions(module: Module) -> Mapping[ast.AST, Region]:
         if not block and is_graph(name):
             block = [each for each in module.tree.body if not isinstance(each, _DEFINITIONS)]
         _add(found, block, f"in code for CUDA only ({name}, line {node.lineno})")  # type: ignore[attr-defined]
+    _in_all_arms(module, found)
     _operators(module, found)
     _classes(module, found)
     _behind_tests(module, found)
@@ -70,6 +71,16 @@ def regions(module: Module) -> Mapping[ast.AST, Region]:
 def _add(found: dict[ast.AST, Region], block: list[ast.AST], why: str, is_listed: bool = True) -> None:
     for each in block:
         found.setdefault(each, Region(block[0], why, is_listed))
+
+
+def _in_all_arms(module: Module, found: dict[ast.AST, Region]) -> None:
+    """Add what surrounds an ``if`` whose arms are all regions, innermost first."""
+    for branch in reversed(module.of(ast.If)):
+        arms = [
+            next((found[each] for each in arm if each in found), None) for arm in (branch.body, branch.orelse)
+        ]
+        if arms[0] is not None and arms[1] is not None:
+            _add(found, runs_with(module, branch), arms[0].why)
 
 
 # ---- evidence -----------------------------------------------------------------------------------------------
