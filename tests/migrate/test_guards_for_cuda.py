@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from isthmus.migrate.convert.engine import convert_source
+from isthmus.migrate.source.findings import Severity
 
 
 def _converted(source: str) -> str:
@@ -82,3 +85,46 @@ def test_a_function_that_launches_a_kernel_in_every_branch_is_for_cuda_as_a_whol
     assert "losses = torch.empty(n, device=DEVICE.type)" in _converted(
         BRANCHES.replace("kernel[(n, 2)](losses, sums)", "sums.fill_(losses)")
     )
+
+
+ASKED = """import subprocess
+
+def links():
+    subprocess.run(["nvidia-smi", "topo", "-m"])
+
+def check():
+    if torch.cuda.is_available():
+        found = torch.cuda.get_device_properties(0).name
+        if "nvidia" in found:
+            links()
+"""
+
+
+def test_what_moves_nothing_stays_with_its_test_for_cuda() -> None:
+    assert _converted(ASKED) == f"import torch\n{ASKED}"
+    assert "torch.cuda" not in _converted(ASKED.replace("nvidia-smi", "lspci"))
+
+
+SKIPPED = """import unittest
+
+@unittest.skipUnless(torch.cuda.is_available(), "CUDA required for MoE forward")
+class TestIt(unittest.TestCase):
+    def test(self):
+        x = torch.zeros(2, device="cuda")
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "end"),
+    [
+        ("x.sum()", Severity.AUTOMATIC),
+        ("self.assertIn('triton', code(x))", Severity.REVIEW),
+        ("cudagraph_pass(x)", Severity.REVIEW),
+        ("from fla.ops import conv; conv(x)", Severity.REVIEW),
+        ("from torch.cuda._graph_annotations import get; get(x)", Severity.NONE),
+    ],
+)
+def test_a_skipped_test_is_opened_if_it_names_no_kernel_or_graph(used: str, end: Severity) -> None:
+    found = convert_source(f"import torch\n{SKIPPED.format(used)}", "a.py").findings
+    assert [each.severity for each in found if each.code == "IM110"] == [end]

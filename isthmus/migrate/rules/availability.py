@@ -11,7 +11,7 @@ from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.rules.indices import last
 from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
-from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda
+from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda, moves
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -21,7 +21,7 @@ _AVAILABLE = "torch.cuda.is_available"
 _COUNT = "torch.cuda.device_count"
 _IF_PORTABLE = "test for any accelerator if what the text names runs there"
 _OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
-_MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
+_NAMED = re.compile(r"triton|cuda_?graph", re.IGNORECASE)
 
 
 class Availability(FunctionRule):
@@ -48,6 +48,9 @@ class Availability(FunctionRule):
             return self._kept(module, call)
         if need := named_need(module, call):
             return self.unclear(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
+        if named := _named(module, call):
+            message = f"guards code that names {named}, which may be for CUDA only"
+            return self.unclear(module, call, _AVAILABLE, message, _IF_PORTABLE)
         if choice := chosen(module, call):
             return self.unclear(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
         if stays := decided(self, module, call, _AVAILABLE):
@@ -58,9 +61,11 @@ class Availability(FunctionRule):
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
         parts = list(guarded(module, call))
-        moves = (_MOVES.search(module.code(each)) for each in parts if region(module, each) is None)
-        if any(moves) or any(_is_apart(module, each) for each in parts):
+        if any(moves(module, each) for each in parts if region(module, each) is None):
             message = "guards code that only CUDA has, and code for any accelerator"
+            return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
+        if any(_is_apart(module, each) for each in parts):
+            message = "guards code that only CUDA has, and calls that may run on any accelerator"
             return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"
         return self.right(module, call, _AVAILABLE, message, "stays")
@@ -92,6 +97,23 @@ def _is_switch(module: Module, call: ast.Call) -> bool:
     """Whether a call is an operand of ``and``: available, and asked for."""
     parent = module.parents[call]
     return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
+
+
+def _named(module: Module, call: ast.Call) -> str:
+    """Return a name or word in the statements behind a test that speaks of kernels or graphs of CUDA, else ""."""
+    if not _NAMED.search(module.text):
+        return ""
+    for part in guarded(module, call):
+        for node in ast.walk(part) if isinstance(part, ast.stmt) else ():
+            if found := _NAMED.search(_word(node)):
+                return found.group()
+    return ""
+
+
+def _word(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return next((getattr(node, each) for each in ("id", "attr", "name") if getattr(node, each, None)), "")
 
 
 def _is_apart(module: Module, part: ast.AST) -> bool:

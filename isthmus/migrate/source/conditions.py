@@ -13,6 +13,7 @@ from isthmus.migrate.source.questions import is_portable, is_question, names_typ
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 _ALIASES = 4  # limit of variables followed
 
 
@@ -182,6 +183,11 @@ def asks_cuda(module: Module, test: ast.expr) -> bool:
 def keeps_cuda(module: Module, test: ast.expr) -> bool:
     """Whether a test for CUDA stands in front of code that stays for CUDA, so that it must stay a test for CUDA."""
     return any(_uses_cuda_only(module, each) for each in guarded(module, test))
+
+
+def moves(module: Module, part: ast.AST) -> bool:
+    """Whether a part of a source moves something to a device, or creates it there."""
+    return _MOVES.search(module.code(part)) is not None
 
 
 def arms(module: Module, test: ast.expr) -> list[ast.expr]:

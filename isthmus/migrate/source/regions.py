@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from isthmus.migrate.source.blocks import runs_with
-from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda
+from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda, moves
 from isthmus.migrate.source.cuda_only import is_below, is_graph, is_heart
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.registrations import is_for_cuda
@@ -157,9 +157,10 @@ def _behind_tests(module: Module, found: dict[ast.AST, Region]) -> None:
         decorates = not any(isinstance(each, ast.stmt) for each in _below_definition(module, test))
         operands = [each for each in inside if isinstance(module.parents[each], ast.BoolOp)]
         asked = any(use in ast.walk(each) for use in uses for each in operands)
+        is_whole = decorates or asked or not any(moves(module, each) for each in inside)
         for part in inside:
             above = [id(each) for each in (part, *module.enclosing(part))]
-            if uses and (decorates or asked or not blocks.isdisjoint(above)):
+            if uses and (is_whole or not blocks.isdisjoint(above)):
                 why = f"behind a test for CUDA that stays (line {test.lineno})"
                 found[part] = Region(part, why, is_listed=False)
 
