@@ -128,3 +128,18 @@ class TestIt(unittest.TestCase):
 def test_a_skipped_test_is_opened_if_it_names_no_kernel_or_graph(used: str, end: Severity) -> None:
     found = convert_source(f"import torch\n{SKIPPED.format(used)}", "a.py").findings
     assert [each.severity for each in found if each.code == "IM110"] == [end]
+
+
+COMPILED = """def load(text):
+    if torch.cuda.is_available() is False:
+        return None
+    from cupy.cuda import function
+    if text:
+        module = function.Module()
+        module.load(text)
+"""
+
+
+def test_a_method_of_an_object_that_only_cuda_has_is_no_call_for_other_accelerators() -> None:
+    found = convert_source(f"import torch\n{COMPILED}", "a.py").findings
+    assert [each.severity for each in found if each.code == "IM110"] == [Severity.NONE]

@@ -11,6 +11,7 @@ from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.rules.indices import last
 from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
+from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda, moves
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
@@ -124,6 +125,7 @@ def _is_apart(module: Module, part: ast.AST) -> bool:
         return False
     name = module.names.qualified(part.value.func) or ""
     is_said = name == "print" or last(part.value.func) in words.METHODS
-    return not (
-        is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in ast.walk(part))
-    )
+    owner = getattr(part.value.func, "value", None)
+    made = assigned(module, owner) if isinstance(owner, ast.Name) else []
+    names = (node for each in (part, *made) for node in ast.walk(each))
+    return not (is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in names))
