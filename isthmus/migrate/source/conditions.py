@@ -13,6 +13,7 @@ from isthmus.migrate.source.questions import is_portable, is_question, names_typ
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 _ALIASES = 4  # limit of variables followed
 
 
@@ -184,6 +185,11 @@ def keeps_cuda(module: Module, test: ast.expr) -> bool:
     return any(_uses_cuda_only(module, each) for each in guarded(module, test))
 
 
+def moves(module: Module, part: ast.AST) -> bool:
+    """Whether a part of a source moves something to a device, or creates it there."""
+    return _MOVES.search(module.code(part)) is not None
+
+
 def arms(module: Module, test: ast.expr) -> list[ast.expr]:
     """Return the tests of the ``elif`` arms after the ``if`` of a test."""
     found: list[ast.expr] = []
@@ -247,7 +253,16 @@ def _branch(module: Module, test: ast.If | ast.IfExp | ast.While, holds: bool) -
     if isinstance(test, ast.If) and not holds and not test.orelse and _leaves(test.body[-1]):
         yield from _following(module, test)
         if any(map(_is_refusal, ast.walk(test))):
+            yield from _refused_on(module, test)
             yield from _asked(module, test)
+
+
+def _refused_on(module: Module, statement: ast.If) -> Iterator[ast.expr]:
+    """Yield the other conditions on which the block of an ``if ...: return False`` answers so."""
+    block = getattr(module.parents[statement], "body", [])
+    for each in block if statement in block else ():
+        if isinstance(each, ast.If) and each is not statement and _is_refusal(each.body[-1]):
+            yield each.test
 
 
 def _is_refusal(node: ast.AST) -> bool:
@@ -279,6 +294,20 @@ def _asked(module: Module, inside: ast.AST) -> Iterator[ast.AST]:
             each is function for each in module.enclosing(call)
         ):
             yield from guarded(module, call)
+    for read in module.of(ast.Name):
+        if isinstance(read.ctx, ast.Load) and module.names.qualified(read) == name:
+            yield from _passed_beside(module, read)
+
+
+def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """Yield what a call is given beside a function: ``register(checker=is_supported, implementation=kernel)``."""
+    above = module.parents[name]
+    call = module.parents[above] if isinstance(above, ast.keyword) else above
+    if isinstance(call, ast.Call) and call.func is not name:
+        for each in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if each is not name:
+                yield each
+                yield from assigned(module, each) if isinstance(each, ast.Name) else ()
 
 
 def _skips(call: ast.Call) -> bool:
