@@ -26,7 +26,11 @@ def _ends(source: str, code: str) -> list[Severity]:
         ("y = torch.cuda.ByteTensor(n)\n", "torch.ByteTensor(n).to(DEVICE)"),
         (
             "import torch.distributed as dist\nif dist.get_backend() == 'nccl':\n    f()\n",
-            "== dist.get_default_backend_for_device(DEVICE) != 'gloo':",
+            "if dist.get_backend() != 'gloo':",
+        ),
+        (
+            "import torch.distributed as dist\nn = ['mpi']\nif dist.get_backend() != 'nccl':\n    f()\n",
+            "if dist.get_backend() in ('gloo', 'mpi'):",
         ),
         (
             'class T:\n    def test(self):\n        self.assertEqual(x.device.type, "cuda")\n',
