@@ -28,6 +28,9 @@ def _ends(source: str, code: str) -> list[Severity]:
             "import torch.distributed as dist\nif dist.get_backend() == 'nccl':\n    f()\n",
             "if dist.get_backend() != 'gloo':",
         ),
+        ('a = f and "cuda" in str(args[0].device)\n', 'a = f and args[0].device.type != "cpu"\n'),
+        ('x.shape\na = "cuda" not in str(x.device)\n', 'a = x.device.type == "cpu"\n'),
+        ('a = "cuda" in str(args.device)\n', 'DEVICE.type in str(args.device) and DEVICE.type != "cpu"\n'),
         (
             "import torch.distributed as dist\nn = ['mpi']\nif dist.get_backend() != 'nccl':\n    f()\n",
             "if dist.get_backend() in ('gloo', 'mpi'):",

@@ -13,6 +13,7 @@ from isthmus.migrate.source import mps
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
 
+_OF_TENSORS = frozenset({"dtype", "ndim", "requires_grad", "shape"})
 _PACKED = re.compile(r"PackedSequence|\bpack_(padded_)?sequence\b")
 
 
@@ -144,13 +145,46 @@ def unequal(module: Module, node: ast.Compare) -> Draft | None:
 
 
 def contained(module: Module, node: ast.Compare) -> Draft:
-    """``"cuda" in str(device)``."""
-    draft = Draft(module).replace(node.left, "{type}")
+    """``"cuda" in str(device)``; that of a tensor becomes a test of its device's type."""
+    draft = Draft(module)
+    shown = node.comparators[0]
+    if (device := _device_of_tensor(module, shown)) is not None:
+        kind = f"{module.code(device)}.type"
+        equal = isinstance(node.ops[0], ast.NotIn)
+        own = module.around.target or _is_asserted(module, node)
+        end = f" {'!=' if equal else '=='} {{type}}" if own else _excluded(module, node, equal)
+        return draft.replace(node, "{kind}" + end, COMPARISON, kind=kind)
+    draft.replace(node.left, "{type}")
     if module.around.target or _is_asserted(module, node):
         return draft
     if isinstance(node.ops[0], ast.NotIn):
         return draft.surround(node, "", " or {type} == {q}cpu{q}", OR)
     return draft.surround(node, "", " and {type} != {q}cpu{q}", AND)
+
+
+def _device_of_tensor(module: Module, shown: ast.expr) -> ast.expr | None:
+    """Return the device in ``str(x.device)`` of a tensor; None for other expressions.
+
+    A tensor is what its function asks for its shape, or what is an argument with a number, ``args[0]``.
+    """
+    node = shown.args[0] if isinstance(shown, ast.Call) and shown.args else shown
+    if ast.unparse(shown) != f"str({ast.unparse(node)})" or not isinstance(node, ast.Attribute):
+        return None
+    return node if node.attr == "device" and _is_tensor(module, node) else None
+
+
+def _is_tensor(module: Module, node: ast.Attribute) -> bool:
+    """Whether a function shows that what has an attribute is a tensor."""
+    if isinstance(node.value, ast.Subscript):
+        return isinstance(getattr(node.value.slice, "value", None), int)  # args[0].device
+    function = next(
+        (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef)), module.tree
+    )
+    owner = ast.unparse(node.value)
+    asked = (
+        each for each in ast.walk(function) if isinstance(each, ast.Attribute) and each.attr in _OF_TENSORS
+    )
+    return any(ast.unparse(each.value) == owner for each in asked)
 
 
 def member(module: Module, node: ast.Compare, types: ast.Tuple | ast.List | ast.Set) -> Draft | None:
