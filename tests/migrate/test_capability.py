@@ -65,6 +65,10 @@ def test_a_question_without_one_is_asked_on_cuda(source: str, converted: str) ->
         (f"if {ASKED} < (8, 0):\n    a = 1\n", f'if DEVICE.type == "cuda" and {ASKED} < (8, 0):'),
         (f"a = 1 if {ASKED}[0] < 8 else 2\n", f'a = 1 if DEVICE.type == "cuda" and {ASKED}[0] < 8 else 2'),
         (
+            f"def f(x):\n    if {ASKED} < (8, 0):\n        return x @ x\n    return x * x\n",
+            f'    if DEVICE.type == "cuda" and {ASKED} < (8, 0):\n        return x @ x\n',
+        ),
+        (
             f"def f():\n    if {ASKED} < (8, 0):\n        return False\n    return True\n",
             f'    if DEVICE.type != "cuda" or {ASKED} < (8, 0):\n        return False\n',
         ),

@@ -111,7 +111,10 @@ def _is_condition(module: Module, test: ast.Compare) -> bool:
 
 
 def _refuses(module: Module, test: ast.Compare) -> bool:
-    """Whether the statement that a test belongs to leaves its block where it is true: ``if x < (8, 0): return``."""
+    """Whether the ``if`` of a test leaves its block without a result where it is true: ``if x < (8, 0): return``."""
     statement = next(each for each in module.enclosing(test) if isinstance(each, ast.stmt))
-    tests = (test, module.parents[test])
-    return isinstance(statement, ast.If) and statement.test in tests and leaves(statement.body[-1])
+    if not isinstance(statement, ast.If) or statement.test not in (test, module.parents[test]):
+        return False
+    last = statement.body[-1]
+    has_result = isinstance(last, ast.Return) and not isinstance(last.value, ast.Constant | None)
+    return leaves(last) and not has_result
