@@ -82,7 +82,7 @@ class Availability(FunctionRule):
             draft.replace(negated, f"{{type}} in ({types})", COMPARISON)
         else:
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
-        advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
+        advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the project keeps apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
     def _at_run_time(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
@@ -90,7 +90,7 @@ class Availability(FunctionRule):
         tests = " and ".join(f"{{type}} != {{q}}{each}{{q}}" for each in apart)
         precedence = ATOM if _is_switch(module, call) else AND  # `and` in `and` needs no parentheses
         draft = Draft(module).replace(call, f"torch.accelerator.is_available() and {tests}", precedence)
-        advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the file asks for apart"
+        advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the project keeps apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
 

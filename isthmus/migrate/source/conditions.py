@@ -71,13 +71,14 @@ def _left_before(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
         if not isinstance(block, list) or below not in block:
             continue
         for earlier in block[: block.index(below)]:
-            if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier.body[-1]):
+            if isinstance(earlier, ast.If) and not earlier.orelse and leaves(earlier.body[-1]):
                 yield from _split(Condition(earlier.test, False))
             elif isinstance(earlier, ast.Assert):
                 yield from _split(Condition(earlier.test, True))
 
 
-def _leaves(statement: ast.stmt) -> bool:
+def leaves(statement: ast.stmt) -> bool:
+    """Whether a statement leaves its block: the function, the loop or the program."""
     if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
         return True
     return (
@@ -140,7 +141,7 @@ def implies_cuda(module: Module, condition: Condition) -> bool:
         return False
     if holds and isinstance(test.ops[0], ast.Gt | ast.GtE) and is_question(module, test.left):
         return True
-    equal = isinstance(test.ops[0], ast.Eq) and holds
+    equal = isinstance(test.ops[0], ast.Eq if holds else ast.NotEq)
     ours = ast.unparse(test.left) == f"{module.device}.type" and not module.has_own_choice
     return equal and names_type(test.comparators[0], "cuda") and (ours or stays(module, test))
 
@@ -250,7 +251,7 @@ def _branch(module: Module, test: ast.If | ast.IfExp | ast.While, holds: bool) -
     """Yield what runs only where a statement's or expression's test is true, or where it is false."""
     part = test.body if holds else test.orelse
     yield from part if isinstance(part, list) else [part]
-    if isinstance(test, ast.If) and not holds and not test.orelse and _leaves(test.body[-1]):
+    if isinstance(test, ast.If) and not holds and not test.orelse and leaves(test.body[-1]):
         yield from _following(module, test)
         if any(map(_is_refusal, ast.walk(test))):
             yield from _refused_on(module, test)
