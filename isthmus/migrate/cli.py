@@ -46,7 +46,7 @@ def analyse(
         bool,
         typer.Option(
             "--advice",
-            help="Also find what is optional: speed and precision (IM6 to IM8), loading checkpoints (IM193).",
+            help="Also find what is optional: speed, precision, loading of checkpoints (IM6 to IM8).",
         ),
     ] = False,
     all: Annotated[bool, typer.Option("--all", help="Also list what needs no change.")] = False,

@@ -50,7 +50,7 @@ LOOP = "for batch in loader:\n    loss = model(batch)\n    loss.backward()\n"
             "torch.backends.cuda.can_use_flash_attention(p)",
             {"IM191": "torch.backends.cuda.can_use_flash_attention"},
         ),
-        ("torch.load(path)", {"IM193": "torch.load"}),
+        ("torch.load(path)", {"IM806": "torch.load"}),
         ("torch.load(path, map_location=d)", {}),
         ("from torch.cuda import *", {"IM130": "torch.cuda.*"}),
         ("from torch.cuda import comm", {}),

@@ -1,4 +1,4 @@
-"""Checkpoints that load only where their tensors' device exists (IM193)."""
+"""Checkpoints that load only where their tensors' device exists (IM806)."""
 
 import ast
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def detect(module: Module) -> Iterator[Finding]:
     for call in module.of(ast.Call):
         if module.names.qualified(call.func) == "torch.load" and not _maps(call):
             said = "has no map_location, so a checkpoint from CUDA loads with CUDA only"
-            yield module.finding("IM193", Severity.ADVICE, call, "torch.load", said, _REMEDY)
+            yield module.finding("IM806", Severity.ADVICE, call, "torch.load", said, _REMEDY)
 
 
 def _maps(call: ast.Call) -> bool:

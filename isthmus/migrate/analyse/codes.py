@@ -8,7 +8,6 @@ CODES = {
     "IM003": "the file is larger than 10 MiB",
     "IM004": "the symbolic link is circular or leaves the tree",
     "IM005": "the file cannot be read",
-    "IM193": "a checkpoint is loaded without map_location",
     "IM301": "a library for NVIDIA GPUs",
     "IM302": "a library for which Isthmus has a stand-in",
     "IM303": "a library that needs attention on another accelerator",
@@ -46,6 +45,7 @@ CODES = {
     "IM803": "float16 without a gradient scaler",
     "IM804": "the whole model in half precision",
     "IM805": "deterministic algorithms are requested",
+    "IM806": "a checkpoint is loaded without map_location",
 }
 
 GROUPS = {
@@ -57,7 +57,7 @@ GROUPS = {
     "IM5": "an operator that the target lacks",
     "IM6": "dynamic shapes",
     "IM7": "performance",
-    "IM8": "precision",
+    "IM8": "precision and checkpoints",
 }
 
 
